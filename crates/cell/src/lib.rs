@@ -1,0 +1,1 @@
+//! One cell: request path, range locks, metrics, catalog changes.

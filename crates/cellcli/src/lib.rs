@@ -1,0 +1,1 @@
+//! CellCLI: one table of verbs, objects and attributes; text in, Command out.

@@ -1,0 +1,1 @@
+//! Physical disk to cell disk to grid disk: label, superblock, catalog, allocation.

@@ -1,0 +1,1 @@
+//! The flash cache: index, policy, segments, admission, recovery.

@@ -1,0 +1,1 @@
+//! NBD: sans-I/O codec, front-end sessions on a cell, client and remote disk.

@@ -1,0 +1,1 @@
+//! The daemon: configuration, admin socket, serving.

@@ -1,0 +1,1 @@
+//! The virtual world: deterministic executor, device models, faults, model checker.
