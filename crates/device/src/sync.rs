@@ -1,0 +1,266 @@
+//! Waiting between tasks of one world: fair, bounded by their users, no time-outs of their own.
+//!
+//! The internal locks are held for memory work only, never across an await.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Lock a mutex that guards plain data: a panic elsewhere ends the process, so poisoning carries no news.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One value from one task to another.
+#[derive(Debug)]
+pub struct OneShot<T>(Arc<Mutex<OneShotState<T>>>);
+
+#[derive(Debug)]
+enum OneShotState<T> {
+    Waiting(Option<Waker>),
+    Sent(T),
+    Over,
+}
+
+/// The sending end of [`one_shot`]; dropped without sending, the receiver gets `None`.
+#[derive(Debug)]
+pub struct Sender<T>(OneShot<T>);
+
+/// The receiving end of [`one_shot`].
+#[derive(Debug)]
+pub struct Receiver<T>(OneShot<T>);
+
+/// A channel for one value.
+#[must_use]
+pub fn one_shot<T>() -> (Sender<T>, Receiver<T>) {
+    let state = Arc::new(Mutex::new(OneShotState::Waiting(None)));
+    (Sender(OneShot(state.clone())), Receiver(OneShot(state)))
+}
+
+impl<T> Sender<T> {
+    /// Deliver.
+    pub fn send(self, value: T) {
+        self.0.finish(OneShotState::Sent(value));
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.finish(OneShotState::Over);
+    }
+}
+
+impl<T> OneShot<T> {
+    fn finish(&self, with: OneShotState<T>) {
+        let waker = {
+            let mut state = lock(&self.0);
+            let OneShotState::Waiting(waker) = &mut *state else { return };
+            let waker = waker.take();
+            *state = with;
+            waker
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = lock(&self.0.0);
+        match std::mem::replace(&mut *state, OneShotState::Over) {
+            OneShotState::Sent(value) => Poll::Ready(Some(value)),
+            OneShotState::Over => Poll::Ready(None),
+            OneShotState::Waiting(_) => {
+                *state = OneShotState::Waiting(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// An event that many tasks may wait for, again and again: wait for a change of something looked at under a lock.
+///
+/// Take a [`Notify::ticket`] before looking, wait on it after: no wake-up between the two is lost.
+#[derive(Debug, Default)]
+pub struct Notify(Mutex<NotifyState>);
+
+#[derive(Debug, Default)]
+struct NotifyState {
+    round: u64,
+    wakers: Vec<Waker>,
+}
+
+impl Notify {
+    /// A new event.
+    #[must_use]
+    pub fn new() -> Notify {
+        Notify::default()
+    }
+
+    /// Wake all who wait now.
+    pub fn notify_all(&self) {
+        let wakers = {
+            let mut state = lock(&self.0);
+            state.round += 1;
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The present round.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        lock(&self.0).round
+    }
+
+    /// Ready once somebody has notified after `ticket` was taken.
+    pub async fn wait(&self, ticket: u64) {
+        std::future::poll_fn(|cx| {
+            let mut state = lock(&self.0);
+            if state.round != ticket {
+                return Poll::Ready(());
+            }
+            if !state.wakers.iter().any(|w| w.will_wake(cx.waker())) {
+                state.wakers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Permits handed out first come, first served; they never exceed the number it was made with.
+#[derive(Clone, Debug)]
+pub struct Semaphore(Arc<SemaphoreShared>);
+
+#[derive(Debug)]
+struct SemaphoreShared {
+    state: Mutex<SemaphoreState>,
+}
+
+#[derive(Debug)]
+struct SemaphoreState {
+    free: u64,
+    total: u64,
+    next_id: u64,
+    waiters: VecDeque<(u64, u64, Option<Waker>)>,
+}
+
+/// Permits held; given back when dropped.
+#[derive(Debug)]
+pub struct Permits {
+    semaphore: Semaphore,
+    count: u64,
+}
+
+impl Semaphore {
+    /// A semaphore of `total` permits.
+    #[must_use]
+    pub fn new(total: u64) -> Semaphore {
+        let state = SemaphoreState { free: total, total, next_id: 0, waiters: VecDeque::new() };
+        Semaphore(Arc::new(SemaphoreShared { state: Mutex::new(state) }))
+    }
+
+    /// `count` permits, in the order of the calls. More than there are in all is cut to all.
+    pub async fn acquire(&self, count: u64) -> Permits {
+        let count = count.min(lock(&self.0.state).total);
+        Acquire { semaphore: self, count, id: None }.await
+    }
+
+    /// `count` permits now, or none when there are too few or somebody waits already.
+    #[must_use]
+    pub fn try_acquire(&self, count: u64) -> Option<Permits> {
+        let mut state = lock(&self.0.state);
+        if !state.waiters.is_empty() || state.free < count {
+            return None;
+        }
+        state.free -= count;
+        Some(Permits { semaphore: self.clone(), count })
+    }
+
+    /// Permits nobody holds.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        lock(&self.0.state).free
+    }
+
+    fn wake_front(&self) {
+        let waker = {
+            let mut state = lock(&self.0.state);
+            let free = state.free;
+            match state.waiters.front_mut() {
+                Some((_, count, waker)) if *count <= free => waker.take(),
+                _ => None,
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        lock(&self.semaphore.0.state).free += self.count;
+        self.semaphore.wake_front();
+    }
+}
+
+struct Acquire<'a> {
+    semaphore: &'a Semaphore,
+    count: u64,
+    id: Option<u64>,
+}
+
+impl Future for Acquire<'_> {
+    type Output = Permits;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permits> {
+        let (count, id) = (self.count, self.id);
+        let mut state = lock(&self.semaphore.0.state);
+        let first = match id {
+            None => state.waiters.is_empty(),
+            Some(id) => state.waiters.front().is_some_and(|w| w.0 == id),
+        };
+        if first && state.free >= count {
+            state.free -= count;
+            if id.is_some() {
+                state.waiters.pop_front();
+            }
+            drop(state);
+            let permits = Permits { semaphore: self.semaphore.clone(), count };
+            self.id = None;
+            self.count = 0;
+            // What is left may be enough for the next in the queue.
+            permits.semaphore.wake_front();
+            return Poll::Ready(permits);
+        }
+        match id {
+            None => {
+                let id = state.next_id;
+                state.next_id += 1;
+                state.waiters.push_back((id, count, Some(cx.waker().clone())));
+                drop(state);
+                self.id = Some(id);
+            }
+            Some(id) => {
+                if let Some(entry) = state.waiters.iter_mut().find(|w| w.0 == id) {
+                    entry.2 = Some(cx.waker().clone());
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Acquire<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            lock(&self.semaphore.0.state).waiters.retain(|w| w.0 != id);
+            self.semaphore.wake_front();
+        }
+    }
+}
