@@ -1,0 +1,76 @@
+//! Counters of one grid disk: plain atomics, read by the metric registry.
+//!
+//! Never reset while the cell runs; differences are the reader's business.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The boundary between small and large I/O in the metrics, in bytes: up to this it is small.
+pub const SMALL_BYTES_MAX: u64 = 128 << 10;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Add one.
+    pub fn one(&self) {
+        self.add(1);
+    }
+    /// Add `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+    /// The value now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Requests and bytes of one direction and size class.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Requests.
+    pub requests: Counter,
+    /// Bytes.
+    pub bytes: Counter,
+}
+
+/// Small and large traffic.
+#[derive(Debug, Default)]
+pub struct TrafficBySize {
+    /// Requests up to [`SMALL_BYTES_MAX`].
+    pub small: Traffic,
+    /// Longer ones.
+    pub large: Traffic,
+}
+
+impl TrafficBySize {
+    /// Count one request.
+    pub fn count(&self, bytes: u64) {
+        let traffic = if bytes <= SMALL_BYTES_MAX { &self.small } else { &self.large };
+        traffic.requests.one();
+        traffic.bytes.add(bytes);
+    }
+}
+
+/// What a grid disk has served to clients.
+#[derive(Debug, Default)]
+pub struct GridDiskCounters {
+    /// Reads.
+    pub reads: TrafficBySize,
+    /// Writes.
+    pub writes: TrafficBySize,
+    /// Flushes.
+    pub flushes: Counter,
+    /// Trims.
+    pub trims: Traffic,
+    /// Write-zeroes.
+    pub zeroes: Traffic,
+    /// Requests answered with an error.
+    pub errors: Counter,
+    /// Reads of the slow device.
+    pub disk_reads: Traffic,
+    /// Writes to the slow device.
+    pub disk_writes: Traffic,
+}

@@ -1,0 +1,179 @@
+//! One grid disk as the cell serves it: its device, its locks, its state, its sessions.
+//!
+//! Never parses, never touches a socket.
+
+use crate::counters::GridDiskCounters;
+use crate::range_lock::RangeLock;
+use crate::request::{Context, ExportLimits, RequestError};
+use crate::session::Session;
+use device::sync::lock;
+use device::{Arena, Buf, Device, SharedBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The unit of caching validity and of CRCs.
+pub const PART_BYTES: u64 = 4096;
+
+/// A grid disk being served.
+pub struct GridDisk {
+    id: u64,
+    name: Mutex<String>,
+    pub(crate) disk: Device,
+    pub(crate) locks: Arc<RangeLock>,
+    pub(crate) arena: Arena,
+    pub(crate) block_bytes: u64,
+    /// A piece of zeroes.
+    pub(crate) zeroes: SharedBuf,
+    size_bytes: AtomicU64,
+    read_only: AtomicBool,
+    stopping: AtomicBool,
+    /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
+    lost_epoch: AtomicU64,
+    /// Acknowledged writes so far, those a flush has covered, and those covered when the last loss was seen.
+    writes_acked: AtomicU64,
+    writes_flushed: AtomicU64,
+    flushed_at_loss: AtomicU64,
+    /// What it has served.
+    pub counters: GridDiskCounters,
+}
+
+/// What a grid disk is made of.
+pub struct GridDiskParts {
+    /// Identity, never reused.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// The slow device (a slice of a cell disk), with at most one flush in flight.
+    pub disk: Device,
+    /// Bytes it shows.
+    pub size_bytes: u64,
+    /// Memory for bounce buffers, reserved at start.
+    pub arena: Arena,
+    /// The unit of locking and of the cache index: a power of two, 4 to 64 KiB.
+    pub block_bytes: u64,
+}
+
+impl GridDisk {
+    /// Serve a grid disk without a cache.
+    #[must_use]
+    pub fn new(parts: GridDiskParts) -> Arc<GridDisk> {
+        assert!(parts.block_bytes.is_power_of_two() && (4096..=65536).contains(&parts.block_bytes));
+        Arc::new(GridDisk {
+            id: parts.id,
+            name: Mutex::new(parts.name),
+            disk: parts.disk,
+            locks: Arc::new(RangeLock::new()),
+            arena: parts.arena,
+            block_bytes: parts.block_bytes,
+            zeroes: Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze(),
+            size_bytes: AtomicU64::new(parts.size_bytes),
+            read_only: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            lost_epoch: AtomicU64::new(0),
+            writes_acked: AtomicU64::new(0),
+            writes_flushed: AtomicU64::new(0),
+            flushed_at_loss: AtomicU64::new(0),
+            counters: GridDiskCounters::default(),
+        })
+    }
+
+    /// Its identity: never reused within the cell.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its name, which is its export name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        lock(&self.name).clone()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// What clients may rely on.
+    #[must_use]
+    pub fn limits(&self) -> ExportLimits {
+        let geometry = self.disk.geometry();
+        ExportLimits {
+            preferred_bytes: geometry.logical_bytes.max(PART_BYTES as u32),
+            fast_zeroes: geometry.fast_zeroes,
+            read_only: self.read_only.load(Ordering::Acquire),
+            rotational: geometry.rotational,
+        }
+    }
+
+    /// A session of one client connection.
+    #[must_use]
+    pub fn open_session(self: &Arc<Self>, context: Context) -> Session {
+        Session::new(self.clone(), context, self.lost_epoch())
+    }
+
+    /// Refuse new requests from now on.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn lost_epoch(&self) -> u64 {
+        self.lost_epoch.load(Ordering::Acquire)
+    }
+
+    /// A flush has failed: what was written and not flushed is suspect for every open session.
+    pub(crate) fn latch_lost(&self) {
+        self.flushed_at_loss.store(self.writes_flushed.load(Ordering::Acquire), Ordering::Release);
+        self.lost_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn flushed_at_loss(&self) -> u64 {
+        self.flushed_at_loss.load(Ordering::Acquire)
+    }
+
+    /// The sequence of a write that is being acknowledged.
+    pub(crate) fn next_write(&self) -> u64 {
+        self.writes_acked.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The sequence of the last acknowledged write.
+    pub(crate) fn written(&self) -> u64 {
+        self.writes_acked.load(Ordering::Acquire)
+    }
+
+    /// Every write up to `covered` is durable.
+    pub(crate) fn flushed(&self, covered: u64) {
+        self.writes_flushed.fetch_max(covered, Ordering::AcqRel);
+    }
+
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(RequestError::Stopping);
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size_bytes() => Ok(()),
+            _ => Err(RequestError::OutOfRange),
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), RequestError> {
+        if self.read_only.load(Ordering::Acquire) { Err(RequestError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Show another size from now on; the device below has it already.
+    pub fn set_size_bytes(&self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    /// Rename.
+    pub fn set_name(&self, name: String) {
+        *lock(&self.name) = name;
+    }
+}
+
+impl std::fmt::Debug for GridDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GridDisk({} {})", self.id, self.name())
+    }
+}

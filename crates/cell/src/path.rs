@@ -1,0 +1,252 @@
+//! The request path of a grid disk: range locks, read-modify-write, the disk below.
+//!
+//! Order of waiting: memory, then range, then flash space, then device. Nobody waits for an earlier kind while holding
+//! a later one: bounce buffers are taken before the lock.
+
+use crate::grid_disk::{GridDisk, PART_BYTES};
+use crate::range_lock::{LockMode, RangeGuard};
+use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
+use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
+use std::ops::Range;
+
+/// What the outcome of the disk means to the client.
+pub(crate) fn to_request_error(kind: FailKind) -> RequestError {
+    match kind {
+        FailKind::NoSpace => RequestError::NoSpace,
+        FailKind::Unsupported => RequestError::NotSupported,
+        FailKind::Media | FailKind::Gone | FailKind::Invalid | FailKind::Errno(_) => RequestError::Io,
+    }
+}
+
+fn outcome_to_result(outcome: Outcome) -> Result<(), RequestError> {
+    outcome.ok().map_err(to_request_error)
+}
+
+/// The multiples of `unit` that cover a range.
+pub(crate) fn cover(offset: u64, len: u64, unit: u64) -> Range<u64> {
+    offset / unit * unit..(offset + len).next_multiple_of(unit)
+}
+
+fn aligned_in_memory(data: &SharedBufs, unit: usize) -> bool {
+    data.pieces().iter().all(|p| p.as_ptr().addr().is_multiple_of(unit) && p.len().is_multiple_of(unit))
+}
+
+impl GridDisk {
+    async fn lock_bytes(&self, offset: u64, len: u64, mode: LockMode) -> RangeGuard {
+        let span = cover(offset, len, self.block_bytes);
+        self.locks.acquire(span.start / self.block_bytes..span.end / self.block_bytes, mode).await
+    }
+
+    pub(crate) async fn read_piece(
+        &self,
+        context: &Context,
+        offset: u64,
+        bufs: Bufs,
+    ) -> (Result<(), RequestError>, Bufs) {
+        let len = bufs.len_bytes() as u64;
+        if len == 0 {
+            return (Ok(()), bufs);
+        }
+        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let span = cover(offset, len, unit);
+        let direct = span == (offset..offset + len)
+            && bufs.pieces().iter().all(|p| p.as_ptr().addr() as u64 % unit == 0 && p.len() as u64 % unit == 0);
+        if direct {
+            return self.read_aligned(context, offset, bufs).await;
+        }
+        let bounce = self.arena.alloc((span.end - span.start) as usize).await;
+        let (result, bounce) = self.read_aligned(context, span.start, bounce).await;
+        let mut bufs = bufs;
+        if result.is_ok() {
+            let skip = (offset - span.start) as usize;
+            let mut at = 0;
+            bounce.for_each(skip..skip + len as usize, |bytes| {
+                bufs.copy_in(at, bytes);
+                at += bytes.len();
+            });
+        }
+        (result, bufs)
+    }
+
+    async fn read_aligned(&self, _context: &Context, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        let guard = self.lock_bytes(offset, bufs.len_bytes() as u64, LockMode::Shared).await;
+        let answer = self.read_disk(offset, bufs).await;
+        drop(guard);
+        answer
+    }
+
+    async fn read_disk(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        self.counters.disk_reads.requests.one();
+        self.counters.disk_reads.bytes.add(bufs.len_bytes() as u64);
+        let done = self.disk.read(offset, bufs).await;
+        (outcome_to_result(done.outcome), done.bufs)
+    }
+
+    pub(crate) async fn write_piece(
+        &self,
+        context: &Context,
+        offset: u64,
+        data: SharedBufs,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        let len = data.len_bytes() as u64;
+        if len == 0 {
+            return if fua { self.flush_all().await } else { Ok(()) };
+        }
+        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let span = cover(offset, len, unit);
+        if span == (offset..offset + len) && aligned_in_memory(&data, unit as usize) {
+            let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
+            let result = self.write_locked(context, offset, data, fua).await;
+            drop(guard);
+            return result;
+        }
+        let mut bounce = self.arena.alloc((span.end - span.start) as usize).await;
+        let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+        // Only the two edge units can hold foreign bytes; the middle is overwritten.
+        let head = offset > span.start;
+        let tail = offset + len < span.end;
+        let units = (span.end - span.start) / unit;
+        if units == 1 || (head && tail && units == 2) {
+            let (result, filled) = self.read_disk(span.start, bounce).await;
+            result?;
+            bounce = filled;
+        } else {
+            bounce = self.read_edges(span.clone(), unit, head, tail, bounce).await?;
+        }
+        bounce.copy_in_rope((offset - span.start) as usize, &data);
+        let result = self.write_locked(context, span.start, bounce.freeze(), fua).await;
+        drop(guard);
+        result
+    }
+
+    /// Read the first and the last unit of a span as needed.
+    async fn read_edges(
+        &self,
+        span: Range<u64>,
+        unit: u64,
+        head: bool,
+        tail: bool,
+        bounce: Bufs,
+    ) -> Result<Bufs, RequestError> {
+        let mut rest = bounce;
+        let mut first = rest.split_to(unit as usize);
+        let middle_len = rest.len_bytes() - unit as usize;
+        let middle = rest.split_to(middle_len);
+        let mut last = rest;
+        if head {
+            let (result, bufs) = self.read_disk(span.start, first).await;
+            result?;
+            first = bufs;
+        }
+        if tail {
+            let (result, bufs) = self.read_disk(span.end - unit, last).await;
+            result?;
+            last = bufs;
+        }
+        first.append(middle);
+        first.append(last);
+        Ok(first)
+    }
+
+    async fn write_locked(
+        &self,
+        _context: &Context,
+        offset: u64,
+        data: SharedBufs,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        self.counters.disk_writes.requests.one();
+        self.counters.disk_writes.bytes.add(data.len_bytes() as u64);
+        outcome_to_result(self.disk.write(offset, data, fua).await.outcome)
+    }
+
+    pub(crate) async fn zero_piece(
+        &self,
+        context: &Context,
+        offset: u64,
+        len: u64,
+        flags: ZeroFlags,
+    ) -> Result<(), RequestError> {
+        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
+        if start >= end {
+            return self.write_piece(context, offset, self.zeroes(len), flags.fua).await;
+        }
+        if offset < start {
+            self.write_piece(context, offset, self.zeroes(start - offset), flags.fua).await?;
+        }
+        if end < offset + len {
+            self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
+        }
+        let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
+        let op = Op::WriteZeroes { offset: start, len: end - start, fua: flags.fua, may_unmap: !flags.no_hole };
+        let outcome = self.disk.submit(op).await.outcome;
+        drop(guard);
+        match outcome {
+            Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
+                self.write_zero_bytes(context, start, end - start, flags.fua).await
+            }
+            other => outcome_to_result(other),
+        }
+    }
+
+    /// Zero a device that cannot: write the bytes.
+    async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(crate::session::PIECE_BYTES_MAX);
+            self.write_piece(context, offset + done, self.zeroes(n), fua).await?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Zeroes to write: one constant piece, so that nobody waits for memory while holding memory.
+    fn zeroes(&self, len: u64) -> SharedBufs {
+        self.zeroes.slice(0..len as usize).into()
+    }
+
+    pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
+        let covered = self.written();
+        match self.disk.flush().await.outcome.ok() {
+            Ok(()) => {
+                self.flushed(covered);
+                Ok(())
+            }
+            Err(kind) => {
+                self.latch_lost();
+                Err(to_request_error(kind))
+            }
+        }
+    }
+
+    #[expect(clippy::unused_async, reason = "waits for the disk once there is a cache to fill")]
+    pub(crate) async fn prefetch_piece(&self, _context: &Context, _offset: u64, _len: u64) -> Result<(), RequestError> {
+        Ok(())
+    }
+
+    pub(crate) async fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<Extent>, RequestError> {
+        let span = cover(offset, len, PART_BYTES);
+        let done = self.disk.submit(Op::Status { offset: span.start, len: span.end - span.start }).await;
+        let all_data = [device::DeviceExtent { len: span.end - span.start, hole: false }];
+        let known =
+            if done.outcome == Outcome::Done && !done.extents.is_empty() { &done.extents[..] } else { &all_data };
+        let mut out: Vec<Extent> = Vec::new();
+        let mut at = span.start;
+        for extent in known {
+            let (low, high) = (at.max(offset), (at + extent.len).min(offset + len));
+            at += extent.len;
+            if low >= high {
+                continue;
+            }
+            let full = out.len() == extents_max;
+            match out.last_mut() {
+                Some(last) if last.hole == extent.hole => last.len += high - low,
+                _ if full => break,
+                _ => out.push(Extent { len: high - low, hole: extent.hole, tier: Tier::Disk }),
+            }
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a request to the cell carries and what can become of it.
+//!
+//! Never knows a wire format.
+
+use std::sync::Arc;
+
+/// What a request is for, as far as it is known. Admission and the I/O plan go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Purpose {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// Data and index blocks.
+    Data,
+    /// Redo (write-ahead log).
+    Redo,
+    /// Temporary segments.
+    Temp,
+    /// A sequential scan, a backup, a copy.
+    Scan,
+    /// The cell's own work.
+    Internal,
+}
+
+/// Urgency for the I/O plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum IoClass {
+    /// Somebody waits for it.
+    #[default]
+    Foreground,
+    /// May yield to foreground.
+    Background,
+}
+
+/// What a request carries from the start.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// The database the connection is tagged with, if any.
+    pub database: Option<Arc<str>>,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// How urgent it is.
+    pub class: IoClass,
+    /// A commit waits for it.
+    pub sync: bool,
+}
+
+/// Why a request was not done. Each maps to one errno on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A device failed (EIO), or data is known to be lost and is not guessed.
+    #[error("input/output error")]
+    Io,
+    /// The device below is out of space (ENOSPC).
+    #[error("no space left on the device below")]
+    NoSpace,
+    /// Beyond the end or otherwise malformed (EINVAL; a write beyond the end is ENOSPC on the wire).
+    #[error("request outside the grid disk")]
+    OutOfRange,
+    /// The grid disk is read-only (EPERM).
+    #[error("grid disk is read-only")]
+    ReadOnly,
+    /// Not possible here (ENOTSUP): a fast zero that would be slow.
+    #[error("not supported")]
+    NotSupported,
+    /// The cell is stopping (ESHUTDOWN).
+    #[error("cell is shutting down")]
+    Stopping,
+}
+
+/// Flags of a write-zeroes request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZeroFlags {
+    /// Keep the space allocated.
+    pub no_hole: bool,
+    /// Fail with [`RequestError::NotSupported`] rather than be as slow as writing.
+    pub fast: bool,
+    /// Durable when done.
+    pub fua: bool,
+}
+
+/// Where the bytes of an extent live: the values of our `flashcell:tier` meta context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// On disk only.
+    Disk,
+    /// On disk and, clean, in the flash cache.
+    CachedClean,
+    /// In the flash cache, newer than on disk.
+    CachedDirty,
+    /// In the flash cache under KEEP.
+    Kept,
+}
+
+/// A stretch of a grid disk as block status reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes.
+    pub len: u64,
+    /// No space is allocated and it reads as zeroes.
+    pub hole: bool,
+    /// Where it lives.
+    pub tier: Tier,
+}
+
+/// What clients of an export may rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportLimits {
+    /// Smallest request that needs no read-modify-write anywhere below; requests down to one byte work.
+    pub preferred_bytes: u32,
+    /// Zeroing is much faster than writing.
+    pub fast_zeroes: bool,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// The medium below seeks.
+    pub rotational: bool,
+}

@@ -1,0 +1,215 @@
+//! A session: one client connection's view of a grid disk. Checks ranges, cuts long requests, aligns odd ones, and
+//! remembers whether its un-flushed writes may be gone (I6).
+//!
+//! Never decides what is cached: the request path ([`crate::path`]) does.
+
+use crate::grid_disk::GridDisk;
+use crate::request::{Context, Extent, RequestError, ZeroFlags};
+use device::{Bufs, SharedBufs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The longest piece a request is served in: bounds memory per request and the blocks under one lock.
+pub const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// The longest piece of a trim or write-zeroes, which moves no data.
+pub const ZERO_PIECE_BYTES_MAX: u64 = 16 << 20;
+
+/// One connection's access to a grid disk.
+#[derive(Debug)]
+pub struct Session {
+    disk: Arc<GridDisk>,
+    context: Context,
+    /// The loss epoch this session has looked at.
+    epoch_seen: AtomicU64,
+    /// Sequence of its last acknowledged write.
+    last_write: AtomicU64,
+    /// Its un-flushed writes may be gone: everything fails until the client reconnects.
+    lost: AtomicBool,
+}
+
+impl Session {
+    pub(crate) fn new(disk: Arc<GridDisk>, context: Context, epoch: u64) -> Session {
+        Session {
+            disk,
+            context,
+            epoch_seen: AtomicU64::new(epoch),
+            last_write: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    /// The grid disk served.
+    #[must_use]
+    pub fn grid_disk(&self) -> &Arc<GridDisk> {
+        &self.disk
+    }
+
+    /// What its requests carry.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        self.disk.check(offset, len)?;
+        let epoch = self.disk.lost_epoch();
+        if self.epoch_seen.swap(epoch, Ordering::AcqRel) != epoch
+            && self.last_write.load(Ordering::Acquire) > self.disk.flushed_at_loss()
+        {
+            self.lost.store(true, Ordering::Release);
+        }
+        if self.lost.load(Ordering::Acquire) { Err(RequestError::Io) } else { Ok(()) }
+    }
+
+    fn counted<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
+        if result.is_err() {
+            self.disk.counters.errors.one();
+        }
+        result
+    }
+
+    /// Fill `bufs` from `offset`; any offset and length. The buffers come back in every case; after an error their
+    /// content is undefined.
+    ///
+    /// # Errors
+    /// Out of range, stopping, or an I/O error.
+    pub async fn read(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        let len = bufs.len_bytes() as u64;
+        if let Err(error) = self.check(offset, len) {
+            return (self.counted(Err(error)), bufs);
+        }
+        self.disk.counters.reads.count(len);
+        if len <= PIECE_BYTES_MAX {
+            let (result, bufs) = self.disk.read_piece(&self.context, offset, bufs).await;
+            return (self.counted(result), bufs);
+        }
+        let mut rest = bufs;
+        let mut done = Bufs::new();
+        let mut result = Ok(());
+        let mut at = offset;
+        while !rest.is_empty() {
+            // Pieces end at piece borders, so that only the first and the last may be odd.
+            let len = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(rest.len_bytes() as u64);
+            let mut piece = rest.split_to(len as usize);
+            if result.is_ok() {
+                (result, piece) = self.disk.read_piece(&self.context, at, piece).await;
+            }
+            done.append(piece);
+            at += len;
+        }
+        (self.counted(result), done)
+    }
+
+    /// Write `data` at `offset`; any offset and length.
+    ///
+    /// # Errors
+    /// Out of range, read-only, stopping, no space, or an I/O error; then any part of it may have been written.
+    pub async fn write(&self, offset: u64, data: SharedBufs, fua: bool) -> Result<(), RequestError> {
+        let len = data.len_bytes() as u64;
+        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        self.disk.counters.writes.count(len);
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
+            let piece = if n == len { data.clone() } else { data.slice(done as usize..(done + n) as usize) };
+            let result = self.disk.write_piece(&self.context, at, piece, fua).await;
+            self.counted(result)?;
+            done += n;
+        }
+        self.wrote();
+        Ok(())
+    }
+
+    fn wrote(&self) {
+        self.last_write.fetch_max(self.disk.next_write(), Ordering::AcqRel);
+    }
+
+    /// Make durable every write acknowledged before, on any session of the grid disk.
+    ///
+    /// # Errors
+    /// An I/O error: the un-flushed writes of every session are suspect from now on.
+    pub async fn flush(&self) -> Result<(), RequestError> {
+        self.counted(self.check(0, 0))?;
+        self.disk.counters.flushes.one();
+        let result = self.disk.flush_all().await;
+        self.counted(result)
+    }
+
+    /// The content of a range is dead. It reads as zeroes or as before afterwards, and stays so.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
+        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        self.disk.counters.trims.requests.one();
+        self.disk.counters.trims.bytes.add(len);
+        if !self.disk.limits().fast_zeroes {
+            // Zeroing would cost as much as writing, and a bare discard reads as anything: keep the old content.
+            return Ok(());
+        }
+        // Whole parts only: the odd edges keep their content, which trim permits.
+        let logical = u64::from(self.disk.disk.geometry().logical_bytes).max(crate::grid_disk::PART_BYTES);
+        let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
+        if start < end {
+            let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }).await;
+            self.counted(result)?;
+        }
+        Ok(())
+    }
+
+    /// Make a range read as zeroes.
+    ///
+    /// # Errors
+    /// As [`Session::write`]; [`RequestError::NotSupported`] when `fast` is asked and it would be slow.
+    pub async fn write_zeroes(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
+        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        if flags.fast && !self.disk.limits().fast_zeroes {
+            return self.counted(Err(RequestError::NotSupported));
+        }
+        self.disk.counters.zeroes.requests.one();
+        self.disk.counters.zeroes.bytes.add(len);
+        let result = self.zero_pieces(offset, len, flags).await;
+        self.counted(result)
+    }
+
+    async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let n = (ZERO_PIECE_BYTES_MAX - at % ZERO_PIECE_BYTES_MAX).min(len - done);
+            self.disk.zero_piece(&self.context, at, n, flags).await?;
+            done += n;
+            device::spawn::yield_now().await;
+        }
+        self.wrote();
+        Ok(())
+    }
+
+    /// Bring a range into the flash cache. Best effort: what is refused is not an error.
+    ///
+    /// # Errors
+    /// Out of range, stopping, or an I/O error of the disk.
+    pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        self.counted(self.check(offset, len))?;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
+            let result = self.disk.prefetch_piece(&self.context, at, n).await;
+            self.counted(result)?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Where the bytes from `offset` on live: at most `extents_max` extents, at least one, covering at most `len`.
+    ///
+    /// # Errors
+    /// Out of range, stopping, or an I/O error.
+    pub async fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<Extent>, RequestError> {
+        self.counted(self.check(offset, len))?;
+        let result = self.disk.extents(offset, len, extents_max).await;
+        self.counted(result)
+    }
+}
