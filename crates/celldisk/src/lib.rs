@@ -1,1 +1,26 @@
-//! Physical disk to cell disk to grid disk: label, superblock, catalog, allocation.
+//! Physical disk to cell disk to grid disk: label, superblock, replicated catalog, allocation.
+//!
+//! Every device a cell manages, disk or flash, carries the same layout ([`layout`]): two superblock slots, each with the
+//! device's [`Label`] and a replica of the cell's [`Catalog`], then allocation units. `docs/internals/disk-format.md`
+//! draws it and gives the commit protocol.
+//!
+//! Knows no cache and no network; never decides what dirty data means, only records it. Never retries an I/O.
+
+pub mod catalog;
+pub mod codec;
+pub mod dirty;
+pub mod ids;
+pub mod label;
+pub mod layout;
+mod names;
+pub mod section;
+
+pub use catalog::{
+    CachingMode, CachingPolicy, Catalog, CatalogError, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member,
+    ModeSwitch, Purpose, TermMark,
+};
+pub use codec::DecodeError;
+pub use dirty::DirtyMap;
+pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
+pub use label::{DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
+pub use layout::Slot;

@@ -1,0 +1,379 @@
+//! The catalog's payload, field by field.
+
+use super::{
+    CachingMode, CachingPolicy, Catalog, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member, ModeSwitch, Purpose,
+    TermMark,
+};
+use crate::codec::{DecodeError, Decoder, Encoder};
+use crate::ids::{DeviceId, GridDiskId, Stamp};
+use crate::label::{Role, class_code, class_of_code};
+use crate::layout::{
+    ASM_ATTRIBUTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AVAILABLE_TO_BYTES_MAX,
+    CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
+    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Slot, TERMS_MAX,
+};
+use crate::section::{self, Binding, SectionKind, Version};
+use device::WallTime;
+use std::collections::BTreeMap;
+
+const WHAT: &str = "catalog";
+const RESERVED_BYTES: usize = 64;
+
+impl Purpose {
+    fn code(self) -> u8 {
+        match self {
+            Purpose::Data => 1,
+            Purpose::Redo => 2,
+            Purpose::Temp => 3,
+        }
+    }
+    fn of_code(code: u8) -> Result<Purpose, DecodeError> {
+        match code {
+            1 => Ok(Purpose::Data),
+            2 => Ok(Purpose::Redo),
+            3 => Ok(Purpose::Temp),
+            _ => Err(DecodeError::Value { what: "purpose" }),
+        }
+    }
+}
+
+impl CachingMode {
+    fn code(self) -> u8 {
+        match self {
+            CachingMode::WriteThrough => 1,
+            CachingMode::WriteBack => 2,
+            CachingMode::WriteBackOrdered => 3,
+            CachingMode::WriteAround => 4,
+            CachingMode::None => 5,
+        }
+    }
+    fn of_code(code: u8) -> Result<CachingMode, DecodeError> {
+        match code {
+            1 => Ok(CachingMode::WriteThrough),
+            2 => Ok(CachingMode::WriteBack),
+            3 => Ok(CachingMode::WriteBackOrdered),
+            4 => Ok(CachingMode::WriteAround),
+            5 => Ok(CachingMode::None),
+            _ => Err(DecodeError::Value { what: "caching mode" }),
+        }
+    }
+}
+
+impl CachingPolicy {
+    fn code(self) -> u8 {
+        match self {
+            CachingPolicy::Default => 1,
+            CachingPolicy::Keep => 2,
+            CachingPolicy::None => 3,
+        }
+    }
+    fn of_code(code: u8) -> Result<CachingPolicy, DecodeError> {
+        match code {
+            1 => Ok(CachingPolicy::Default),
+            2 => Ok(CachingPolicy::Keep),
+            3 => Ok(CachingPolicy::None),
+            _ => Err(DecodeError::Value { what: "caching policy" }),
+        }
+    }
+}
+
+impl Catalog {
+    /// The catalog section of one device for `slot`, padded to a page.
+    ///
+    /// # Panics
+    /// When [`Catalog::validate`] would fail.
+    #[must_use]
+    pub fn encode(&self, device_id: DeviceId, slot: Slot) -> Vec<u8> {
+        let valid = self.validate();
+        assert!(valid.is_ok(), "an invalid catalog is never written: {valid:?}");
+        self.seal(device_id, slot, &self.payload())
+    }
+
+    /// The section around a payload that [`Catalog::payload`] made: encoded once, sealed for each device.
+    pub(crate) fn seal(&self, device_id: DeviceId, slot: Slot, payload: &[u8]) -> Vec<u8> {
+        let version = Version { epoch: self.lineage.now.term, sequence: self.lineage.now.sequence };
+        let binding = Binding { cell_id: self.cell_id, device_id, slot, version };
+        section::seal(SectionKind::Catalog, &binding, payload)
+    }
+
+    /// From the bytes of a catalog section read from `slot`: the catalog and the device it was written for.
+    ///
+    /// # Errors
+    /// Anything that [`Catalog::encode`] would not have written.
+    pub fn decode(slot: Slot, bytes: &[u8]) -> Result<(DeviceId, Catalog), DecodeError> {
+        let header = section::open_header(SectionKind::Catalog, slot, bytes)?;
+        let payload = section::open_payload(&header, bytes)?;
+        Ok((header.binding.device_id, Catalog::decode_payload(&header.binding, payload)?))
+    }
+
+    /// The payload. Fields must have been validated.
+    pub(crate) fn payload(&self) -> Vec<u8> {
+        let mut e = Encoder(Vec::with_capacity(4096));
+        e.u64(self.created.0);
+        e.u128(self.instance_stamp.0);
+        e.u64(self.next_grid_disk_id.0);
+        e.u128(self.lineage.now.stamp.0);
+        encode_mark(&mut e, &self.lineage.changed);
+        e.text8(&self.cell_name);
+        e.u8(self.lineage.history.len() as u8);
+        for mark in &self.lineage.history {
+            encode_mark(&mut e, mark);
+        }
+        e.u16(self.members.len() as u16);
+        for (device_id, member) in &self.members {
+            e.u128(device_id.0);
+            e.u8(member.role.code());
+            e.u8(class_code(member.class));
+            e.u64(member.au_bytes);
+            e.u32(member.au_count);
+            e.text8(&member.name);
+            e.u64(0);
+        }
+        e.u16(self.grid_disks.len() as u16);
+        for grid_disk in self.grid_disks.values() {
+            encode_grid_disk(&mut e, grid_disk);
+        }
+        match &self.flash_cache {
+            None => e.u8(0),
+            Some(cache) => {
+                e.u8(1);
+                e.u128(cache.id.0);
+                e.u64(cache.created.0);
+                e.u64(cache.size_per_device_bytes);
+                e.u32(cache.segment_bytes);
+                e.u32(cache.block_bytes);
+                e.u64(0);
+                encode_regions(&mut e, &cache.regions);
+            }
+        }
+        match &self.flash_log {
+            None => e.u8(0),
+            Some(log) => {
+                e.u8(1);
+                e.u128(log.id.0);
+                e.u64(log.created.0);
+                e.u64(log.size_per_device_bytes);
+                e.u64(0);
+                encode_regions(&mut e, &log.regions);
+            }
+        }
+        e.u32(self.iorm_plan.len() as u32);
+        e.bytes(self.iorm_plan.as_bytes());
+        e.u16(self.attributes.len() as u16);
+        for (name, text) in &self.attributes {
+            e.text8(name);
+            e.text16(text);
+        }
+        e.zeroes(RESERVED_BYTES);
+        e.0
+    }
+
+    fn decode_payload(binding: &Binding, payload: &[u8]) -> Result<Catalog, DecodeError> {
+        let mut d = Decoder(payload);
+        let created = WallTime(d.u64(WHAT)?);
+        let instance_stamp = Stamp(d.u128(WHAT)?);
+        let next_grid_disk_id = GridDiskId(d.u64(WHAT)?);
+        let stamp = Stamp(d.u128(WHAT)?);
+        let now = TermMark { term: binding.version.epoch, stamp, sequence: binding.version.sequence };
+        let changed = decode_mark(&mut d)?;
+        let cell_name = d.text8(NAME_BYTES_MAX, "cell name")?;
+        let mut history = Vec::new();
+        for _ in 0..d.count8(TERMS_MAX, "term history")? {
+            history.push(decode_mark(&mut d)?);
+        }
+        let mut members = BTreeMap::new();
+        for _ in 0..d.count16(MEMBERS_MAX, "members")? {
+            let device_id = DeviceId(d.u128(WHAT)?);
+            let role = Role::of_code(d.u8(WHAT)?)?;
+            let class = class_of_code(d.u8(WHAT)?)?;
+            let au_bytes = d.u64(WHAT)?;
+            let au_count = d.u32(WHAT)?;
+            let name = d.text8(NAME_BYTES_MAX, "cell disk name")?;
+            d.reserved(8, "member")?;
+            push(&mut members, device_id, Member { name, role, class, au_bytes, au_count }, "members")?;
+        }
+        let mut grid_disks = BTreeMap::new();
+        for _ in 0..d.count16(GRID_DISKS_MAX, "grid disks")? {
+            let grid_disk = decode_grid_disk(&mut d)?;
+            push(&mut grid_disks, grid_disk.id, grid_disk, "grid disks")?;
+        }
+        let flash_cache = if d.flag("flash cache")? { Some(decode_flash_cache(&mut d)?) } else { None };
+        let flash_log = if d.flag("flash log")? { Some(decode_flash_log(&mut d)?) } else { None };
+        let iorm_plan = d.text32(IORM_PLAN_BYTES_MAX, "IORM plan")?;
+        let mut attributes = BTreeMap::new();
+        for _ in 0..d.count16(CELL_ATTRIBUTES_MAX, "cell attributes")? {
+            let name = d.text8(ATTRIBUTE_NAME_BYTES_MAX, "attribute name")?;
+            let text = d.text16(ATTRIBUTE_TEXT_BYTES_MAX, "attribute")?;
+            push(&mut attributes, name, text, "cell attributes")?;
+        }
+        d.reserved(RESERVED_BYTES, WHAT)?;
+        d.end(WHAT)?;
+        let catalog = Catalog {
+            cell_id: binding.cell_id,
+            cell_name,
+            created,
+            lineage: Lineage { now, changed, history },
+            instance_stamp,
+            next_grid_disk_id,
+            members,
+            grid_disks,
+            flash_cache,
+            flash_log,
+            iorm_plan,
+            attributes,
+        };
+        // What encoding would refuse, decoding refuses: overlapping extents above all.
+        catalog.check_fields().map_err(|error| DecodeError::Value { what: error.what() })?;
+        Ok(catalog)
+    }
+}
+
+/// Keys ascend: one value has one encoding.
+fn push<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V, what: &'static str) -> Result<(), DecodeError> {
+    if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
+        return Err(DecodeError::Value { what });
+    }
+    map.insert(key, value);
+    Ok(())
+}
+
+fn encode_mark(e: &mut Encoder, mark: &TermMark) {
+    e.u64(mark.term);
+    e.u128(mark.stamp.0);
+    e.u64(mark.sequence);
+}
+
+fn decode_mark(d: &mut Decoder<'_>) -> Result<TermMark, DecodeError> {
+    let what = "term mark";
+    Ok(TermMark { term: d.u64(what)?, stamp: Stamp(d.u128(what)?), sequence: d.u64(what)? })
+}
+
+fn encode_extents(e: &mut Encoder, extents: &[Extent]) {
+    e.u8(extents.len() as u8);
+    for extent in extents {
+        e.u32(extent.start_au);
+        e.u32(extent.count_au);
+    }
+}
+
+fn decode_extents(d: &mut Decoder<'_>) -> Result<Vec<Extent>, DecodeError> {
+    let what = "extents";
+    let count = d.count8(EXTENTS_MAX, what)?;
+    let mut bytes = Decoder(d.take(count * 8, what)?);
+    let mut extents = Vec::with_capacity(count);
+    for _ in 0..count {
+        extents.push(Extent { start_au: bytes.u32(what)?, count_au: bytes.u32(what)? });
+    }
+    Ok(extents)
+}
+
+fn encode_regions(e: &mut Encoder, regions: &BTreeMap<DeviceId, Vec<Extent>>) {
+    e.u8(regions.len() as u8);
+    for (device_id, extents) in regions {
+        e.u128(device_id.0);
+        encode_extents(e, extents);
+    }
+}
+
+fn decode_regions(d: &mut Decoder<'_>) -> Result<BTreeMap<DeviceId, Vec<Extent>>, DecodeError> {
+    let mut regions = BTreeMap::new();
+    for _ in 0..d.count8(FLASH_MEMBERS_MAX, "flash regions")? {
+        let device_id = DeviceId(d.u128("flash region")?);
+        let extents = decode_extents(d)?;
+        push(&mut regions, device_id, extents, "flash regions")?;
+    }
+    Ok(regions)
+}
+
+fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
+    e.u64(g.id.0);
+    e.text8(&g.name);
+    e.u128(g.cell_disk.0);
+    e.u64(g.size_bytes);
+    e.u8(g.purpose.code());
+    e.u8(g.caching_mode.code());
+    match g.mode_switch {
+        None => e.u16(0),
+        Some(switch) => {
+            e.u8(switch.from.code());
+            e.u8(switch.to.code());
+        }
+    }
+    e.u8(g.caching_policy.code());
+    e.u32(g.cache_generation);
+    e.u64(g.created.0);
+    e.text8(&g.comment);
+    e.text8(&g.available_to);
+    e.u8(g.asm.len() as u8);
+    for (name, text) in &g.asm {
+        e.text8(name);
+        e.text8(text);
+    }
+    encode_extents(e, &g.extents);
+    e.u64(0);
+}
+
+fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
+    let what = "grid disk";
+    let id = GridDiskId(d.u64(what)?);
+    let name = d.text8(GRID_DISK_NAME_BYTES_MAX, "grid disk name")?;
+    let cell_disk = DeviceId(d.u128(what)?);
+    let size_bytes = d.u64(what)?;
+    let purpose = Purpose::of_code(d.u8(what)?)?;
+    let caching_mode = CachingMode::of_code(d.u8(what)?)?;
+    let mode_switch = match (d.u8(what)?, d.u8(what)?) {
+        (0, 0) => None,
+        (from, to) => Some(ModeSwitch { from: CachingMode::of_code(from)?, to: CachingMode::of_code(to)? }),
+    };
+    let caching_policy = CachingPolicy::of_code(d.u8(what)?)?;
+    let cache_generation = d.u32(what)?;
+    let created = WallTime(d.u64(what)?);
+    let comment = d.text8(COMMENT_BYTES_MAX, "comment")?;
+    let available_to = d.text8(AVAILABLE_TO_BYTES_MAX, "availableTo")?;
+    let mut asm = BTreeMap::new();
+    for _ in 0..d.count8(ASM_ATTRIBUTES_MAX, "ASM attributes")? {
+        let name = d.text8(ATTRIBUTE_NAME_BYTES_MAX, "ASM attribute name")?;
+        let text = d.text8(u8::MAX.into(), "ASM attribute")?;
+        push(&mut asm, name, text, "ASM attributes")?;
+    }
+    let extents = decode_extents(d)?;
+    d.reserved(8, what)?;
+    Ok(GridDisk {
+        id,
+        name,
+        cell_disk,
+        extents,
+        size_bytes,
+        purpose,
+        caching_mode,
+        mode_switch,
+        caching_policy,
+        cache_generation,
+        available_to,
+        comment,
+        created,
+        asm,
+    })
+}
+
+fn decode_flash_cache(d: &mut Decoder<'_>) -> Result<FlashCache, DecodeError> {
+    let what = "flash cache";
+    let id = Stamp(d.u128(what)?);
+    let created = WallTime(d.u64(what)?);
+    let size_per_device_bytes = d.u64(what)?;
+    let segment_bytes = d.u32(what)?;
+    let block_bytes = d.u32(what)?;
+    d.reserved(8, what)?;
+    let regions = decode_regions(d)?;
+    Ok(FlashCache { id, size_per_device_bytes, regions, segment_bytes, block_bytes, created })
+}
+
+fn decode_flash_log(d: &mut Decoder<'_>) -> Result<FlashLog, DecodeError> {
+    let what = "flash log";
+    let id = Stamp(d.u128(what)?);
+    let created = WallTime(d.u64(what)?);
+    let size_per_device_bytes = d.u64(what)?;
+    d.reserved(8, what)?;
+    let regions = decode_regions(d)?;
+    Ok(FlashLog { id, size_per_device_bytes, regions, created })
+}

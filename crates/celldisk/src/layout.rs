@@ -1,0 +1,276 @@
+//! Where everything lies on a device: every offset and size of format version 1, derived from a few choices.
+//!
+//! `docs/internals/disk-format.md` draws it; a test compares its table with these constants. Nothing here reads or writes.
+
+/// The format this code writes. A device with a newer one is refused.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Unit of all metadata writes: the page every drive since 2010 writes whole, and the strictest O_DIRECT alignment.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Largest true page supported: sections of different age never share one, so a torn page harms only its own section.
+pub const TRUE_PAGE_BYTES_MAX: u64 = 64 << 10;
+
+/// Superblock slots. Two: the newest is never overwritten, the older is.
+pub const SLOTS: usize = 2;
+
+/// From one slot's area to the next: far enough that an `mkfs` or a `dd` of one MiB never takes both. Not at the end of
+/// the device, because volumes grow while the cell is down and the end would then not be found.
+pub const SLOT_STRIDE_BYTES: u64 = 2 << 20;
+
+/// The first page of a slot's area is left zero: boot sectors, partition tables and most signatures are looked for there.
+pub const LABEL_OFFSET: u64 = PAGE_BYTES;
+
+/// The catalog section starts on a true-page border of its own.
+pub const CATALOG_OFFSET: u64 = TRUE_PAGE_BYTES_MAX;
+
+/// End of a slot within its area; the rest of the stride is a gap that stays zero.
+pub const SLOT_END: u64 = 1 << 20;
+
+/// Room for the label section.
+pub const LABEL_SECTION_BYTES: u64 = CATALOG_OFFSET - LABEL_OFFSET;
+
+/// Room for the catalog section.
+pub const CATALOG_SECTION_BYTES: u64 = SLOT_END - CATALOG_OFFSET;
+
+/// First byte of allocation unit 0: both slots lie before it, and it is aligned to every erase block in use (2 MiB).
+pub const DATA_OFFSET: u64 = SLOTS as u64 * SLOT_STRIDE_BYTES;
+
+/// The header in front of each section's payload.
+pub const HEADER_BYTES: usize = 128;
+
+/// Largest catalog payload.
+pub const CATALOG_PAYLOAD_BYTES_MAX: usize = CATALOG_SECTION_BYTES as usize - HEADER_BYTES;
+
+/// The allocation unit where there is room for it: the vendor's 16 MiB.
+pub const AU_BYTES: u64 = 16 << 20;
+
+/// Smallest allocation unit: one largest true page.
+pub const AU_BYTES_MIN: u64 = TRUE_PAGE_BYTES_MAX;
+
+/// Largest allocation unit a label may record.
+pub const AU_BYTES_MAX: u64 = 1 << 30;
+
+/// A device gets the largest unit up to [`AU_BYTES`] that leaves it this many, so that small devices can be divided too.
+pub const AU_COUNT_WANTED: u64 = 64;
+
+/// Longest cell or cell disk name.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Longest grid disk name (the vendor's limit).
+pub const GRID_DISK_NAME_BYTES_MAX: usize = 30;
+
+/// Flash devices of a cell: four times what the largest vendor cell carries.
+pub const FLASH_MEMBERS_MAX: usize = 64;
+
+/// Disks of a cell, and so entries of a flash device's stamp table: the largest enclosures take 102.
+pub const DISKS_MAX: usize = 128;
+
+/// Devices of a cell.
+pub const MEMBERS_MAX: usize = FLASH_MEMBERS_MAX + DISKS_MAX;
+
+/// One entry of the flash member table.
+pub const FLASH_MEMBER_BYTES: usize = 64;
+
+/// One entry of the disk stamp table.
+pub const DISK_STAMP_BYTES: usize = 64;
+
+/// Bits of the coarse dirty bitmap: 8 KiB, so that a label write stays one small transfer; 256 MiB each on a 16 TiB disk.
+pub const DIRTY_BITS: usize = 1 << 16;
+
+/// Smallest stretch one bit stands for (the cache's region).
+pub const DIRTY_GRANULE_BYTES_MIN: u64 = 1 << 20;
+
+/// Label payload: offset of the name.
+pub const LABEL_NAME_OFFSET: usize = 128;
+
+/// Label payload: offset of the flash member table.
+pub const LABEL_MEMBERS_OFFSET: usize = 256;
+
+/// Label payload: offset of the disk stamp table.
+pub const LABEL_STAMPS_OFFSET: usize = LABEL_MEMBERS_OFFSET + FLASH_MEMBERS_MAX * FLASH_MEMBER_BYTES;
+
+/// Label payload: offset of the dirty bitmap.
+pub const LABEL_DIRTY_OFFSET: usize = LABEL_STAMPS_OFFSET + DISKS_MAX * DISK_STAMP_BYTES;
+
+/// Label payload: all of it, the same for disks and flash.
+pub const LABEL_PAYLOAD_BYTES: usize = LABEL_DIRTY_OFFSET + DIRTY_BITS / 8;
+
+/// Grid disks of a cell (the vendor's cells carry some tens).
+pub const GRID_DISKS_MAX: usize = 1024;
+
+/// Extents of one grid disk or flash region: growth that needs more asks for a compacter layout first.
+pub const EXTENTS_MAX: usize = 64;
+
+/// Longest comment.
+pub const COMMENT_BYTES_MAX: usize = 128;
+
+/// Longest `availableTo` list.
+pub const AVAILABLE_TO_BYTES_MAX: usize = 128;
+
+/// ASM attributes of one grid disk: the vendor shows six.
+pub const ASM_ATTRIBUTES_MAX: usize = 8;
+
+/// All ASM attributes of one grid disk as encoded (two length bytes each): six names of thirty bytes and their values.
+pub const ASM_BYTES_MAX: usize = 256;
+
+/// Longest I/O resource plan, as text: 32 databases with every directive take about a third of it.
+pub const IORM_PLAN_BYTES_MAX: usize = 32 << 10;
+
+/// Attributes of the cell.
+pub const CELL_ATTRIBUTES_MAX: usize = 256;
+
+/// Longest name of an attribute.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 64;
+
+/// Longest value of a cell attribute.
+pub const ATTRIBUTE_TEXT_BYTES_MAX: usize = 1024;
+
+/// All cell attributes as encoded.
+pub const CELL_ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
+
+/// Earlier terms a catalog remembers, to tell a copy that is merely old from one that went its own way.
+pub const TERMS_MAX: usize = 64;
+
+/// One grid disk with every bounded text full and eight extents.
+const GRID_DISK_BYTES_FULL: usize = 8
+    + (1 + GRID_DISK_NAME_BYTES_MAX)
+    + 16
+    + 8
+    + 1
+    + 1
+    + 2
+    + 1
+    + 4
+    + 8
+    + (1 + COMMENT_BYTES_MAX)
+    + (1 + AVAILABLE_TO_BYTES_MAX)
+    + (1 + ASM_BYTES_MAX)
+    + 1
+    + 8 * 8
+    + 8;
+
+/// Everything else with every bounded text full and four extents for each flash region.
+const REST_BYTES_FULL: usize = 512
+    + TERMS_MAX * 32
+    + MEMBERS_MAX * (40 + NAME_BYTES_MAX)
+    + 2 * (128 + FLASH_MEMBERS_MAX * (16 + 1 + 4 * 8))
+    + 4
+    + IORM_PLAN_BYTES_MAX
+    + CELL_ATTRIBUTES_BYTES_MAX;
+
+const _: () = {
+    assert!(LABEL_OFFSET.is_multiple_of(PAGE_BYTES) && CATALOG_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX));
+    assert!(HEADER_BYTES + LABEL_PAYLOAD_BYTES <= LABEL_SECTION_BYTES as usize, "the label fits its section");
+    assert!(SLOT_END < SLOT_STRIDE_BYTES && SLOT_END.is_multiple_of(TRUE_PAGE_BYTES_MAX), "a gap between the slots");
+    assert!(DATA_OFFSET.is_multiple_of(2 << 20), "allocation units start on an erase block");
+    assert!(
+        GRID_DISKS_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL <= CATALOG_PAYLOAD_BYTES_MAX,
+        "a full house of grid disks with full texts fits"
+    );
+    assert!(AU_BYTES_MIN >= PAGE_BYTES && AU_BYTES_MIN.is_power_of_two() && AU_BYTES.is_power_of_two());
+    assert!(EXTENTS_MAX <= u8::MAX as usize && TERMS_MAX <= u8::MAX as usize, "counted in a byte");
+    assert!(NAME_BYTES_MAX <= u8::MAX as usize);
+    assert!(COMMENT_BYTES_MAX <= u8::MAX as usize);
+    assert!(AVAILABLE_TO_BYTES_MAX <= u8::MAX as usize);
+    assert!(ATTRIBUTE_NAME_BYTES_MAX <= u8::MAX as usize);
+    assert!(ATTRIBUTE_TEXT_BYTES_MAX <= u16::MAX as usize);
+};
+
+/// First byte of the label section of `slot`.
+#[must_use]
+pub fn label_offset(slot: Slot) -> u64 {
+    slot.index() as u64 * SLOT_STRIDE_BYTES + LABEL_OFFSET
+}
+
+/// First byte of the catalog section of `slot`.
+#[must_use]
+pub fn catalog_offset(slot: Slot) -> u64 {
+    slot.index() as u64 * SLOT_STRIDE_BYTES + CATALOG_OFFSET
+}
+
+/// One of the two superblock slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slot {
+    /// The slot at the start of the device.
+    A,
+    /// The slot [`SLOT_STRIDE_BYTES`] further on.
+    B,
+}
+
+impl Slot {
+    /// Both, in the order of their place.
+    pub const BOTH: [Slot; SLOTS] = [Slot::A, Slot::B];
+
+    /// 0 or 1, as headers carry it.
+    #[must_use]
+    pub fn index(self) -> usize {
+        match self {
+            Slot::A => 0,
+            Slot::B => 1,
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+}
+
+/// The allocation unit for a device of `size_bytes`: the largest power of two in
+/// [`AU_BYTES_MIN`]..=[`AU_BYTES`] that gives at least [`AU_COUNT_WANTED`] of them, else the smallest.
+#[must_use]
+pub fn au_bytes_for(size_bytes: u64) -> u64 {
+    let data_bytes = size_bytes.saturating_sub(DATA_OFFSET);
+    let mut au_bytes = AU_BYTES;
+    while au_bytes > AU_BYTES_MIN && data_bytes / au_bytes < AU_COUNT_WANTED {
+        au_bytes /= 2;
+    }
+    au_bytes
+}
+
+/// How many allocation units of `au_bytes` a device of `size_bytes` holds. They are counted in 32 bits; a larger device
+/// is used as far as that goes.
+#[must_use]
+pub fn au_count_for(size_bytes: u64, au_bytes: u64) -> u32 {
+    u32::try_from(size_bytes.saturating_sub(DATA_OFFSET) / au_bytes.max(1)).unwrap_or(u32::MAX)
+}
+
+/// How many bytes one bit of the dirty bitmap stands for on a device of `size_bytes`.
+#[must_use]
+pub fn dirty_granule_bytes_for(size_bytes: u64) -> u64 {
+    let mut granule_bytes = DIRTY_GRANULE_BYTES_MIN;
+    while size_bytes.div_ceil(granule_bytes) > DIRTY_BITS as u64 {
+        granule_bytes *= 2;
+    }
+    granule_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_shrinks_with_the_device() {
+        assert_eq!(au_bytes_for(DATA_OFFSET + (1 << 30)), AU_BYTES);
+        assert_eq!(au_bytes_for(DATA_OFFSET + (1 << 30) - 1), AU_BYTES / 2);
+        assert_eq!(au_bytes_for(16 << 20), 128 << 10);
+        assert_eq!(au_bytes_for(0), AU_BYTES_MIN);
+        assert_eq!(au_count_for(DATA_OFFSET, AU_BYTES), 0);
+        assert_eq!(au_count_for(DATA_OFFSET + AU_BYTES * 3 - 1, AU_BYTES), 2);
+        assert_eq!(au_count_for(u64::MAX, AU_BYTES_MIN), u32::MAX);
+    }
+
+    #[test]
+    fn the_dirty_bitmap_covers_every_size() {
+        assert_eq!(dirty_granule_bytes_for(1), DIRTY_GRANULE_BYTES_MIN);
+        assert_eq!(dirty_granule_bytes_for(64 << 30), DIRTY_GRANULE_BYTES_MIN);
+        assert_eq!(dirty_granule_bytes_for((64 << 30) + 1), 2 * DIRTY_GRANULE_BYTES_MIN);
+        assert_eq!(dirty_granule_bytes_for(16 << 40), 256 << 20);
+        assert!(u64::MAX.div_ceil(dirty_granule_bytes_for(u64::MAX)) <= DIRTY_BITS as u64);
+    }
+}
