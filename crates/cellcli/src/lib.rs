@@ -1,1 +1,33 @@
-//! CellCLI: one table of verbs, objects and attributes; text in, Command out.
+//! CellCLI: verbs x objects x attributes in one table -> parser, help, completion, formatter.
+//!
+//! Text in, [`Command`] out; rows in, text out:
+//!
+//! ```text
+//!   text --parse_script--> Statement { Command } --(server carries it out)--> Vec<Row> --select--> Answer --format--> text
+//! ```
+//!
+//! Everything the language knows stands in [`table`]; a new object type, attribute or statement form is a row there.
+//!
+//! This crate never touches a cell, never does I/O, never reads a clock, and depends on no other crate of the workspace.
+
+pub mod answer;
+pub mod command;
+pub mod error;
+pub mod format;
+pub mod table;
+
+mod complete;
+mod help;
+mod lexer;
+mod parser;
+mod print;
+mod suggest;
+
+pub use answer::{Answer, Decimal, Measure, Row, Timestamp, Unit, Value, select};
+pub use command::Command;
+pub use complete::complete;
+pub use error::{ErrorCode, StatementError, failure_text};
+pub use help::help;
+pub use lexer::{STATEMENT_TOKENS_MAX, TEXT_BYTES_MAX, needs_continuation};
+pub use parser::{NESTING_MAX, Statement, WHERE_COMPARISONS_MAX, parse_one, parse_script};
+pub use table::{ObjectType, Verb};

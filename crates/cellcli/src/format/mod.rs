@@ -1,0 +1,17 @@
+//! Answers to text: columns, DETAIL, DESCRIBE, JSON, XML, and the lines that tell of success.
+//!
+//! The text forms follow the vendor's layout to the blank, since scripts cut them by column. Never prints: it returns text,
+//! each line ended by a line feed; an empty answer is an empty text.
+
+mod json;
+mod messages;
+mod text;
+mod xml;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::{describe_json, json};
+pub use messages::{altered, created, dropped, services_done, services_starting};
+pub use text::{describe, text};
+pub use xml::xml;

@@ -1,0 +1,100 @@
+//! The text forms: one object a line, one attribute a line (DETAIL), and DESCRIBE.
+//!
+//! A line is TAB, blank, then fields padded to a common width with TAB, blank between them. With TABs at every eighth
+//! column the first field stands at column 9, later ones at 8k+1.
+
+use crate::answer::{Answer, Value};
+use crate::command::DateFormat;
+use crate::table::ObjectType;
+
+/// Narrowest label column of DETAIL, its colon included: it puts the values at column 33, as scripts expect.
+const DETAIL_LABEL_CHARS_MIN: usize = 20;
+
+/// What begins a line and separates fields.
+const GAP: &str = "\t ";
+
+/// `answer` as columns, or one attribute a line when it is a DETAIL.
+#[must_use]
+pub fn text(answer: &Answer, date_format: DateFormat) -> String {
+    let cells: Vec<Vec<String>> =
+        answer.rows.iter().map(|row| row.iter().map(|value| cell_text(value, date_format)).collect()).collect();
+    if answer.detail { detail(&answer.columns, &cells) } else { columns(&cells) }
+}
+
+/// The attributes of a type: name, then `modifiable` or `hidden` where it applies.
+#[must_use]
+pub fn describe(object: ObjectType) -> String {
+    let rows: Vec<Vec<String>> = object
+        .spec()
+        .attributes
+        .iter()
+        .map(|attribute| {
+            let mark = match (attribute.modifiable, attribute.hidden) {
+                (true, _) => "modifiable",
+                (false, true) => "hidden",
+                (false, false) => "",
+            };
+            vec![attribute.name.to_owned(), mark.to_owned()]
+        })
+        .collect();
+    columns(&rows)
+}
+
+/// A value on one line: control characters, which only a server can bring in, become blanks.
+fn cell_text(value: &Value, date_format: DateFormat) -> String {
+    let text = match (value, date_format) {
+        (Value::Timestamp(timestamp), DateFormat::Local) => timestamp.local_text(),
+        _ => value.text(),
+    };
+    text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
+}
+
+/// Fields padded to the widest of their column, the last one not at all; no blanks at the end of a line.
+fn columns(rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, field) in widths.iter_mut().zip(row) {
+            *width = (*width).max(field.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (field, width) in row.iter().zip(&widths) {
+            line.push_str(GAP);
+            push_padded(&mut line, field, *width);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `label: value` lines, a blank line between objects.
+fn detail(columns: &[&'static str], rows: &[Vec<String>]) -> String {
+    let longest = columns.iter().map(|column| column.chars().count() + 1).max().unwrap_or(0);
+    let width = longest.max(DETAIL_LABEL_CHARS_MIN);
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        for (column, field) in columns.iter().zip(row) {
+            let mut line = String::from(GAP);
+            push_padded(&mut line, &format!("{column}:"), width);
+            line.push_str(GAP);
+            line.push_str(field);
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn push_padded(line: &mut String, field: &str, width: usize) {
+    line.push_str(field);
+    for _ in field.chars().count()..width {
+        line.push(' ');
+    }
+}

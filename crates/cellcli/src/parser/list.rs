@@ -1,0 +1,214 @@
+//! LIST and its clauses, and WHERE, which ALTER shares.
+
+use super::{NESTING_MAX, Parsed, Parser, shortened};
+use crate::answer::{Decimal, Timestamp, compile_pattern, parse_size};
+use crate::command::{Comparison, Filter, List, Literal, Operator, OrderKey, Projection};
+use crate::error::ErrorKind;
+use crate::lexer::TokenKind;
+use crate::table::{ObjectSpec, Verb};
+
+/// Comparisons in one WHERE: each may hold a compiled pattern of up to 64 KiB.
+pub const WHERE_COMPARISONS_MAX: usize = 256;
+
+/// The clauses of LIST, which may come in any order, each at most once.
+pub(crate) const CLAUSES: [&str; 5] = ["WHERE", "ATTRIBUTES", "DETAIL", "ORDER", "LIMIT"];
+
+impl Parser<'_> {
+    /// `LIST type [name, ...] [WHERE ..] [ATTRIBUTES ..] [DETAIL] [ORDER BY ..] [LIMIT n]`, behind the verb.
+    pub(super) fn list(&mut self) -> Parsed<List> {
+        let spec = self.object(Verb::List)?;
+        let mut list = List::all(spec.object);
+        let at_clause = CLAUSES.iter().any(|clause| self.is_word(clause));
+        if matches!(self.peek(), Some(TokenKind::Word(_) | TokenKind::Quoted(_))) && !at_clause {
+            list.names = self.names()?;
+        }
+        let mut seen = [false; CLAUSES.len()];
+        while self.peek().is_some() {
+            let Some(clause) = CLAUSES.iter().position(|clause| self.is_word(clause)) else {
+                return self.unexpected("WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT or the end of the statement");
+            };
+            if seen[clause] {
+                return self.fault(ErrorKind::Repeated { what: CLAUSES[clause] });
+            }
+            seen[clause] = true;
+            self.at += 1;
+            match clause {
+                0 => list.filter = Some(self.filter(spec)?),
+                1 => list.projection = self.projection(spec)?,
+                2 => list.detail = true,
+                3 => list.order_by = self.order_by(spec)?,
+                _ => list.limit = Some(self.limit()?),
+            }
+        }
+        Ok(list)
+    }
+
+    fn projection(&mut self, spec: &ObjectSpec) -> Parsed<Projection> {
+        if self.take_word("ALL") {
+            return Ok(Projection::All);
+        }
+        let mut attributes = vec![self.attribute(spec)?.name];
+        while self.take_symbol(",") {
+            attributes.push(self.attribute(spec)?.name);
+        }
+        Ok(Projection::Attributes(attributes))
+    }
+
+    fn order_by(&mut self, spec: &ObjectSpec) -> Parsed<Vec<OrderKey>> {
+        self.expect_word("BY")?;
+        let mut keys = Vec::new();
+        loop {
+            let attribute = self.attribute(spec)?.name;
+            let descending = self.take_word("DESC");
+            if !descending {
+                self.take_word("ASC");
+            }
+            keys.push(OrderKey { attribute, descending });
+            if !self.take_symbol(",") {
+                return Ok(keys);
+            }
+        }
+    }
+
+    fn limit(&mut self) -> Parsed<u64> {
+        let number = match self.peek() {
+            Some(TokenKind::Word(word)) => word.parse().ok().filter(|_| word.bytes().all(|it| it.is_ascii_digit())),
+            _ => return self.unexpected("a number of objects"),
+        };
+        let Some(number) = number else {
+            let found = self.found();
+            let expected = "a number of objects".into();
+            return self.fault(ErrorKind::InvalidValue { name: "LIMIT", expected, found });
+        };
+        self.at += 1;
+        Ok(number)
+    }
+
+    /// The condition behind WHERE.
+    pub(super) fn filter(&mut self, spec: &ObjectSpec) -> Parsed<Filter> {
+        self.comparisons = 0;
+        self.any_of(spec, 0)
+    }
+
+    /// `all [OR all]...`
+    fn any_of(&mut self, spec: &ObjectSpec, depth: usize) -> Parsed<Filter> {
+        let first = self.all_of(spec, depth)?;
+        if !self.is_word("OR") {
+            return Ok(first);
+        }
+        let mut any = vec![first];
+        while self.take_word("OR") {
+            any.push(self.all_of(spec, depth)?);
+        }
+        Ok(Filter::Or(any))
+    }
+
+    /// `condition [AND condition]...`
+    fn all_of(&mut self, spec: &ObjectSpec, depth: usize) -> Parsed<Filter> {
+        let first = self.condition(spec, depth)?;
+        if !self.is_word("AND") {
+            return Ok(first);
+        }
+        let mut all = vec![first];
+        while self.take_word("AND") {
+            all.push(self.condition(spec, depth)?);
+        }
+        Ok(Filter::And(all))
+    }
+
+    /// `( filter )` or one comparison.
+    fn condition(&mut self, spec: &ObjectSpec, depth: usize) -> Parsed<Filter> {
+        if !self.is_symbol("(") {
+            return self.comparison(spec).map(Filter::Compare);
+        }
+        if depth == NESTING_MAX {
+            return self.fault(ErrorKind::TooLarge { what: "the nesting of parentheses", max: NESTING_MAX });
+        }
+        self.at += 1;
+        let inner = self.any_of(spec, depth + 1)?;
+        self.expect_symbol(")")?;
+        Ok(inner)
+    }
+
+    /// `attribute [NOT|!] operator literal`
+    fn comparison(&mut self, spec: &ObjectSpec) -> Parsed<Comparison> {
+        if self.comparisons == WHERE_COMPARISONS_MAX {
+            return self.fault(ErrorKind::TooLarge { what: "the number of comparisons", max: WHERE_COMPARISONS_MAX });
+        }
+        self.comparisons += 1;
+        let attribute = self.attribute(spec)?.name;
+        let mut negated = self.take_word("NOT") || self.take_symbol("!");
+        let operators = [
+            ("=", Operator::Equal),
+            ("<", Operator::Less),
+            ("<=", Operator::LessOrEqual),
+            (">", Operator::Greater),
+            (">=", Operator::GreaterOrEqual),
+        ];
+        let operator = if let Some((symbol, operator)) = operators.into_iter().find(|(it, _)| self.is_symbol(it)) {
+            self.take_symbol(symbol);
+            operator
+        } else if !negated && self.take_symbol("!=") {
+            negated = true;
+            Operator::Equal
+        } else if self.take_word("LIKE") {
+            Operator::Like
+        } else {
+            return self.unexpected("=, !=, <, <=, >, >=, LIKE or NOT LIKE");
+        };
+        let place = self.at;
+        let literal = self.literal(spec, attribute, operator)?;
+        if operator == Operator::Like
+            && let Literal::Text(pattern) = &literal
+            && let Err(kind) = compile_pattern(pattern)
+        {
+            self.at = place;
+            return self.fault(kind);
+        }
+        Ok(Comparison { attribute, negated, operator, literal })
+    }
+
+    fn literal(&mut self, spec: &ObjectSpec, attribute: &'static str, operator: Operator) -> Parsed<Literal> {
+        let literal = match self.peek() {
+            Some(TokenKind::Quoted(text)) => Literal::Text(text.clone()),
+            Some(TokenKind::Word(word)) => match bare_literal(word) {
+                Some(literal) => literal,
+                None => {
+                    let expected = spec.attribute(attribute).map_or("text", |it| it.kind.word());
+                    let found = shortened(word);
+                    return self.fault(ErrorKind::InvalidValue { name: attribute, expected: expected.into(), found });
+                }
+            },
+            _ => return self.unexpected("a value"),
+        };
+        if operator == Operator::Like && literal == Literal::Null {
+            return self.unexpected("a pattern");
+        }
+        self.at += 1;
+        Ok(literal)
+    }
+}
+
+/// What a bare word on the right of an operator means. `None` when it is a number or size that no value can have: taken
+/// as text it would silently compare as text.
+fn bare_literal(word: &str) -> Option<Literal> {
+    if word.eq_ignore_ascii_case("NULL") {
+        return Some(Literal::Null);
+    }
+    if let Some(number) = Decimal::parse(word) {
+        return Some(Literal::Number(number));
+    }
+    if let Some(size_bytes) = parse_size(word) {
+        return Some(Literal::Size(size_bytes));
+    }
+    if let Some(timestamp) = Timestamp::parse(word) {
+        return Some(Literal::DateTime(timestamp));
+    }
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let looks_numeric = digits.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+    let numeric = !looks_numeric.is_empty()
+        && looks_numeric.starts_with(|it: char| it.is_ascii_digit())
+        && looks_numeric.bytes().all(|it| it.is_ascii_digit() || it == b'.')
+        && looks_numeric.bytes().filter(|it| *it == b'.').count() < 2;
+    (!numeric).then(|| Literal::Text(word.to_owned()))
+}

@@ -1,0 +1,123 @@
+//! The row of GRIDDISK: slices of cell disks, each served as one export.
+
+use super::{
+    Attribute, CANCEL_FLUSH, FLUSH, Form, HARD_OR_FLASH, Kind, ObjectSpec, ObjectType, OperationSpec, SettingSpec,
+    TargetKind, Verb,
+};
+use crate::command::{Flag, Operation};
+
+const CACHING_MODE: Kind = Kind::Status(&["write-through", "write-back", "write-back-ordered", "write-around", "none"]);
+
+const ATTRIBUTES: &[Attribute] = &[
+    Attribute::new("name", Kind::Name, "name of the grid disk and of its export").modifiable().default_column(),
+    Attribute::new("asmDeactivationOutcome", Kind::Text, "Yes when it can go offline without losing data, or why not"),
+    Attribute::new("asmDiskgroupName", Kind::Name, "disk group it belongs to"),
+    Attribute::new("asmDiskName", Kind::Name, "its name in the disk group"),
+    Attribute::new("asmDiskRepairTime", Kind::Number, "seconds the disk group waits before dropping it"),
+    Attribute::new("asmDiskSize", Kind::Size, "bytes the disk group uses of it"),
+    Attribute::new("asmFailGroupName", Kind::Name, "failure group it belongs to"),
+    Attribute::new(
+        "asmModeStatus",
+        Kind::Status(&["ONLINE", "OFFLINE", "DROPPED", "UNUSED", "SYNCING", "UNKNOWN"]),
+        "its state in the disk group",
+    ),
+    Attribute::new("availableTo", Kind::List, "clients that may use it; empty for all").modifiable(),
+    Attribute::new("cachedBy", Kind::List, "flash cell disks that hold dirty data of it"),
+    Attribute::new("cachingMode", CACHING_MODE, "how writes use the flash cache").modifiable().own(),
+    Attribute::new("cachingPolicy", Kind::Status(&["default", "none"]), "whether the flash cache holds its data")
+        .modifiable(),
+    Attribute::new("cellDisk", Kind::Reference(ObjectType::CellDisk), "cell disk it is on"),
+    Attribute::new("comment", Kind::Text, "free text").modifiable(),
+    Attribute::new("creationTime", Kind::DateTime, "when it was created"),
+    Attribute::new("diskType", HARD_OR_FLASH, "hard disk or flash disk"),
+    Attribute::new("errorCount", Kind::Number, "I/O errors since creation"),
+    Attribute::new("id", Kind::Name, "identity of the grid disk"),
+    Attribute::new("offset", Kind::Size, "bytes from the start of the cell disk"),
+    Attribute::new("purpose", Kind::Status(&["data", "redo", "temp"]), "what the database keeps on it")
+        .modifiable()
+        .own(),
+    Attribute::new("size", Kind::Size, "bytes a client sees").modifiable(),
+    Attribute::new("sizeAllocated", Kind::Size, "bytes of the cell disk it takes"),
+    Attribute::new("sparse", Kind::Status(&["TRUE", "FALSE"]), "whether it takes less than it shows"),
+    Attribute::new(
+        "status",
+        Kind::Status(&["active", "inactive", "not present", "importRequired"]),
+        "state of the grid disk",
+    )
+    .default_column(),
+    Attribute::new("virtualSize", Kind::Size, "bytes a client sees of a sparse grid disk"),
+];
+
+const PREFIX: SettingSpec =
+    SettingSpec::own("prefix", Kind::Name, "first part of each name: prefix_celldisk, as in ssddisk_FD_00_c1");
+
+const CREATE_ALL_SETTINGS: &[SettingSpec] = &[
+    PREFIX.required(),
+    SettingSpec::attribute("size"),
+    SettingSpec::attribute("availableTo"),
+    SettingSpec::attribute("cachingMode"),
+    SettingSpec::attribute("cachingPolicy"),
+    SettingSpec::attribute("comment"),
+    SettingSpec::attribute("purpose"),
+];
+
+const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
+    SettingSpec::attribute("cellDisk").required(),
+    SettingSpec::attribute("size"),
+    SettingSpec::attribute("availableTo"),
+    SettingSpec::attribute("cachingMode"),
+    SettingSpec::attribute("cachingPolicy"),
+    SettingSpec::attribute("comment"),
+    SettingSpec::attribute("offset"),
+    SettingSpec::attribute("purpose"),
+];
+
+const ERASE: SettingSpec = SettingSpec::own(
+    "erase",
+    Kind::Status(&["1pass", "3pass", "7pass"]),
+    "overwrite the content so many times before the drop",
+);
+
+const OPERATIONS: &[OperationSpec] = &[
+    OperationSpec { words: &[&["ACTIVE"]], build: |_| Operation::Active, flags: &[], about: "serve the grid disk" },
+    OperationSpec {
+        words: &[&["INACTIVE"]],
+        build: |_| Operation::Inactive,
+        flags: &[Flag::Force, Flag::NoWait],
+        about: "stop serving it; FORCE though clients use it",
+    },
+    FLUSH,
+    CANCEL_FLUSH,
+];
+
+const fn alter(target: TargetKind) -> Form {
+    Form::new(Verb::Alter, target, "change grid disks, take them in and out of service, or flush them")
+        .modifiable_attributes()
+        .operations(OPERATIONS)
+        .flags(&[Flag::Force, Flag::NoWait])
+        .filter()
+        .needs_change()
+}
+
+pub(super) const GRID_DISK: ObjectSpec = ObjectSpec {
+    object: ObjectType::GridDisk,
+    word: "GRIDDISK",
+    title: "GridDisk",
+    title_with_name: true,
+    xml_element: "griddisk",
+    about: "slices of cell disks, each served as one export",
+    attributes: ATTRIBUTES,
+    forms: &[
+        Form::new(Verb::Create, TargetKind::AllOfDiskType, "make one grid disk on each cell disk")
+            .settings(CREATE_ALL_SETTINGS),
+        Form::new(Verb::Create, TargetKind::Name, "make one grid disk").settings(CREATE_ONE_SETTINGS),
+        alter(TargetKind::AllOfDiskType),
+        alter(TargetKind::Names),
+        Form::new(Verb::Drop, TargetKind::AllOfDiskType, "remove all grid disks, or those of a prefix")
+            .settings(&[PREFIX, ERASE])
+            .flags(&[Flag::Force]),
+        Form::new(Verb::Drop, TargetKind::Names, "remove grid disks; FORCE though they are in use")
+            .settings(&[ERASE])
+            .flags(&[Flag::Force]),
+    ],
+};
