@@ -1,1 +1,6 @@
-//! NBD: sans-I/O codec, front-end sessions on a cell, client and remote disk.
+//! NBD: a sans-I/O codec, the front end's sessions on a cell, a client, and an NBD export as a device.
+//!
+//! Everything runs over the seams of `device`, so it runs in the real and in the virtual world alike. Never holds a
+//! socket, a thread or a clock of its own; never knows what lies below a cell.
+
+pub mod codec;
