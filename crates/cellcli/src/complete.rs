@@ -91,7 +91,7 @@ fn offer(tokens: &[Token], names: &dyn Fn(ObjectType) -> Vec<String>, out: &mut 
         (Verb::Set, [option]) if is_word(Some(option), "DATEFORMAT") => push_words(out, ["LOCAL", "STANDARD"]),
         (Verb::Set, [option]) if is_word(Some(option), "ECHO") => push_words(out, ["ON", "OFF"]),
         (Verb::Spool, []) => push_words(out, ["OFF"]),
-        (Verb::Spool, [_]) => push_words(out, ["CREATE", "REPLACE", "APPEND"]),
+        (Verb::Spool, [file]) if !is_word(Some(file), "OFF") => push_words(out, ["CREATE", "REPLACE", "APPEND"]),
         (_, []) if verb.spec().on_objects => push_words(out, objects()),
         (Verb::List | Verb::Create | Verb::Alter | Verb::Drop, [object, rest @ ..]) => {
             let Some(object) = word(Some(object)).and_then(ObjectType::from_word).filter(|it| it.spec().takes(verb))
@@ -179,7 +179,9 @@ fn offer_condition(
             } else if awaits_value {
                 if let Some(attribute) = word(Some(attribute)).and_then(|it| spec.attribute(it)) {
                     offer_values(spec, attribute.name, attribute.kind, names, out);
-                    push_words(out, ["NULL"]);
+                    if !is_word(last, "LIKE") {
+                        push_words(out, ["NULL"]);
+                    }
                 }
             } else {
                 return true;
@@ -187,6 +189,26 @@ fn offer_condition(
         }
     }
     false
+}
+
+/// How many of `tokens` belong to the condition they begin with: what follows a complete comparison and neither joins nor
+/// closes one belongs to the statement again.
+fn condition_end(tokens: &[Token]) -> usize {
+    let is_operator = |token: &Token| {
+        let words = ["NOT", "LIKE"].iter().any(|it| is_word(Some(token), it));
+        words || ["=", "!=", "<", "<=", ">", ">=", "!"].iter().any(|it| is_symbol(Some(token), it))
+    };
+    let mut complete = false;
+    let mut previous: Option<&Token> = None;
+    for (at, token) in tokens.iter().enumerate() {
+        let joins = ["AND", "OR"].iter().any(|it| is_word(Some(token), it));
+        if complete && !joins && !is_symbol(Some(token), ")") {
+            return at;
+        }
+        complete = !joins && (complete || previous.is_some_and(is_operator) && !is_operator(token));
+        previous = Some(token);
+    }
+    tokens.len()
 }
 
 fn offer_values(
@@ -237,17 +259,23 @@ fn offer_change(
         has(&[TargetKind::Name, TargetKind::Names]).or_else(|| has(&[TargetKind::Whole]))
     };
     let Some(form) = form else { return };
+    let mut behind = tokens;
     if form.filter
         && let Some(at) = tokens.iter().rposition(|token| is_word(Some(token), "WHERE"))
     {
-        if offer_condition(spec, &tokens[at + 1..], names, out) {
-            push_words(out, ["AND", "OR"]);
-            offer_items(spec, form, tokens, out);
+        let condition = &tokens[at + 1..];
+        let end = condition_end(condition);
+        if end == condition.len() {
+            if offer_condition(spec, condition, names, out) {
+                push_words(out, ["AND", "OR"]);
+                offer_items(spec, form, tokens, out);
+            }
+            return;
         }
-        return;
+        behind = &condition[end..];
     }
     if is_symbol(last, "=") {
-        let option = tokens.len().checked_sub(2).and_then(|at| word(tokens.get(at)));
+        let option = behind.len().checked_sub(2).and_then(|at| word(behind.get(at)));
         if let Some((name, kind)) = option.and_then(|option| form.setting(spec, option)) {
             offer_values(spec, name, kind, names, out);
         }
@@ -282,15 +310,21 @@ fn offer_items(spec: &'static ObjectSpec, form: &'static Form, tokens: &[Token],
     if let Some(operation) = third_word {
         return push_words(out, operation.words[2].iter().copied());
     }
-    out.extend(form.setting_list(spec).filter(|it| !given(it.name)).map(|setting| format!("{}=", setting.name)));
-    let chosen = form.operations.iter().find(|it| it.words[0].iter().any(|word| given(word)));
-    match chosen {
-        None => push_words(out, form.operations.iter().flat_map(|it| it.words[0].iter().copied())),
-        Some(operation) => push_words(out, operation.flags.iter().copied().map(Flag::word).filter(|flag| !given(flag))),
+    let begun_by =
+        |token: &Token| form.operations.iter().find(|it| it.words[0].iter().any(|word| is_word(Some(token), word)));
+    // The first such word tells: FLUSH behind CANCEL is not the operation FLUSH.
+    let chosen = tokens.iter().find_map(begun_by);
+    let beside = |name: &str| form.beside_operation.contains(&name);
+    let ungiven = form.setting_list(spec).filter(|it| !given(it.name) && (chosen.is_none() || beside(it.name)));
+    out.extend(ungiven.map(|setting| format!("{}=", setting.name)));
+    // An operation goes neither with other options nor with flags that were meant for them.
+    let open = form.setting_list(spec).all(|it| !given(it.name) || beside(it.name))
+        && !Flag::ALL.into_iter().any(|flag| given(flag.word()));
+    if chosen.is_none() && open {
+        push_words(out, form.operations.iter().flat_map(|it| it.words[0].iter().copied()));
     }
-    if chosen.is_none() {
-        push_words(out, form.flags.iter().copied().map(Flag::word).filter(|flag| !given(flag)));
-    }
+    let flags = chosen.map_or(form.flags, |operation| operation.flags);
+    push_words(out, flags.iter().copied().map(Flag::word).filter(|flag| !given(flag)));
     if form.filter && !given("WHERE") {
         push_words(out, ["WHERE"]);
     }

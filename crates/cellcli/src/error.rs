@@ -116,6 +116,8 @@ pub enum ErrorKind {
         found: String,
         /// What may stand there.
         expected: String,
+        /// The keyword most like it.
+        nearest: Option<&'static str>,
     },
     /// The object type has no such attribute.
     #[error("{} has no attribute {found}", object.spec().word)]
@@ -283,8 +285,8 @@ impl ErrorKind {
             }
             Self::UnterminatedQuote => "a quote inside quotes is written twice".into(),
             Self::StrayHyphen => "put quotes around a name or path with such a hyphen".into(),
+            Self::Unexpected { nearest, .. } => format!("did you mean {}?", (*nearest)?),
             Self::OptionNeeds { .. }
-            | Self::Unexpected { .. }
             | Self::InvalidValue { .. }
             | Self::Repeated { .. }
             | Self::Conflict { .. }

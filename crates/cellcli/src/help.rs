@@ -97,11 +97,8 @@ fn statement_help(verb: Verb, object: &'static ObjectSpec) -> String {
         }
         _ => {
             let mut forms = object.forms_of(verb).peekable();
-            if forms.peek().is_none() {
-                text.push_str("not taken\n");
-            } else {
-                text.push('\n');
-            }
+            let about = if forms.peek().is_none() { "not taken" } else { object.about };
+            text.push_str(&format!("{about}\n"));
             for form in forms {
                 push_form(&mut text, object, form);
             }

@@ -8,9 +8,6 @@ mod messages;
 mod text;
 mod xml;
 
-#[cfg(test)]
-mod tests;
-
 pub use json::{describe_json, json};
 pub use messages::{altered, created, dropped, services_done, services_starting};
 pub use text::{describe, text};

@@ -11,7 +11,8 @@ use crate::table::{Form, ObjectSpec, OperationSpec, TargetKind, Verb};
 /// What has been read behind the target.
 #[derive(Default)]
 struct Items {
-    settings: Vec<Setting>,
+    /// Options with the index of their token.
+    settings: Vec<(Setting, usize)>,
     operation: Option<(Operation, &'static OperationSpec, String)>,
     /// Flags with the index of their token.
     flags: Vec<(Flag, usize)>,
@@ -41,7 +42,7 @@ impl Parser<'_> {
             operation: items.operation.as_ref().map(|(operation, ..)| *operation),
             force: given(Flag::Force),
             no_wait: given(Flag::NoWait),
-            settings: items.settings,
+            settings: items.settings.into_iter().map(|(setting, _)| setting).collect(),
             filter: items.filter,
         })
     }
@@ -60,6 +61,11 @@ impl Parser<'_> {
             }
             return Ok((form, Target::All(disk_type)));
         }
+        if self.peek().is_none()
+            && let Some(expected) = expected_target(verb, spec)
+        {
+            return self.unexpected(expected);
+        }
         let begins_option = matches!(self.peek_second(), Some(TokenKind::Symbol("=")));
         if !begins_option && let Some(form) = form_of(&[TargetKind::Name, TargetKind::Names]) {
             // Where the type can also stand alone, a word that begins an operation or clause is not a name.
@@ -71,10 +77,7 @@ impl Parser<'_> {
         }
         match form_of(&[TargetKind::Whole]) {
             Some(form) => Ok((form, Target::Whole)),
-            None => {
-                let named = form_of(&[TargetKind::Name, TargetKind::Names]).is_some();
-                self.unexpected(if named { "ALL or a name" } else { "ALL" })
-            }
+            None => self.unexpected(expected_target(verb, spec).unwrap_or_default()),
         }
     }
 
@@ -108,19 +111,19 @@ impl Parser<'_> {
         let operation = form.operations.iter().find(|it| it.words[0].iter().any(|word| self.is_word(word)));
         match operation {
             Some(operation) => self.operation(operation, items),
-            None => self.unexpected(expected_item(form)),
+            None => self.unexpected_among(expected_item(form), item_keywords(form)),
         }
     }
 
     fn operation(&mut self, spec: &'static OperationSpec, items: &mut Items) -> Parsed<()> {
         if items.operation.is_some() {
-            return self.unexpected("no second operation");
+            return self.fault(ErrorKind::Repeated { what: "an operation" });
         }
         let mut chosen = Vec::with_capacity(spec.words.len());
         let mut written = Vec::with_capacity(spec.words.len());
         for alternatives in spec.words {
             let Some(index) = alternatives.iter().position(|word| self.is_word(word)) else {
-                return self.unexpected(alternatives.join(" or "));
+                return self.unexpected_among(alternatives.join(" or "), alternatives.iter().copied());
             };
             self.at += 1;
             chosen.push(index);
@@ -146,19 +149,26 @@ impl Parser<'_> {
                 }
             });
         };
-        if items.settings.iter().any(|setting| setting.name == name) {
+        if items.settings.iter().any(|(setting, _)| setting.name == name) {
             return self.fault(ErrorKind::Repeated { what: name });
         }
+        let place = self.at;
         self.at += 2;
+        // What must be there must be something; other options are reset by empty text.
+        let must_be_something = name == "name" || form.setting_list(spec).any(|it| it.name == name && it.required);
+        let is_empty = matches!(self.peek(), Some(TokenKind::Quoted(text)) if text.is_empty()) || self.is_word("NULL");
+        if must_be_something && is_empty {
+            return self.unexpected(format!("a value for {name}"));
+        }
         let value = self.setting_value(name, kind)?;
-        items.settings.push(Setting { name, value });
+        items.settings.push((Setting { name, value }, place));
         Ok(())
     }
 
     /// What only the whole statement can tell. The parser stands at its end.
     fn check(&mut self, verb: Verb, spec: &'static ObjectSpec, form: &'static Form, items: &Items) -> Parsed<()> {
         let object = spec.object;
-        let given = |name: &str| items.settings.iter().any(|setting| setting.name == name);
+        let given = |name: &str| items.settings.iter().any(|(setting, _)| setting.name == name);
         for setting in form.setting_list(spec) {
             if setting.required && !given(setting.name) {
                 let (option, kind) = (setting.name, setting.kind.word());
@@ -174,7 +184,8 @@ impl Parser<'_> {
         let mut flags_taken = form.flags;
         if let Some((_, operation, written)) = &items.operation {
             let beside = |name: &str| form.beside_operation.contains(&name);
-            if let Some(setting) = items.settings.iter().find(|setting| !beside(setting.name)) {
+            if let Some((setting, place)) = items.settings.iter().find(|(setting, _)| !beside(setting.name)) {
+                self.at = *place;
                 return self.fault(ErrorKind::Conflict { option: setting.name, operation: written.clone() });
             }
             flags_taken = operation.flags;
@@ -208,4 +219,27 @@ fn expected_item(form: &Form) -> String {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         _ => expected.concat(),
     }
+}
+
+/// The keywords that may follow in `form`, for hints.
+fn item_keywords(form: &'static Form) -> impl Iterator<Item = &'static str> {
+    let operations = form.operations.iter().flat_map(|operation| operation.words[0].iter().copied());
+    let flags = form.flags.iter().copied().map(Flag::word);
+    operations.chain(flags).chain(form.filter.then_some("WHERE"))
+}
+
+/// What must follow the object type; `None` when the statement is complete without.
+fn expected_target(verb: Verb, spec: &'static ObjectSpec) -> Option<String> {
+    let mut expected: Vec<String> = Vec::new();
+    for form in spec.forms_of(verb) {
+        match form.target {
+            TargetKind::All | TargetKind::AllOfDiskType => expected.push("ALL".into()),
+            TargetKind::Name | TargetKind::Names => expected.push("a name".into()),
+            TargetKind::Whole => match form.setting_list(spec).find(|setting| setting.required) {
+                Some(setting) => expected.push(format!("{}={}", setting.name, setting.kind.word())),
+                None => return None,
+            },
+        }
+    }
+    Some(expected.join(" or "))
 }

@@ -25,7 +25,8 @@ impl Parser<'_> {
         let mut seen = [false; CLAUSES.len()];
         while self.peek().is_some() {
             let Some(clause) = CLAUSES.iter().position(|clause| self.is_word(clause)) else {
-                return self.unexpected("WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT or the end of the statement");
+                let expected = "WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT or the end of the statement";
+                return self.unexpected_among(expected, CLAUSES);
             };
             if seen[clause] {
                 return self.fault(ErrorKind::Repeated { what: CLAUSES[clause] });
@@ -154,10 +155,10 @@ impl Parser<'_> {
         } else if self.take_word("LIKE") {
             Operator::Like
         } else {
-            return self.unexpected("=, !=, <, <=, >, >=, LIKE or NOT LIKE");
+            return self.unexpected_among("=, !=, <, <=, >, >=, LIKE or NOT LIKE", ["LIKE", "NOT"]);
         };
         let place = self.at;
-        let literal = self.literal(spec, attribute, operator)?;
+        let literal = self.literal(attribute, operator)?;
         if operator == Operator::Like
             && let Literal::Text(pattern) = &literal
             && let Err(kind) = compile_pattern(pattern)
@@ -168,15 +169,15 @@ impl Parser<'_> {
         Ok(Comparison { attribute, negated, operator, literal })
     }
 
-    fn literal(&mut self, spec: &ObjectSpec, attribute: &'static str, operator: Operator) -> Parsed<Literal> {
+    fn literal(&mut self, attribute: &'static str, operator: Operator) -> Parsed<Literal> {
         let literal = match self.peek() {
             Some(TokenKind::Quoted(text)) => Literal::Text(text.clone()),
             Some(TokenKind::Word(word)) => match bare_literal(word) {
                 Some(literal) => literal,
                 None => {
-                    let expected = spec.attribute(attribute).map_or("text", |it| it.kind.word());
+                    let expected = "a number, a size in whole bytes, or text in quotes".into();
                     let found = shortened(word);
-                    return self.fault(ErrorKind::InvalidValue { name: attribute, expected: expected.into(), found });
+                    return self.fault(ErrorKind::InvalidValue { name: attribute, expected, found });
                 }
             },
             _ => return self.unexpected("a value"),

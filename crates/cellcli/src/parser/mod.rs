@@ -8,9 +8,6 @@ mod list;
 mod session;
 mod value;
 
-#[cfg(test)]
-mod tests;
-
 pub(crate) use list::CLAUSES;
 pub use list::WHERE_COMPARISONS_MAX;
 
@@ -74,7 +71,7 @@ pub fn parse_one(text: &str) -> Result<Command, StatementError> {
     let mut statements = parse_script(text).into_iter();
     let first = statements.next();
     let unexpected = |found: &str, expected: &str, position| StatementError {
-        kind: ErrorKind::Unexpected { found: found.into(), expected: expected.into() },
+        kind: ErrorKind::Unexpected { found: found.into(), expected: expected.into(), nearest: None },
         position,
     };
     match (first, statements.next()) {
@@ -133,13 +130,27 @@ impl Parser<'_> {
         match self.peek() {
             None => "the end of the statement".into(),
             Some(TokenKind::Word(word)) => shortened(word),
+            Some(TokenKind::Quoted(text)) if text.is_empty() => "an empty text".into(),
             Some(TokenKind::Quoted(text)) => format!("'{}'", shortened(text)),
             Some(TokenKind::Symbol(symbol)) => format!("'{symbol}'"),
         }
     }
 
     fn unexpected<T>(&self, expected: impl Into<String>) -> Parsed<T> {
-        self.fault(ErrorKind::Unexpected { found: self.found(), expected: expected.into() })
+        self.unexpected_among(expected, [])
+    }
+
+    /// As [`Self::unexpected`], with the nearest of the keywords that may stand here as a hint.
+    fn unexpected_among<T>(
+        &self,
+        expected: impl Into<String>,
+        keywords: impl IntoIterator<Item = &'static str>,
+    ) -> Parsed<T> {
+        let nearest = match self.peek() {
+            Some(TokenKind::Word(word)) => nearest(word, keywords.into_iter()),
+            _ => None,
+        };
+        self.fault(ErrorKind::Unexpected { found: self.found(), expected: expected.into(), nearest })
     }
 
     fn expect_end(&self) -> Parsed<()> {

@@ -33,7 +33,7 @@ impl Parser<'_> {
             Kind::Directives | Kind::Measure => None,
         };
         let Some(value) = value else {
-            let found = if text.is_empty() { "an empty text".into() } else { self.found() };
+            let found = self.found();
             return self.fault(ErrorKind::InvalidValue { name, expected: expected(kind), found });
         };
         self.at += 1;
