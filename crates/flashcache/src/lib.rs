@@ -1,1 +1,30 @@
 //! The flash cache: index, policy, segments, admission, recovery.
+//!
+//! Clean data in front of slow disks, appended in chunks to segments of flash, found again after a crash. The design is in
+//! `docs/internals/flash-cache.md`. This crate never touches a slow disk, a socket or a client; policies never do I/O.
+
+pub mod cache;
+pub mod counters;
+mod fill;
+pub mod format;
+pub mod index;
+mod log;
+pub mod member;
+pub mod policy;
+mod read;
+mod reclaim;
+mod recover;
+pub mod regions;
+pub mod sabotage;
+mod sync;
+pub mod units;
+
+pub use cache::{CacheConfig, DiskHandle, FlashCache, MemberDevice, SettleList, WriteTicket, read_hit};
+pub use counters::Counters;
+pub use fill::FillCause;
+pub use member::{Member, MemberConfig, MemberError};
+pub use read::{Hit, HitError, Stretch};
+pub use recover::Recovered;
+pub use regions::RegionKey;
+pub use sabotage::Sabotage;
+pub use units::{DiskSlot, PART_BYTES, REGION_BYTES};

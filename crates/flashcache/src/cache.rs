@@ -1,0 +1,467 @@
+//! The flash cache of a cell: its members, and which of them serves which region.
+//!
+//! All entries of a region of a grid disk live on one member, chosen by rendezvous hashing, so that a write has one place
+//! to mark and to invalidate. Never touches a slow disk: the cell brings data and takes hits.
+
+use crate::fill::FillCause;
+use crate::format::Owner;
+use crate::member::{Member, MemberConfig, MemberError};
+use crate::policy::SegmentS3Fifo;
+use crate::read::{Hit, HitError, Stretch};
+use crate::recover::Recovered;
+use crate::regions::{Candidate, RegionKey};
+use crate::sabotage::Sabotage;
+use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
+use device::sync::{Notify, lock};
+use device::{Arena, Bufs, Device, SharedBufs, World};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The most flash devices of one cache: rendezvous hashing looks at each for each region.
+pub const MEMBERS_MAX: usize = 64;
+
+/// How a cache works.
+#[derive(Clone, Debug)]
+pub struct CacheConfig {
+    /// Unit of the index, a power of two from 4 to 64 KiB.
+    pub block_bytes: u32,
+    /// Unit of allocation and reclaim, a power of two from 64 KiB to 64 MiB.
+    pub segment_bytes: u32,
+    /// Memory per member for data on its way to flash.
+    pub staging_bytes: usize,
+    /// Slower than this, a read goes to the disk as well and the member rests.
+    pub soft_limit: Duration,
+    /// Slower than this, a member is given up.
+    pub hard_limit: Duration,
+    /// A chunk that is not full is written after about this time.
+    pub chunk_age: Duration,
+    /// Deliberate fault, for the checkers.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for CacheConfig {
+    fn default() -> CacheConfig {
+        CacheConfig {
+            block_bytes: 16 << 10,
+            segment_bytes: 2 << 20,
+            staging_bytes: 32 << 20,
+            soft_limit: Duration::from_millis(100),
+            hard_limit: Duration::from_secs(10),
+            chunk_age: Duration::from_millis(200),
+            sabotage: None,
+        }
+    }
+}
+
+/// A flash device given to the cache.
+#[derive(Clone)]
+pub struct MemberDevice {
+    /// Its cache area, with at most one flush in flight.
+    pub device: Device,
+    /// Cell, device and era.
+    pub owner: Owner,
+}
+
+/// A grid disk as the cache knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskHandle {
+    slot: DiskSlot,
+    id: u64,
+}
+
+impl DiskHandle {
+    /// Its slot.
+    #[must_use]
+    pub fn slot(&self) -> DiskSlot {
+        self.slot
+    }
+}
+
+/// A write under way: give it back with [`FlashCache::end_write`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct WriteTicket {
+    begun: SmallVec<[Begun; 1]>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    member: Arc<Member>,
+    slot: DiskSlot,
+    parts: Range<u64>,
+}
+
+struct Seat {
+    member: Arc<Member>,
+    device_id: u128,
+    /// Its failure is durable in the labels of the disks: writes go on without it.
+    expelled: AtomicBool,
+}
+
+/// Regions of one grid disk that may be settled after the next flush of its disk.
+#[derive(Debug, Default)]
+pub struct SettleList(Vec<(usize, Candidate)>);
+
+impl SettleList {
+    /// Whether there is nothing to settle.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The cache of a cell.
+pub struct FlashCache {
+    config: CacheConfig,
+    world: World,
+    seats: Vec<Seat>,
+    disks: Mutex<BTreeMap<u64, DiskSlot>>,
+    next_slot: AtomicU16,
+    /// A member failed or was expelled.
+    changed: Arc<Notify>,
+}
+
+impl FlashCache {
+    /// Recover every member and start its work. `disks` are (grid disk id, cache generation): entries of others are void.
+    /// A member that cannot be used is given up at once; the report has one line per member.
+    ///
+    /// # Errors
+    /// A configuration no member could work with.
+    pub async fn open(
+        config: CacheConfig,
+        members: Vec<MemberDevice>,
+        disks: &[(u64, u32)],
+        world: World,
+    ) -> Result<(Arc<FlashCache>, Vec<Result<Recovered, MemberError>>), MemberError> {
+        if members.is_empty() || members.len() > MEMBERS_MAX {
+            return Err(MemberError::Config("a flash cache has 1 to 64 members"));
+        }
+        let changed = Arc::new(Notify::new());
+        let sequence = Arc::new(AtomicU64::new(1));
+        let mut seats = Vec::new();
+        for (i, device) in members.into_iter().enumerate() {
+            let area_blocks = device.device.geometry().size_bytes / u64::from(config.block_bytes);
+            let member_config = MemberConfig {
+                device: device.device,
+                owner: device.owner,
+                segment_bytes: config.segment_bytes,
+                block_bytes: config.block_bytes,
+                staging: Arena::new(config.staging_bytes),
+                soft_limit: config.soft_limit,
+                hard_limit: config.hard_limit,
+                chunk_age: config.chunk_age,
+                sabotage: config.sabotage,
+                alarm: changed.clone(),
+                sequence: sequence.clone(),
+            };
+            let mut world = world.clone();
+            world.prng = world.prng.fork(&format!("flash member {i}"));
+            let policy = Arc::new(SegmentS3Fifo::new(area_blocks));
+            let member = Member::new(member_config, world, policy)?;
+            seats.push(Seat { member, device_id: device.owner.device_id, expelled: AtomicBool::new(false) });
+        }
+        let cache = Arc::new(FlashCache {
+            config,
+            world,
+            seats,
+            disks: Mutex::new(BTreeMap::new()),
+            next_slot: AtomicU16::new(0),
+            changed,
+        });
+        for &(id, generation) in disks {
+            let _ = cache.disk(id, generation);
+        }
+        let mut report = Vec::new();
+        for (i, seat) in cache.seats.iter().enumerate() {
+            let owned = |disk: u64, region: u64| cache.seat_of(disk, region) == Some(i);
+            let recovered = seat.member.recover(&owned).await;
+            if let Err(error) = &recovered {
+                seat.member.fail(error.to_string());
+            }
+            report.push(recovered);
+        }
+        for seat in &cache.seats {
+            let spawn = &cache.world.spawn;
+            spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
+            spawn.spawn(Box::pin(seat.member.clone().run_chunk_writer()));
+        }
+        Ok((cache, report))
+    }
+
+    /// How it works.
+    #[must_use]
+    pub fn config(&self) -> &CacheConfig {
+        &self.config
+    }
+
+    /// Its members.
+    pub fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.seats.iter().map(|seat| &seat.member)
+    }
+
+    /// The handle of a grid disk; entries of other generations are void from now on.
+    ///
+    /// # Panics
+    /// Beyond the most grid disks in one run of the cell.
+    pub fn disk(&self, id: u64, generation: u32) -> DiskHandle {
+        let slot = {
+            let mut disks = lock(&self.disks);
+            *disks.entry(id).or_insert_with(|| {
+                let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
+                assert!(slot < DISK_SLOTS_MAX, "the catalog admits fewer grid disks than there are slots");
+                DiskSlot(slot)
+            })
+        };
+        for seat in &self.seats {
+            if seat.member.disk_name(slot).is_some_and(|n| n.generation != generation) {
+                seat.member.forget_disk(slot);
+            }
+            seat.member.register(slot, id, generation);
+        }
+        DiskHandle { slot, id }
+    }
+
+    /// Forget every block of a grid disk. Raise its cache generation durably before.
+    pub fn forget(&self, disk: &DiskHandle) {
+        for seat in &self.seats {
+            seat.member.forget_disk(disk.slot);
+        }
+    }
+
+    fn seat_of(&self, disk: u64, region: u64) -> Option<usize> {
+        let weight = |seat: &Seat| {
+            let mut h = disk.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ region;
+            h ^= (seat.device_id as u64) ^ ((seat.device_id >> 64) as u64);
+            h = (h ^ (h >> 32)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            h = (h ^ (h >> 29)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+            h ^ (h >> 32)
+        };
+        let live = self.seats.iter().enumerate().filter(|(_, seat)| !seat.expelled.load(Ordering::Acquire));
+        live.max_by_key(|(_, seat)| weight(seat)).map(|(i, _)| i)
+    }
+
+    /// Cut a range at the borders between members.
+    fn by_seat(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Option<usize>, Range<u64>)) {
+        if self.seats.len() == 1 {
+            let alive = !self.seats[0].expelled.load(Ordering::Acquire);
+            return f(alive.then_some(0), parts);
+        }
+        let mut start = parts.start;
+        while start < parts.end {
+            let region = start / REGION_PARTS;
+            let end = ((region + 1) * REGION_PARTS).min(parts.end);
+            f(self.seat_of(disk.id, region), start..end);
+            start = end;
+        }
+    }
+
+    /// What of `parts` is cached, in order. Counts the hits of the blocks found.
+    #[must_use]
+    pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
+        let mut out = SmallVec::new();
+        self.by_seat(disk, parts, |seat, parts| {
+            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed() && !m.is_slow());
+            match member {
+                Some(member) => member.lookup(disk.slot, parts, &mut out),
+                None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
+            }
+        });
+        out
+    }
+
+    /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the
+    /// regions are marked durably and the cached copies have ended, or the member that held them has been expelled.
+    pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> WriteTicket {
+        let mut ticket = WriteTicket::default();
+        let mut todo: SmallVec<[Range<u64>; 2]> = SmallVec::new();
+        todo.push(parts);
+        while let Some(parts) = todo.pop() {
+            let mut pieces: SmallVec<[(Option<usize>, Range<u64>); 2]> = SmallVec::new();
+            self.by_seat(disk, parts, |seat, parts| pieces.push((seat, parts)));
+            for (seat, parts) in pieces {
+                let Some(seat) = seat.map(|i| &self.seats[i]) else { continue };
+                match seat.member.begin_write(disk.slot, parts.clone()).await {
+                    Ok(()) => ticket.begun.push(Begun { member: seat.member.clone(), slot: disk.slot, parts }),
+                    Err(_) => {
+                        self.wait_expelled(seat).await;
+                        todo.push(parts);
+                    }
+                }
+            }
+        }
+        ticket
+    }
+
+    /// The write has ended, whatever became of it.
+    pub fn end_write(&self, ticket: WriteTicket) {
+        for Begun { member, slot, parts } in ticket.begun {
+            member.end_write(slot, parts);
+        }
+    }
+
+    /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits.
+    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: &SharedBufs, cause: FillCause) {
+        let first = parts.start;
+        self.by_seat(disk, parts, |seat, parts| {
+            if let Some(seat) = seat.map(|i| &self.seats[i]) {
+                let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
+                seat.member.fill(disk.slot, parts, &data.slice(low as usize..high as usize), cause);
+            }
+        });
+    }
+
+    async fn wait_expelled(&self, seat: &Seat) {
+        loop {
+            let ticket = self.changed.ticket();
+            if seat.expelled.load(Ordering::Acquire) {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// The next member that has failed and whose expulsion is not durable yet: write it into the labels of all disks, then
+    /// call [`FlashCache::confirm_expelled`].
+    pub async fn next_failure(&self) -> usize {
+        loop {
+            let ticket = self.changed.ticket();
+            let failed = |seat: &Seat| seat.member.has_failed() && !seat.expelled.load(Ordering::Acquire);
+            if let Some(index) = self.seats.iter().position(failed) {
+                return index;
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// The failure of member `index` is durable in the labels of all disks: its content is void for ever.
+    ///
+    /// # Panics
+    /// When there is no such member.
+    pub fn confirm_expelled(&self, index: usize) {
+        self.seats[index].expelled.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// The flash device of member `index`.
+    #[must_use]
+    pub fn device_id(&self, index: usize) -> Option<u128> {
+        self.seats.get(index).map(|seat| seat.device_id)
+    }
+
+    /// A number that tells writes begun before from writes begun after, one per member.
+    #[must_use]
+    pub fn epochs(&self) -> Vec<u64> {
+        self.seats.iter().map(|seat| seat.member.regions.epoch()).collect()
+    }
+
+    /// Regions of a grid disk that nothing was written to since `before` was taken with [`FlashCache::epochs`], at most
+    /// `max` per member. Flush the slow disk after this, then [`FlashCache::settle`] them.
+    #[must_use]
+    pub fn settle_list(&self, disk: &DiskHandle, before: &[u64], max: usize) -> SettleList {
+        let mut list = SettleList::default();
+        for (i, seat) in self.seats.iter().enumerate().filter(|(_, s)| !s.member.has_failed()) {
+            let epoch = before.get(i).copied().unwrap_or(0) + 1;
+            list.0.extend(seat.member.regions.candidates(disk.slot, epoch, max).into_iter().map(|c| (i, c)));
+        }
+        list
+    }
+
+    /// Settle regions whose writes a disk flush has covered: their invalidations are made durable, then the marks go.
+    /// How many were settled; those written to meanwhile are left.
+    pub async fn settle(&self, list: SettleList) -> usize {
+        let mut settled = 0;
+        for (i, seat) in self.seats.iter().enumerate() {
+            let mine: Vec<Candidate> = list.0.iter().filter(|(at, _)| *at == i).map(|&(_, c)| c).collect();
+            if !mine.is_empty() {
+                settled += seat.member.settle(mine).await;
+            }
+        }
+        settled
+    }
+
+    /// Regions of a grid disk that have to be compared with the disk, in disk order within each member.
+    #[must_use]
+    pub fn suspects(&self, disk: &DiskHandle) -> Vec<(usize, RegionKey)> {
+        let live = self.seats.iter().enumerate().filter(|(_, s)| !s.member.has_failed());
+        let mut all: Vec<_> =
+            live.flat_map(|(i, s)| s.member.regions.suspects(disk.slot).into_iter().map(move |k| (i, k))).collect();
+        all.sort_by_key(|&(_, key)| key);
+        all
+    }
+
+    /// The parts of a suspect region to read from disk and hand to [`FlashCache::revalidate`].
+    #[must_use]
+    pub fn suspect_parts(&self, at: (usize, RegionKey)) -> Vec<Range<u64>> {
+        self.seats[at.0].member.suspect_parts(at.1)
+    }
+
+    /// Compare cached blocks with what the disk holds. The caller holds the range exclusively since before it read.
+    pub fn revalidate(&self, disk: &DiskHandle, parts: Range<u64>, data: &SharedBufs) {
+        let first = parts.start;
+        self.by_seat(disk, parts, |seat, parts| {
+            if let Some(seat) = seat.map(|i| &self.seats[i]) {
+                let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
+                seat.member.revalidate(disk.slot, parts, &data.slice(low as usize..high as usize));
+            }
+        });
+    }
+
+    /// A suspect region has no suspect block left.
+    pub fn trusted(&self, at: (usize, RegionKey)) {
+        self.seats[at.0].member.regions.trusted(at.1);
+    }
+
+    /// A flush of a grid disk's slow device has failed: cached blocks of its unsettled regions have to be compared again.
+    pub fn distrust(&self, disk: &DiskHandle) {
+        for seat in &self.seats {
+            seat.member.distrust(disk.slot);
+        }
+    }
+
+    /// Stop: what was appended becomes durable, background work ends. Settle everything before, so that the next start
+    /// has nothing to compare.
+    pub async fn stop(&self) {
+        for seat in &self.seats {
+            if !seat.member.has_failed() {
+                // A failure here costs a comparison at the next start, nothing else.
+                let _ = seat.member.sync().await;
+            }
+            seat.member.stopping.store(true, Ordering::Release);
+            seat.member.changed.notify_all();
+        }
+    }
+
+    /// Bytes by grid disk id.
+    #[must_use]
+    pub fn bytes_by_disk(&self) -> BTreeMap<u64, u64> {
+        let ids: BTreeMap<DiskSlot, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
+        let mut all = BTreeMap::new();
+        for seat in &self.seats {
+            for (slot, bytes) in crate::reclaim::bytes_by_disk(&seat.member) {
+                if let Some(&id) = ids.get(&slot) {
+                    *all.entry(id).or_insert(0) += bytes;
+                }
+            }
+        }
+        all
+    }
+}
+
+impl std::fmt::Debug for FlashCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FlashCache({} members)", self.seats.len())
+    }
+}
+
+/// Read a hit into a buffer of its length.
+///
+/// # Errors
+/// See [`HitError`]; the buffer comes back unless the flash is slow.
+pub async fn read_hit(hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
+    let member = hit.member().clone();
+    member.read_hit(hit, bufs).await
+}

@@ -1,0 +1,76 @@
+//! Counters by fate. Plain atomics, never reset while the cell runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $name { $($(#[$field_doc])* pub $field: AtomicU64,)* }
+
+        impl $name {
+            /// Every counter with its name.
+            #[must_use]
+            pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// What a member has done.
+    pub struct Counters {
+        /// Parts filled after a read miss.
+        fills,
+        /// Bytes of them.
+        fill_bytes,
+        /// Parts filled by writes.
+        write_fills,
+        /// Bytes of them.
+        write_fill_bytes,
+        /// Fills refused: no free segment.
+        fill_skips_space,
+        /// Fills refused: no free buffer.
+        fill_skips_buffer,
+        /// Fills refused by the policy.
+        fill_skips_policy,
+        /// Fills refused: the index is full.
+        fill_skips_index,
+        /// Fills refused: already there.
+        fill_skips_exists,
+        /// Blocks evicted.
+        evictions,
+        /// Blocks written again at reclaim.
+        moves,
+        /// Bytes of them.
+        move_bytes,
+        /// Entries ended by a write.
+        invalidations,
+        /// Parts whose checksum did not match.
+        rot_parts,
+        /// Entries compared with the disk and found good.
+        revalidated_good,
+        /// Entries compared with the disk and found stale.
+        revalidated_stale,
+        /// Region marks made durable.
+        marks,
+        /// Region marks cleared.
+        settles,
+        /// Chunks written.
+        chunks,
+        /// Bytes written to flash, headers and footers included.
+        flash_bytes_written,
+        /// Flash flushes asked for by the log.
+        flash_flushes,
+        /// Segments reclaimed.
+        reclaims,
+        /// Flash I/O errors.
+        errors,
+    }
+}
+
+/// Add to a counter.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}

@@ -1,0 +1,327 @@
+//! Filling and invalidating: how blocks enter the cache and how writes end them.
+//!
+//! A fill never waits: it copies what it can into staging memory and appends it, or says why not. The caller holds the
+//! range exclusively, so a fill that started before a write cannot land after it.
+
+use crate::counters::add;
+use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::index::{Entry, KilledList};
+use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX};
+use crate::member::{Member, MemberError};
+use crate::policy::Admission;
+use crate::regions::{Begin, RegionKey};
+use crate::sabotage::Sabotage;
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
+use device::SharedBufs;
+use device::sync::lock;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Why the data is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillCause {
+    /// It was read from disk.
+    ReadMiss,
+    /// It was written by a client.
+    Write,
+}
+
+impl Member {
+    /// Before a write to `parts` is issued to the disk: its regions are marked durably, and the cached copies end.
+    ///
+    /// # Errors
+    /// The member has failed: its content is void, the write may go on once that is durable in the disk's label.
+    pub(crate) async fn begin_write(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>) -> Result<(), MemberError> {
+        if lock(&self.log).pending_records() > PENDING_RECORDS_MAX {
+            self.sync().await?;
+        }
+        let regions = parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS);
+        for region in regions.clone() {
+            if let Err(error) = self.mark(RegionKey { slot, region }).await {
+                for counted in regions.start..region {
+                    self.regions.end_write(RegionKey { slot, region: counted });
+                }
+                return Err(error);
+            }
+        }
+        self.invalidate(slot, parts);
+        Ok(())
+    }
+
+    async fn mark(self: &Arc<Self>, key: RegionKey) -> Result<(), MemberError> {
+        loop {
+            if self.has_failed() {
+                return Err(self.error());
+            }
+            match self.regions.begin_write(key) {
+                Begin::Counted => return Ok(()),
+                Begin::AppendMark => {
+                    let Some(name) = self.disk_name(key.slot) else { return Err(self.error()) };
+                    let mark =
+                        Record::Mark { disk: name.id, generation: name.generation, region: key.region, set: true };
+                    lock(&self.log).append_record(mark);
+                    add(&self.counters.marks, 1);
+                }
+                Begin::AwaitMark => {}
+            }
+            self.sync().await?;
+            self.regions.mark_durable(key);
+        }
+    }
+
+    /// The write has ended, whatever became of it.
+    pub(crate) fn end_write(&self, slot: DiskSlot, parts: Range<u64>) {
+        for region in parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS) {
+            self.regions.end_write(RegionKey { slot, region });
+        }
+    }
+
+    /// End the cached copies of `parts`.
+    pub(crate) fn invalidate(&self, slot: DiskSlot, parts: Range<u64>) {
+        for (block, mask) in blocks_of(parts, self.block_parts) {
+            let dead = self.index.kill(BlockKey::new(slot, block), mask);
+            if dead.is_empty() {
+                continue;
+            }
+            add(&self.counters.invalidations, dead.len() as u64);
+            if !self.sabotaged(Sabotage::InvalidationForgotten) {
+                self.append_deaths(&mut lock(&self.log), &dead);
+            }
+        }
+    }
+
+    /// Offer the data of `parts`. Never waits, never fails: what is refused is counted.
+    pub(crate) fn fill(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, data: &SharedBufs, cause: FillCause) {
+        if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(name) = self.disk_name(slot) else { return };
+        let mut writes = Vec::new();
+        for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
+            let key = BlockKey::new(slot, block);
+            let first = block * u64::from(self.block_parts);
+            let crc_of = |part: u32| {
+                let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
+                let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
+                data.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+                crc
+            };
+            let mask = mask & !self.already_there(key, mask, &crc_of);
+            if mask == 0 {
+                add(&self.counters.fill_skips_exists, 1);
+                continue;
+            }
+            let Admission::To(head) = self.policy.admit(key) else {
+                add(&self.counters.fill_skips_policy, 1);
+                continue;
+            };
+            let bytes = mask.count_ones() as usize * PART_BYTES as usize;
+            let Some(mut copy) = self.config.staging.try_alloc(bytes) else {
+                add(&self.counters.fill_skips_buffer, 1);
+                continue;
+            };
+            let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+            for (k, part) in (0..self.block_parts).filter(|p| mask >> p & 1 == 1).enumerate() {
+                let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
+                copy.copy_in_rope(k * PART_BYTES as usize, &data.slice(at..at + PART_BYTES as usize));
+                crcs.push(crc_of(part));
+            }
+            let entry =
+                NewEntry { key, name: BlockName { disk: name.id, generation: name.generation, block }, mask, crcs };
+            match self.append(head, entry, copy.freeze(), FILL_RESERVE_SEGMENTS, 0, false, &mut writes) {
+                Ok(_) => {
+                    let (fills, fill_bytes) = match cause {
+                        FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),
+                        FillCause::Write => (&self.counters.write_fills, &self.counters.write_fill_bytes),
+                    };
+                    add(fills, u64::from(mask.count_ones()));
+                    add(fill_bytes, bytes as u64);
+                }
+                Err(AppendRefused::Space) => add(&self.counters.fill_skips_space, 1),
+                Err(AppendRefused::Index) => add(&self.counters.fill_skips_index, 1),
+            }
+        }
+        self.issue(writes);
+        self.changed.notify_all();
+    }
+
+    /// Which parts of `mask` need no fill: cached already, or suspect with the same content, which revalidation will find.
+    fn already_there(&self, key: BlockKey, mask: u16, crc_of: &dyn Fn(u32) -> u32) -> u16 {
+        let mut there = 0;
+        let mut stale = 0;
+        self.index.visit(key, |entry| {
+            let both = entry.valid() & mask;
+            if !entry.suspect() {
+                there |= both;
+                return;
+            }
+            for part in (0..16).filter(|p| both >> p & 1 == 1) {
+                let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
+                if known == crc_of(part) { there |= 1 << part } else { stale |= 1 << part }
+            }
+        });
+        if stale != 0 {
+            let dead = self.index.kill(key, stale);
+            add(&self.counters.revalidated_stale, dead.len() as u64);
+            self.append_deaths(&mut lock(&self.log), &dead);
+        }
+        there
+    }
+
+    /// Append an entry's data to the log and its name to the index.
+    #[expect(clippy::too_many_arguments, reason = "the one place where an entry is made, for fills and for reclaim")]
+    pub(crate) fn append(
+        &self,
+        head: HeadKind,
+        entry: NewEntry,
+        data: SharedBufs,
+        reserve: usize,
+        frequency: u8,
+        suspect: bool,
+        writes: &mut Vec<crate::log::LogWrite>,
+    ) -> Result<(Page, KilledList), AppendRefused> {
+        let NewEntry { key, name, mask, crcs } = entry;
+        let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
+        let page = {
+            let mut log = lock(&self.log);
+            let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
+            // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
+            for (k, crc) in crcs.iter().enumerate() {
+                self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+            }
+            page
+        };
+        match self.index.insert(Entry::new(key, page, mask, frequency, suspect)) {
+            Ok(dead) => {
+                if !dead.is_empty() {
+                    self.append_deaths(&mut lock(&self.log), &dead);
+                }
+                Ok((page, dead))
+            }
+            Err(crate::index::IndexFull) => {
+                let mut dead = KilledList::new();
+                dead.push(crate::index::Killed { page, mask });
+                self.append_deaths(&mut lock(&self.log), &dead);
+                Err(AppendRefused::Index)
+            }
+        }
+    }
+
+    /// Compare suspect entries that lie whole within `parts` with what the disk holds there: good ones are trusted again,
+    /// others end. The caller holds the range exclusively.
+    pub(crate) fn revalidate(&self, slot: DiskSlot, parts: Range<u64>, data: &SharedBufs) {
+        let Some(name) = self.disk_name(slot) else { return };
+        for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
+            let first = block * u64::from(self.block_parts);
+            let mut stale = 0;
+            self.index.visit(BlockKey::new(slot, block), |entry| {
+                if !entry.suspect() || entry.valid() & !mask != 0 {
+                    return;
+                }
+                let mut good = true;
+                for part in (0..16).filter(|p| entry.valid() >> p & 1 == 1) {
+                    let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
+                    let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
+                    data.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+                    if crc != self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
+                        stale |= 1 << part;
+                        good = false;
+                    }
+                }
+                if good {
+                    entry.set_suspect(false);
+                    add(&self.counters.revalidated_good, 1);
+                }
+            });
+            if stale != 0 {
+                let dead = self.index.kill(BlockKey::new(slot, block), stale);
+                add(&self.counters.revalidated_stale, dead.len() as u64);
+                self.append_deaths(&mut lock(&self.log), &dead);
+                // What is left of such entries is good.
+                self.index.visit(BlockKey::new(slot, block), |entry| {
+                    if entry.valid() & !mask == 0 {
+                        entry.set_suspect(false);
+                    }
+                });
+            }
+        }
+    }
+
+    /// The parts of a region that hold suspect entries, as ranges that cover whole entries, in disk order.
+    pub(crate) fn suspect_parts(&self, key: RegionKey) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let blocks_per_region = (REGION_PARTS / u64::from(self.block_parts)).max(1);
+        for block in key.region * blocks_per_region..(key.region + 1) * blocks_per_region {
+            let mut found: Option<Range<u64>> = None;
+            self.index.visit(BlockKey::new(key.slot, block), |entry| {
+                if entry.suspect() {
+                    let first = block * u64::from(self.block_parts);
+                    let low = first + u64::from(entry.valid().trailing_zeros());
+                    let high = first + 16 - u64::from(entry.valid().leading_zeros());
+                    found = Some(match &found {
+                        None => low..high,
+                        Some(r) => r.start.min(low)..r.end.max(high),
+                    });
+                }
+            });
+            match (ranges.last_mut(), found) {
+                (Some(last), Some(next)) if last.end == next.start => last.end = next.end,
+                (_, Some(next)) => ranges.push(next),
+                _ => {}
+            }
+        }
+        ranges
+    }
+
+    /// A flush of the slow disk has failed: what was cached of its unsettled regions has to be compared with it again.
+    pub(crate) fn distrust(&self, slot: DiskSlot) {
+        for key in self.regions.distrust(slot) {
+            let blocks_per_region = (REGION_PARTS / u64::from(self.block_parts)).max(1);
+            for block in key.region * blocks_per_region..(key.region + 1) * blocks_per_region {
+                self.index.visit(BlockKey::new(slot, block), |entry| entry.set_suspect(true));
+            }
+        }
+    }
+
+    /// Forget a grid disk: NONE, drop, void content.
+    pub(crate) fn forget_disk(&self, slot: DiskSlot) {
+        let mut doomed = Vec::new();
+        self.index.for_each(|e| {
+            if e.key().slot() == slot {
+                doomed.push((e.key(), e.page()));
+            }
+        });
+        for (key, page) in doomed {
+            let _ = self.index.remove_at(key, page);
+        }
+        self.regions.forget(slot);
+    }
+}
+
+/// An entry about to be made.
+pub(crate) struct NewEntry {
+    pub(crate) key: BlockKey,
+    pub(crate) name: BlockName,
+    pub(crate) mask: u16,
+    pub(crate) crcs: SmallVec<[u32; 4]>,
+}
+
+/// Why an entry was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendRefused {
+    Space,
+    Index,
+}
+
+/// The blocks of a range of parts, each with the mask of its parts in the range.
+pub(crate) fn blocks_of(parts: Range<u64>, block_parts: u32) -> impl Iterator<Item = (u64, u16)> {
+    let per_block = u64::from(block_parts);
+    (parts.start / per_block..parts.end.div_ceil(per_block)).map(move |block| {
+        let low = parts.start.saturating_sub(block * per_block).min(per_block) as u32;
+        let high = (parts.end - block * per_block).min(per_block) as u32;
+        let below = |n: u32| ((1_u32 << n) - 1) as u16;
+        (block, below(high) & !below(low))
+    })
+}

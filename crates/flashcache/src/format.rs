@@ -1,0 +1,504 @@
+//! What the cache writes on flash, format version 1: chunk headers, footers and the records in them.
+//!
+//! Pure bytes in, values out: no I/O, no allocation beyond the limits, no panic on any input. Every entry kind that later
+//! work needs is in version 1. The layout is drawn in `docs/internals/flash-cache.md`.
+
+use crate::units::{Page, Position, SEGMENT_PAGES_MAX, SegmentId};
+
+/// The format this code writes.
+pub const FORMAT_VERSION: u16 = 1;
+/// "FCch", a chunk header.
+pub const CHUNK_MAGIC: u32 = 0x6863_4346;
+/// "FCft", a footer's trailer.
+pub const FOOTER_MAGIC: u32 = 0x7466_4346;
+/// Bytes before the first record of a chunk header.
+pub const CHUNK_FIXED_BYTES: usize = 96;
+/// Bytes of the trailer at the very end of a segment.
+pub const TRAILER_BYTES: usize = 96;
+/// The most parts of 4 KiB a block may have (64 KiB blocks).
+pub const BLOCK_PARTS_MAX: u32 = 16;
+/// The longest record: an entry with a checksum for each of its parts.
+pub const RECORD_BYTES_MAX: usize = 28 + 4 * BLOCK_PARTS_MAX as usize;
+/// The most bytes of records a footer may hold: an eighth of the largest segment.
+pub const FOOTER_RECORDS_BYTES_MAX: usize = SEGMENT_PAGES_MAX as usize * 4096 / 8;
+
+/// Why bytes are not what they should be. None of these is an I/O error: such a chunk or footer does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// Too short for what it claims.
+    #[error("truncated")]
+    Truncated,
+    /// Not ours, or torn, or rotten.
+    #[error("magic or checksum does not match")]
+    Checksum,
+    /// Written by a newer version.
+    #[error("format version {0} is newer than this program's {FORMAT_VERSION}")]
+    Newer(u16),
+    /// A field is outside its limits.
+    #[error("field out of limits: {0}")]
+    Limits(&'static str),
+    /// A record kind that version 1 does not have.
+    #[error("unknown record kind {0}")]
+    UnknownKind(u8),
+}
+
+/// Which append point a segment belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum HeadKind {
+    /// New blocks.
+    Small = 0,
+    /// Blocks that were asked for again.
+    Main = 1,
+    /// KEEP blocks.
+    Keep = 2,
+    /// Dirty blocks.
+    Dirty = 3,
+}
+
+impl HeadKind {
+    /// Every head.
+    pub const ALL: [HeadKind; 4] = [HeadKind::Small, HeadKind::Main, HeadKind::Keep, HeadKind::Dirty];
+
+    fn decode(byte: u8) -> Result<HeadKind, FormatError> {
+        HeadKind::ALL.get(usize::from(byte)).copied().ok_or(FormatError::Limits("head"))
+    }
+}
+
+/// Who wrote it: checked before anything else is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cell.
+    pub cell_id: u128,
+    /// The flash device.
+    pub device_id: u128,
+    /// Raised when the cache is created or dropped: what an older era wrote is void.
+    pub era: u64,
+}
+
+/// One life of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentLife {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Raised at each reuse.
+    pub generation: u32,
+    /// Random for each opening: after a power cut a generation may be opened again, and chunks of the first opening
+    /// must not be taken for chunks of the second.
+    pub nonce: u64,
+    /// The append point.
+    pub head: HeadKind,
+}
+
+/// A chunk's header without its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkHeader {
+    /// Who.
+    pub owner: Owner,
+    /// Where.
+    pub life: SegmentLife,
+    /// First page of the chunk within its segment.
+    pub position: Position,
+    /// Pages of the whole chunk, header and padding included.
+    pub pages: u32,
+    /// Cell-wide order of chunks.
+    pub sequence: u64,
+}
+
+/// What kind of cached data an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// The same as on disk.
+    Clean = 1,
+    /// Newer than on disk.
+    Dirty = 2,
+    /// The second copy of a dirty entry.
+    Mirror = 3,
+    /// Reads as zeroes, newer than on disk.
+    Zero = 7,
+    /// Trimmed, newer than on disk.
+    Trim = 8,
+    /// A redo record of the flash log.
+    Redo = 9,
+}
+
+/// A block of a grid disk, as entries name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockName {
+    /// Grid disk id, never reused.
+    pub disk: u64,
+    /// The grid disk's cache generation.
+    pub generation: u32,
+    /// Block number.
+    pub block: u64,
+}
+
+/// One record of a chunk or footer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Data of some parts of a block, in consecutive pages from `position`.
+    Entry {
+        /// Its kind.
+        kind: EntryKind,
+        /// Which block.
+        name: BlockName,
+        /// Which parts.
+        mask: u16,
+        /// First page within the segment.
+        position: Position,
+        /// A checksum per part, see [`part_crc`].
+        crcs: smallvec::SmallVec<[u32; 4]>,
+    },
+    /// The entry at that place is dead in the parts of `mask`.
+    Invalidation {
+        /// The dead entry's segment,
+        segment: SegmentId,
+        /// its generation then,
+        generation: u32,
+        /// and its first page within the segment.
+        position: Position,
+        /// Which parts of its block.
+        mask: u16,
+    },
+    /// A region has writes that are perhaps not on the medium (`set`), or has none any more.
+    Mark {
+        /// Grid disk id.
+        disk: u64,
+        /// Cache generation.
+        generation: u32,
+        /// Region number.
+        region: u64,
+        /// Set or cleared.
+        set: bool,
+    },
+    /// Every entry of a segment up to this generation is gone; the segment may be reused.
+    Free {
+        /// Which segment.
+        segment: SegmentId,
+        /// Its last generation.
+        generation: u32,
+    },
+    /// In footers: the records that follow come from this chunk.
+    Chunk {
+        /// Its first page.
+        position: Position,
+        /// Its sequence.
+        sequence: u64,
+    },
+}
+
+const KIND_INVALIDATION: u8 = 4;
+const KIND_MARK: u8 = 5;
+const KIND_FREE: u8 = 6;
+const KIND_CHUNK: u8 = 16;
+
+impl Record {
+    /// Bytes when encoded.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> usize {
+        match self {
+            Record::Entry { crcs, .. } => 28 + 4 * crcs.len(),
+            Record::Invalidation { .. } | Record::Chunk { .. } => 16,
+            Record::Mark { .. } => 24,
+            Record::Free { .. } => 12,
+        }
+    }
+
+    /// Append the bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Record::Entry { kind, name, mask, position, crcs } => {
+                out.extend([*kind as u8, 0]);
+                out.extend(mask.to_le_bytes());
+                out.extend(position.0.to_le_bytes());
+                out.extend(name.disk.to_le_bytes());
+                out.extend(name.block.to_le_bytes());
+                out.extend(name.generation.to_le_bytes());
+                for crc in crcs {
+                    out.extend(crc.to_le_bytes());
+                }
+            }
+            Record::Invalidation { segment, generation, position, mask } => {
+                out.extend([KIND_INVALIDATION, 0]);
+                out.extend(mask.to_le_bytes());
+                out.extend(segment.0.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+                out.extend(position.0.to_le_bytes());
+            }
+            Record::Mark { disk, generation, region, set } => {
+                out.extend([KIND_MARK, u8::from(*set), 0, 0]);
+                out.extend(generation.to_le_bytes());
+                out.extend(disk.to_le_bytes());
+                out.extend(region.to_le_bytes());
+            }
+            Record::Free { segment, generation } => {
+                out.extend([KIND_FREE, 0, 0, 0]);
+                out.extend(segment.0.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+            }
+            Record::Chunk { position, sequence } => {
+                out.extend([KIND_CHUNK, 0, 0, 0]);
+                out.extend(position.0.to_le_bytes());
+                out.extend(sequence.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(from: &mut Cursor<'_>) -> Result<Record, FormatError> {
+        let kind = from.u8()?;
+        let flag = from.u8()?;
+        let mask = from.u16()?;
+        let entry_kind = match kind {
+            1 => EntryKind::Clean,
+            2 => EntryKind::Dirty,
+            3 => EntryKind::Mirror,
+            7 => EntryKind::Zero,
+            8 => EntryKind::Trim,
+            9 => EntryKind::Redo,
+            KIND_INVALIDATION => {
+                let segment = SegmentId(from.u32()?);
+                let generation = from.u32()?;
+                return Ok(Record::Invalidation { segment, generation, position: from.position()?, mask });
+            }
+            KIND_MARK => {
+                let generation = from.u32()?;
+                return Ok(Record::Mark { disk: from.u64()?, generation, region: from.u64()?, set: flag != 0 });
+            }
+            KIND_FREE => return Ok(Record::Free { segment: SegmentId(from.u32()?), generation: from.u32()? }),
+            KIND_CHUNK => return Ok(Record::Chunk { position: from.position()?, sequence: from.u64()? }),
+            other => return Err(FormatError::UnknownKind(other)),
+        };
+        let position = from.position()?;
+        let disk = from.u64()?;
+        let block = from.u64()?;
+        let generation = from.u32()?;
+        let mut crcs = smallvec::SmallVec::new();
+        if !matches!(entry_kind, EntryKind::Zero | EntryKind::Trim) {
+            for _ in 0..mask.count_ones() {
+                crcs.push(from.u32()?);
+            }
+        }
+        if mask == 0 {
+            return Err(FormatError::Limits("an entry without parts"));
+        }
+        Ok(Record::Entry { kind: entry_kind, name: BlockName { disk, generation, block }, mask, position, crcs })
+    }
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl Cursor<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(FormatError::Truncated)?;
+        let head = *head;
+        self.0 = rest;
+        Ok(head)
+    }
+    fn u8(&mut self) -> Result<u8, FormatError> {
+        Ok(self.take::<1>()?[0])
+    }
+    fn u16(&mut self) -> Result<u16, FormatError> {
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+    fn u32(&mut self) -> Result<u32, FormatError> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+    fn u64(&mut self) -> Result<u64, FormatError> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+    fn u128(&mut self) -> Result<u128, FormatError> {
+        Ok(u128::from_le_bytes(self.take()?))
+    }
+    fn position(&mut self) -> Result<Position, FormatError> {
+        let position = self.u32()?;
+        if position < SEGMENT_PAGES_MAX { Ok(Position(position)) } else { Err(FormatError::Limits("position")) }
+    }
+}
+
+/// The checksum of one 4 KiB part: CRC32C over its address and generation, then its data, so that a block that ended up
+/// at another address, or outlived its generation, does not match.
+#[must_use]
+pub fn part_crc(disk: u64, generation: u32, part: u64, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(part_crc_seed(disk, generation, part), data)
+}
+
+/// The address part of [`part_crc`]: go on with `crc32c_append` over the data.
+#[must_use]
+pub fn part_crc_seed(disk: u64, generation: u32, part: u64) -> u32 {
+    let mut address = [0; 20];
+    address[..8].copy_from_slice(&disk.to_le_bytes());
+    address[8..12].copy_from_slice(&generation.to_le_bytes());
+    address[12..].copy_from_slice(&part.to_le_bytes());
+    crc32c::crc32c(&address)
+}
+
+fn encode_fixed(magic: u32, header: &ChunkHeader, records: &[u8], count: u32) -> [u8; CHUNK_FIXED_BYTES] {
+    let mut out = Vec::with_capacity(CHUNK_FIXED_BYTES);
+    out.extend(magic.to_le_bytes());
+    out.extend([0; 4]);
+    out.extend(FORMAT_VERSION.to_le_bytes());
+    out.extend([header.life.head as u8, 0]);
+    out.extend((records.len() as u32).to_le_bytes());
+    out.extend(header.owner.cell_id.to_le_bytes());
+    out.extend(header.owner.device_id.to_le_bytes());
+    out.extend(header.owner.era.to_le_bytes());
+    out.extend(header.life.segment.0.to_le_bytes());
+    out.extend(header.life.generation.to_le_bytes());
+    out.extend(header.life.nonce.to_le_bytes());
+    out.extend(header.position.0.to_le_bytes());
+    out.extend(header.pages.to_le_bytes());
+    out.extend(header.sequence.to_le_bytes());
+    out.extend(count.to_le_bytes());
+    out.extend([0; 4]);
+    let mut fixed = [0; CHUNK_FIXED_BYTES];
+    fixed.copy_from_slice(&out);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed[8..]), records);
+    fixed[4..8].copy_from_slice(&crc.to_le_bytes());
+    fixed
+}
+
+struct Fixed {
+    crc: u32,
+    records_len: usize,
+    record_count: u32,
+    header: ChunkHeader,
+}
+
+fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, FormatError> {
+    let mut from = Cursor(fixed);
+    if from.u32()? != magic {
+        return Err(FormatError::Checksum);
+    }
+    let crc = from.u32()?;
+    let version = from.u16()?;
+    let head = from.u8()?;
+    let _ = from.u8()?;
+    let records_len = from.u32()? as usize;
+    let found = Owner { cell_id: from.u128()?, device_id: from.u128()?, era: from.u64()? };
+    let segment = SegmentId(from.u32()?);
+    let generation = from.u32()?;
+    let nonce = from.u64()?;
+    let position = from.u32()?;
+    let pages = from.u32()?;
+    let sequence = from.u64()?;
+    let record_count = from.u32()?;
+    if found != *owner {
+        return Err(FormatError::Checksum);
+    }
+    if version > FORMAT_VERSION {
+        return Err(FormatError::Newer(version));
+    }
+    let life = SegmentLife { segment, generation, nonce, head: HeadKind::decode(head)? };
+    let header = ChunkHeader { owner: found, life, position: Position(position), pages, sequence };
+    Ok(Fixed { crc, records_len, record_count, header })
+}
+
+fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Record>, FormatError> {
+    let mut from = Cursor(bytes);
+    // A record has at least 12 bytes, so a lying count cannot make this allocate much.
+    let mut records = Vec::with_capacity((count as usize).min(bytes.len() / 12));
+    for _ in 0..count {
+        records.push(Record::decode(&mut from)?);
+    }
+    if from.0.is_empty() { Ok(records) } else { Err(FormatError::Limits("bytes after the last record")) }
+}
+
+/// Encode a chunk header and its records into `page`, the chunk's first page or pages.
+///
+/// # Panics
+/// When the records do not fit: the caller closes a chunk before that.
+pub fn encode_chunk(header: &ChunkHeader, records: &[Record], page: &mut [u8]) {
+    let mut bytes = Vec::with_capacity(page.len());
+    records.iter().for_each(|r| r.encode(&mut bytes));
+    assert!(CHUNK_FIXED_BYTES + bytes.len() <= page.len(), "records fit the chunk header");
+    let fixed = encode_fixed(CHUNK_MAGIC, header, &bytes, records.len() as u32);
+    page[..CHUNK_FIXED_BYTES].copy_from_slice(&fixed);
+    page[CHUNK_FIXED_BYTES..CHUNK_FIXED_BYTES + bytes.len()].copy_from_slice(&bytes);
+    page[CHUNK_FIXED_BYTES + bytes.len()..].fill(0);
+}
+
+/// Decode a chunk header page of `owner`.
+///
+/// # Errors
+/// Anything that is not a whole, unharmed chunk header of this owner.
+pub fn decode_chunk(page: &[u8], owner: &Owner) -> Result<(ChunkHeader, Vec<Record>), FormatError> {
+    let fixed_bytes = page.get(..CHUNK_FIXED_BYTES).ok_or(FormatError::Truncated)?;
+    let fixed = decode_fixed(CHUNK_MAGIC, fixed_bytes, owner)?;
+    let records = page.get(CHUNK_FIXED_BYTES..).and_then(|rest| rest.get(..fixed.records_len));
+    let records = records.ok_or(FormatError::Truncated)?;
+    if crc32c::crc32c_append(crc32c::crc32c(&fixed_bytes[8..]), records) != fixed.crc {
+        return Err(FormatError::Checksum);
+    }
+    if fixed.header.position.0 >= SEGMENT_PAGES_MAX || fixed.header.pages == 0 || fixed.header.pages > SEGMENT_PAGES_MAX
+    {
+        return Err(FormatError::Limits("position"));
+    }
+    Ok((fixed.header, decode_records(records, fixed.record_count)?))
+}
+
+/// Bytes of a footer with `records_bytes` of records, a multiple of `unit`.
+#[must_use]
+pub fn footer_bytes(records_bytes: usize, unit: usize) -> usize {
+    (records_bytes + TRAILER_BYTES).next_multiple_of(unit)
+}
+
+/// Encode a footer: records first, zeroes, the trailer at the very end. `sequence` is that of the last chunk.
+#[must_use]
+pub fn encode_footer(owner: Owner, life: SegmentLife, sequence: u64, records: &[Record], unit: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    records.iter().for_each(|r| r.encode(&mut out));
+    let header = ChunkHeader { owner, life, position: Position(0), pages: 0, sequence };
+    let trailer = encode_fixed(FOOTER_MAGIC, &header, &out, records.len() as u32);
+    out.resize(footer_bytes(out.len(), unit) - TRAILER_BYTES, 0);
+    out.extend(trailer);
+    out
+}
+
+/// A footer's trailer, not yet believed: its records have to be read to check it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// Which life of which segment.
+    pub life: SegmentLife,
+    /// Sequence of the segment's last chunk.
+    pub sequence: u64,
+    /// Bytes of records.
+    pub records_bytes: usize,
+}
+
+/// Look at the last [`TRAILER_BYTES`] of a segment.
+///
+/// # Errors
+/// Anything that cannot be a trailer of this owner.
+pub fn decode_trailer(bytes: &[u8], owner: &Owner) -> Result<Trailer, FormatError> {
+    let fixed = decode_fixed(FOOTER_MAGIC, bytes, owner)?;
+    if fixed.records_len > FOOTER_RECORDS_BYTES_MAX {
+        return Err(FormatError::Limits("footer"));
+    }
+    Ok(Trailer { life: fixed.header.life, sequence: fixed.header.sequence, records_bytes: fixed.records_len })
+}
+
+/// Decode a whole footer, as [`encode_footer`] made it.
+///
+/// # Errors
+/// Anything that is not a whole, unharmed footer of this owner.
+pub fn decode_footer(bytes: &[u8], owner: &Owner) -> Result<(Trailer, Vec<Record>), FormatError> {
+    let at = bytes.len().checked_sub(TRAILER_BYTES).ok_or(FormatError::Truncated)?;
+    let (body, trailer_bytes) = bytes.split_at(at);
+    let trailer = decode_trailer(trailer_bytes, owner)?;
+    let fixed = decode_fixed(FOOTER_MAGIC, trailer_bytes, owner)?;
+    let records = body.get(..trailer.records_bytes).ok_or(FormatError::Truncated)?;
+    if crc32c::crc32c_append(crc32c::crc32c(&trailer_bytes[8..]), records) != fixed.crc {
+        return Err(FormatError::Checksum);
+    }
+    Ok((trailer, decode_records(records, fixed.record_count)?))
+}
+
+/// The page of a position in a segment.
+#[must_use]
+pub fn page_of(segment: SegmentId, position: Position, segment_pages: u32) -> Page {
+    Page(segment.0 * segment_pages + position.0)
+}
+
+const _: () = assert!(CHUNK_FIXED_BYTES == 4 + 4 + 4 + 4 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4 + 8 + 4 + 4);
+const _: () = assert!(CHUNK_FIXED_BYTES + RECORD_BYTES_MAX <= 4096);

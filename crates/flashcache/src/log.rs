@@ -1,0 +1,448 @@
+//! The log of one member: append points, open chunks, pending records, chunk writes and their durability.
+//!
+//! Pure state: every method works on memory under the member's log lock and returns the writes to issue. It never does
+//! I/O and never waits.
+
+use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
+use crate::units::{Page, Position, SegmentId};
+use device::{Buf, Prng, SharedBuf, SharedBufs};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Data pages of a chunk: 256 KiB, so that one header page costs under 2 %.
+pub(crate) const CHUNK_DATA_PAGES_MAX: u32 = 64;
+/// Records that may wait for the next chunk before a writer has to wait for it: a few header pages' worth.
+pub(crate) const PENDING_RECORDS_MAX: usize = 4096;
+/// Free segments that fills leave to records and reclaim.
+pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
+
+/// Where a segment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentState {
+    /// Its free record is durable; nothing of it is believed.
+    Free,
+    /// Being appended to.
+    Open(HeadKind),
+    /// Full, or found so at recovery.
+    Sealed(HeadKind),
+    /// Its blocks are being moved or dropped, or its free record is not durable yet.
+    Reclaiming,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) generation: u32,
+    pub(crate) state: SegmentState,
+    /// Its first chunk is durable, so its generation proves itself and older free records need not be kept.
+    pub(crate) proven: bool,
+    /// Positions of chunks and footers not yet written, open chunk included.
+    pub(crate) unwritten: BTreeSet<u32>,
+}
+
+struct OpenChunk {
+    position: u32,
+    data: SharedBufs,
+    data_pages: u32,
+    records: Vec<Record>,
+    records_bytes: usize,
+}
+
+struct OpenSegment {
+    life: SegmentLife,
+    /// First page after the last closed chunk.
+    next: u32,
+    /// Records of closed chunks, for the footer.
+    records: Vec<Record>,
+    records_bytes: usize,
+    last_sequence: u64,
+    chunk: Option<OpenChunk>,
+}
+
+/// A write to issue.
+pub(crate) struct LogWrite {
+    pub(crate) id: u64,
+    pub(crate) segment: SegmentId,
+    pub(crate) position: u32,
+    pub(crate) pages: u32,
+    pub(crate) data: SharedBufs,
+    pub(crate) is_chunk: bool,
+}
+
+/// No segment to append to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSpace;
+
+/// Shape of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) segments: u32,
+    pub(crate) segment_pages: u32,
+    /// Pages per true page of the device: chunks start and end on these.
+    pub(crate) align: u32,
+}
+
+impl Shape {
+    pub(crate) fn header_capacity(&self) -> usize {
+        self.align as usize * 4096 - format::CHUNK_FIXED_BYTES
+    }
+    pub(crate) fn footer_pages(&self, records_bytes: usize) -> u32 {
+        (format::footer_bytes(records_bytes, self.align as usize * 4096) / 4096) as u32
+    }
+    pub(crate) fn page(&self, segment: SegmentId, position: u32) -> Page {
+        format::page_of(segment, Position(position), self.segment_pages)
+    }
+    pub(crate) fn place(&self, page: Page) -> (SegmentId, Position) {
+        (SegmentId(page.0 / self.segment_pages), Position(page.0 % self.segment_pages))
+    }
+}
+
+pub(crate) struct LogState {
+    pub(crate) shape: Shape,
+    owner: Owner,
+    prng: Prng,
+    pub(crate) segments: Vec<Segment>,
+    /// Opened segments whose first chunk is not known to be durable.
+    unproven: BTreeSet<SegmentId>,
+    /// For readers without the lock: the position of each segment below which pages are on the device.
+    readable: Arc<[AtomicU32]>,
+    pub(crate) free: VecDeque<SegmentId>,
+    pub(crate) sealed: [VecDeque<SegmentId>; 4],
+    heads: [Option<OpenSegment>; 4],
+    /// Records that go into the next chunk closed, whichever head's it is.
+    pending: VecDeque<Record>,
+    /// Data of pages not yet written, by page.
+    pub(crate) staged: BTreeMap<u32, SharedBuf>,
+    sequence: Arc<AtomicU64>,
+    next_write_id: u64,
+    /// Writes issued and not completed.
+    pub(crate) writes_outstanding: BTreeSet<u64>,
+    /// Things appended so far, and how many of them are durable.
+    pub(crate) appended: u64,
+    pub(crate) synced: u64,
+    pub(crate) syncing: bool,
+}
+
+impl LogState {
+    pub(crate) fn new(shape: Shape, owner: Owner, sequence: Arc<AtomicU64>, prng: Prng) -> LogState {
+        let blank = Segment { generation: 0, state: SegmentState::Free, proven: false, unwritten: BTreeSet::new() };
+        LogState {
+            shape,
+            owner,
+            prng,
+            segments: vec![blank; shape.segments as usize],
+            unproven: BTreeSet::new(),
+            readable: (0..shape.segments).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            free: VecDeque::new(),
+            sealed: Default::default(),
+            heads: Default::default(),
+            pending: VecDeque::new(),
+            staged: BTreeMap::new(),
+            sequence,
+            next_write_id: 0,
+            writes_outstanding: BTreeSet::new(),
+            appended: 0,
+            synced: 0,
+            syncing: false,
+        }
+    }
+
+    pub(crate) fn readable(&self) -> Arc<[AtomicU32]> {
+        self.readable.clone()
+    }
+
+    /// Keep the lock-free view of what can be read from the device true; called whenever `unwritten` changes.
+    fn update_readable(&self, segment: SegmentId) {
+        let below = self.segments[segment.0 as usize].unwritten.first().copied().unwrap_or(u32::MAX);
+        self.readable[segment.0 as usize].store(below, Ordering::Release);
+    }
+
+    /// Chunks written from now on come after `sequence - 1`.
+    pub(crate) fn set_next_sequence(&self, sequence: u64) {
+        self.sequence.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Add a record to what the next chunk carries.
+    pub(crate) fn append_record(&mut self, record: Record) {
+        self.pending.push_back(record);
+        self.appended += 1;
+    }
+
+    pub(crate) fn pending_records(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Add an entry's data at a head, leaving `reserve` segments free. Its first page.
+    pub(crate) fn append_entry(
+        &mut self,
+        head: HeadKind,
+        record: &dyn Fn(Position) -> Record,
+        data: SharedBufs,
+        reserve: usize,
+        writes: &mut Vec<LogWrite>,
+    ) -> Result<Page, NoSpace> {
+        let pages = (data.len_bytes() / 4096) as u32;
+        let record_bytes = record(Position(0)).encoded_bytes();
+        self.make_room(head, pages, record_bytes, reserve, writes)?;
+        let align = self.shape.align;
+        let Some(open) = &mut self.heads[head as usize] else { unreachable!("room was made at this head") };
+        let Some(chunk) = &mut open.chunk else { unreachable!("room was made in this chunk") };
+        let position = chunk.position + align + chunk.data_pages;
+        let record = record(Position(position));
+        chunk.records_bytes += record.encoded_bytes();
+        chunk.records.push(record);
+        let page = self.shape.page(open.life.segment, position);
+        let mut at = page.0;
+        for piece in data.pieces() {
+            // Staged page by page, so that a part is found without searching.
+            for k in 0..piece.len() / 4096 {
+                self.staged.insert(at, piece.slice(k * 4096..(k + 1) * 4096));
+                at += 1;
+            }
+        }
+        chunk.data.append(data);
+        chunk.data_pages += pages;
+        self.appended += 1;
+        if chunk.data_pages >= CHUNK_DATA_PAGES_MAX {
+            self.close_chunk(head, writes);
+        }
+        Ok(page)
+    }
+
+    /// See to it that the head has an open chunk with room for `pages` and `record_bytes`.
+    fn make_room(
+        &mut self,
+        head: HeadKind,
+        pages: u32,
+        record_bytes: usize,
+        reserve: usize,
+        writes: &mut Vec<LogWrite>,
+    ) -> Result<(), NoSpace> {
+        let shape = self.shape;
+        let fits_segment = |open: &OpenSegment, position: u32, data_pages: u32| {
+            let end = position + (shape.align + data_pages).next_multiple_of(shape.align);
+            // The chunk may fill its header with pending records when it is closed.
+            let footer = shape.footer_pages(open.records_bytes + 16 + shape.header_capacity());
+            end + footer <= shape.segment_pages
+        };
+        if let Some(open) = &self.heads[head as usize]
+            && let Some(chunk) = &open.chunk
+        {
+            let in_chunk = chunk.data_pages + pages <= CHUNK_DATA_PAGES_MAX
+                && chunk.records_bytes + record_bytes <= shape.header_capacity();
+            if in_chunk && fits_segment(open, chunk.position, chunk.data_pages + pages) {
+                return Ok(());
+            }
+            self.close_chunk(head, writes);
+        }
+        if let Some(open) = &self.heads[head as usize]
+            && !fits_segment(open, open.next, pages)
+        {
+            self.seal(head, writes);
+        }
+        if self.heads[head as usize].is_none() {
+            if self.free.len() <= reserve {
+                return Err(NoSpace);
+            }
+            self.open(head);
+        }
+        let Some(open) = &mut self.heads[head as usize] else { unreachable!("just opened") };
+        let position = open.next;
+        open.chunk =
+            Some(OpenChunk { position, data: SharedBufs::new(), data_pages: 0, records: Vec::new(), records_bytes: 0 });
+        let id = open.life.segment;
+        self.segments[id.0 as usize].unwritten.insert(position);
+        self.update_readable(id);
+        Ok(())
+    }
+
+    fn open(&mut self, head: HeadKind) {
+        let Some(id) = self.free.pop_front() else { unreachable!("the caller looked") };
+        let segment = &mut self.segments[id.0 as usize];
+        assert_eq!(segment.state, SegmentState::Free, "only a free segment is opened");
+        segment.generation += 1;
+        segment.state = SegmentState::Open(head);
+        segment.proven = false;
+        self.unproven.insert(id);
+        let life = SegmentLife { segment: id, generation: segment.generation, nonce: self.prng.next_u64(), head };
+        self.heads[head as usize] =
+            Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, last_sequence: 0, chunk: None });
+    }
+
+    /// Close the head's open chunk, with as many pending records as fit.
+    fn close_chunk(&mut self, head: HeadKind, writes: &mut Vec<LogWrite>) {
+        let shape = self.shape;
+        let Some(open) = &mut self.heads[head as usize] else { return };
+        let Some(mut chunk) = open.chunk.take() else { return };
+        while let Some(record) = self.pending.front() {
+            if chunk.records_bytes + record.encoded_bytes() > shape.header_capacity() {
+                break;
+            }
+            chunk.records_bytes += record.encoded_bytes();
+            chunk.records.extend(self.pending.pop_front());
+        }
+        let pages = (shape.align + chunk.data_pages).next_multiple_of(shape.align);
+        let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
+        let header =
+            ChunkHeader { owner: self.owner, life: open.life, position: Position(chunk.position), pages, sequence };
+        let mut page = Buf::zeroed(shape.align as usize * 4096);
+        format::encode_chunk(&header, &chunk.records, &mut page);
+        let mut data = SharedBufs::from(page.freeze());
+        data.append(chunk.data);
+        let padding = pages as usize * 4096 - data.len_bytes();
+        if padding > 0 {
+            data.push(Buf::zeroed(padding).freeze());
+        }
+        open.records.push(Record::Chunk { position: Position(chunk.position), sequence });
+        open.records_bytes += 16 + chunk.records_bytes;
+        open.records.extend(chunk.records);
+        open.next = chunk.position + pages;
+        open.last_sequence = sequence;
+        let segment = open.life.segment;
+        writes.push(Self::log_write(
+            &mut self.next_write_id,
+            &mut self.writes_outstanding,
+            segment,
+            chunk.position,
+            data,
+            true,
+        ));
+    }
+
+    fn log_write(
+        next_id: &mut u64,
+        outstanding: &mut BTreeSet<u64>,
+        segment: SegmentId,
+        position: u32,
+        data: SharedBufs,
+        is_chunk: bool,
+    ) -> LogWrite {
+        let id = *next_id;
+        *next_id += 1;
+        outstanding.insert(id);
+        let pages = (data.len_bytes() / 4096) as u32;
+        LogWrite { id, segment, position, pages, data, is_chunk }
+    }
+
+    /// Write the head's footer and let go of the segment.
+    fn seal(&mut self, head: HeadKind, writes: &mut Vec<LogWrite>) {
+        let shape = self.shape;
+        let Some(open) = self.heads[head as usize].take() else { return };
+        assert!(open.chunk.is_none(), "a segment is sealed after its last chunk was closed");
+        let bytes = format::encode_footer(
+            self.owner,
+            open.life,
+            open.last_sequence,
+            &open.records,
+            shape.align as usize * 4096,
+        );
+        let position = shape.segment_pages - (bytes.len() / 4096) as u32;
+        assert!(position >= open.next, "a footer does not overlap the last chunk");
+        let data = SharedBufs::from(Buf::padded(&bytes, 4096).freeze());
+        let id = open.life.segment;
+        let segment = &mut self.segments[id.0 as usize];
+        segment.state = SegmentState::Sealed(head);
+        segment.unwritten.insert(position);
+        self.update_readable(id);
+        self.sealed[head as usize].push_back(id);
+        writes.push(Self::log_write(&mut self.next_write_id, &mut self.writes_outstanding, id, position, data, false));
+    }
+
+    /// Close every open chunk that holds anything, and as many further ones as the pending records need.
+    ///
+    /// # Errors
+    /// No segment for the records: the log is stuck, the member has to be given up.
+    pub(crate) fn close_all(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), NoSpace> {
+        for head in HeadKind::ALL {
+            self.close_chunk(head, writes);
+        }
+        while !self.pending.is_empty() {
+            self.make_room(HeadKind::Small, 0, 0, 0, writes)?;
+            self.close_chunk(HeadKind::Small, writes);
+        }
+        Ok(())
+    }
+
+    /// A write has completed: its pages are on the device now.
+    pub(crate) fn written(&mut self, id: u64, segment: SegmentId, position: u32, pages: u32) {
+        assert!(self.writes_outstanding.remove(&id), "a write completes once");
+        assert!(self.segments[segment.0 as usize].unwritten.remove(&position), "a write was noted when issued");
+        self.update_readable(segment);
+        let first = self.shape.page(segment, position).0;
+        let staged: Vec<u32> = self.staged.range(first..first + pages).map(|(&page, _)| page).collect();
+        for page in staged {
+            self.staged.remove(&page);
+        }
+    }
+
+    /// The segments whose first chunk has been written: after the next device flush they are proven.
+    pub(crate) fn provable(&self) -> Vec<(SegmentId, u32)> {
+        let ready = |id: &SegmentId| {
+            let segment = &self.segments[id.0 as usize];
+            (!segment.unwritten.contains(&0) && self.has_chunks(segment)).then_some((*id, segment.generation))
+        };
+        self.unproven.iter().filter_map(ready).collect()
+    }
+
+    fn has_chunks(&self, segment: &Segment) -> bool {
+        match segment.state {
+            SegmentState::Open(head) => self.heads[head as usize].as_ref().is_some_and(|o| o.next > 0),
+            _ => true,
+        }
+    }
+
+    /// Note that the segments' first chunks are durable.
+    pub(crate) fn prove(&mut self, which: &[(SegmentId, u32)]) {
+        for &(id, generation) in which {
+            let segment = &mut self.segments[id.0 as usize];
+            if segment.generation == generation {
+                segment.proven = true;
+                self.unproven.remove(&id);
+            }
+        }
+    }
+
+    /// Whether a record found in a segment that is being reclaimed is still needed, so that it must be written again.
+    pub(crate) fn still_needed(&self, record: &Record, reclaiming: SegmentId) -> bool {
+        match record {
+            Record::Invalidation { segment, generation, .. } => {
+                *segment != reclaiming
+                    && self
+                        .segments
+                        .get(segment.0 as usize)
+                        .is_some_and(|target| target.generation == *generation && target.state != SegmentState::Free)
+            }
+            Record::Free { segment, generation } => self
+                .segments
+                .get(segment.0 as usize)
+                .is_some_and(|target| !(target.generation > *generation && target.proven)),
+            _ => false,
+        }
+    }
+
+    /// Pages of sealed and open segments of the two clean heads.
+    pub(crate) fn held(&self) -> crate::policy::HeadPages {
+        let pages = |head: HeadKind| {
+            let open = u64::from(self.heads[head as usize].is_some());
+            (self.sealed[head as usize].len() as u64 + open) * u64::from(self.shape.segment_pages)
+        };
+        crate::policy::HeadPages { small: pages(HeadKind::Small), main: pages(HeadKind::Main) }
+    }
+
+    /// The oldest sealed segment of a head whose writes are all done.
+    pub(crate) fn take_victim(&mut self, head: HeadKind) -> Option<SegmentId> {
+        let queue = &self.sealed[head as usize];
+        let at = queue.iter().position(|id| self.segments[id.0 as usize].unwritten.is_empty())?;
+        let id = self.sealed[head as usize].remove(at)?;
+        self.segments[id.0 as usize].state = SegmentState::Reclaiming;
+        Some(id)
+    }
+
+    /// A reclaimed segment's free record is durable and nobody reads it: it may be opened again.
+    pub(crate) fn release(&mut self, id: SegmentId) {
+        let segment = &mut self.segments[id.0 as usize];
+        assert_eq!(segment.state, SegmentState::Reclaiming, "only a reclaimed segment is freed");
+        segment.state = SegmentState::Free;
+        self.free.push_back(id);
+    }
+}

@@ -1,0 +1,301 @@
+//! One member: a flash device (or the region of one) with its log, its index and its unsettled regions.
+//!
+//! Never knows the slow disk; never outlives trust: once failed, it answers nothing and is written to no more.
+
+use crate::counters::{Counters, add};
+use crate::format::{Owner, Record};
+use crate::index::{Index, KilledList};
+use crate::log::{LogState, LogWrite, Shape};
+use crate::policy::Policy;
+use crate::regions::Regions;
+use crate::sabotage::Sabotage;
+use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
+use device::sync::{Notify, lock};
+use device::{Arena, Device, Outcome, World};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Why a member cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// The flash area is too small.
+    #[error(
+        "flash area of {0} bytes is too small for a cache\nhint: give it at least {1} bytes, or make segments smaller"
+    )]
+    TooSmall(u64, u64),
+    /// A parameter is outside its limits.
+    #[error("{0}")]
+    Config(&'static str),
+    /// The device failed; the cache goes on without it.
+    #[error("flash device failed: {0}")]
+    Failed(String),
+}
+
+/// What a member is made of.
+#[derive(Clone)]
+pub struct MemberConfig {
+    /// The flash area, with at most one flush in flight.
+    pub device: Device,
+    /// Who writes.
+    pub owner: Owner,
+    /// Bytes of a segment: a power of two, 64 KiB to 64 MiB.
+    pub segment_bytes: u32,
+    /// Bytes of a block: a power of two, 4 to 64 KiB.
+    pub block_bytes: u32,
+    /// Memory for data on its way to flash.
+    pub staging: Arena,
+    /// Slower than this, a read goes to the disk as well.
+    pub soft_limit: Duration,
+    /// Slower than this, the member is given up.
+    pub hard_limit: Duration,
+    /// A chunk that is not full is written after this time.
+    pub chunk_age: Duration,
+    /// Deliberate fault, for the checkers.
+    pub sabotage: Option<Sabotage>,
+    /// Rung when the member fails.
+    pub alarm: Arc<Notify>,
+    /// The cell-wide order of chunks: the next one to use.
+    pub sequence: Arc<AtomicU64>,
+}
+
+/// A grid disk as a member knows it: entries are valid only for this generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskName {
+    pub(crate) id: u64,
+    pub(crate) generation: u32,
+}
+
+/// A flash device at work.
+pub struct Member {
+    pub(crate) config: MemberConfig,
+    pub(crate) world: World,
+    pub(crate) shape: Shape,
+    pub(crate) block_parts: u32,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) index: Index,
+    pub(crate) regions: Regions,
+    pub(crate) log: Mutex<LogState>,
+    /// Something about the log has changed: a write completed, a segment came free, a sync ended, the member failed.
+    pub(crate) changed: Notify,
+    pub(crate) crcs: Vec<AtomicU32>,
+    pub(crate) pins: Vec<AtomicU32>,
+    pub(crate) readable: Arc<[AtomicU32]>,
+    pub(crate) disks: Mutex<BTreeMap<DiskSlot, DiskName>>,
+    failed: AtomicBool,
+    pub(crate) slow: AtomicBool,
+    failure: Mutex<Option<String>>,
+    pub(crate) stopping: AtomicBool,
+    /// What it has done.
+    pub counters: Counters,
+}
+
+impl Member {
+    /// A member that has not looked at its flash yet: recover it, then start it.
+    ///
+    /// # Errors
+    /// Parameters outside their limits, or an area too small.
+    pub(crate) fn new(config: MemberConfig, world: World, policy: Arc<dyn Policy>) -> Result<Arc<Member>, MemberError> {
+        let geometry = config.device.geometry();
+        let segment_pages = config.segment_bytes / 4096;
+        if !config.segment_bytes.is_power_of_two() || !(SEGMENT_PAGES_MIN..=SEGMENT_PAGES_MAX).contains(&segment_pages)
+        {
+            return Err(MemberError::Config("segment size must be a power of two from 64 KiB to 64 MiB"));
+        }
+        if !config.block_bytes.is_power_of_two() || !(4096..=65536).contains(&config.block_bytes) {
+            return Err(MemberError::Config("block size must be a power of two from 4 to 64 KiB"));
+        }
+        let align = geometry.page_bytes.max(4096) / 4096;
+        if align > 16 || !align.is_power_of_two() {
+            return Err(MemberError::Config("true page size must be a power of two of at most 64 KiB"));
+        }
+        // Two segments a head, and the reserve.
+        let segments_min = 8;
+        let segments = (geometry.size_bytes / u64::from(config.segment_bytes)).min(u64::from(u32::MAX / segment_pages));
+        if segments < segments_min {
+            let need = segments_min * u64::from(config.segment_bytes);
+            return Err(MemberError::TooSmall(geometry.size_bytes, need));
+        }
+        let shape = Shape { segments: segments as u32, segment_pages, align };
+        let pages = shape.segments as usize * segment_pages as usize;
+        let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
+        let readable = log.readable();
+        Ok(Arc::new(Member {
+            shape,
+            block_parts: config.block_bytes / 4096,
+            policy,
+            index: Index::new(pages),
+            regions: Regions::default(),
+            log: Mutex::new(log),
+            changed: Notify::new(),
+            crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),
+            pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
+            readable,
+            disks: Mutex::new(BTreeMap::new()),
+            failed: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            counters: Counters::default(),
+            config,
+            world,
+        }))
+    }
+
+    /// Make a grid disk's entries of one generation valid.
+    pub(crate) fn register(&self, slot: DiskSlot, id: u64, generation: u32) {
+        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
+        lock(&self.disks).insert(slot, DiskName { id, generation });
+    }
+
+    pub(crate) fn disk_name(&self, slot: DiskSlot) -> Option<DiskName> {
+        lock(&self.disks).get(&slot).copied()
+    }
+
+    /// Whether it has been given up.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Why it was given up.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Slower than its soft limit at the moment: reads go to the disk, fills are skipped.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Acquire)
+    }
+
+    /// Give it up: nothing is read from it or written to it any more. Its owner must make that durable in the labels of
+    /// the disks before the next write to them is acknowledged.
+    pub fn fail(&self, why: String) {
+        {
+            let mut failure = lock(&self.failure);
+            if failure.is_none() {
+                *failure = Some(why);
+            }
+        }
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.index.clear();
+        }
+        self.config.alarm.notify_all();
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn error(&self) -> MemberError {
+        MemberError::Failed(self.failure().unwrap_or_default())
+    }
+
+    /// Is this sabotage on?
+    pub(crate) fn sabotaged(&self, which: Sabotage) -> bool {
+        self.config.sabotage == Some(which)
+    }
+
+    /// Bytes of memory it may use beyond the staging arena: per page a checksum, and at most an index entry with the
+    /// table's slack.
+    #[must_use]
+    pub fn memory_bytes_max(&self) -> u64 {
+        let pages = self.crcs.len() as u64;
+        pages * 4 + pages * 16 * 2 + u64::from(self.shape.segments) * 96
+    }
+
+    /// Bytes its index uses now.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.index.memory_bytes() as u64
+    }
+
+    /// Cached entries now.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Bytes of valid data now.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let mut parts = 0;
+        self.index.for_each(|e| parts += u64::from(e.valid().count_ones()));
+        parts * 4096
+    }
+
+    /// Bytes of its segments.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        u64::from(self.shape.segments) * u64::from(self.shape.segment_pages) * 4096
+    }
+
+    /// The unsettled regions.
+    #[must_use]
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    pub(crate) fn device_offset(&self, page: Page) -> u64 {
+        u64::from(page.0) * 4096
+    }
+
+    pub(crate) fn segment_of(&self, page: Page) -> SegmentId {
+        self.shape.place(page).0
+    }
+
+    /// Record that entries died, so that they stay dead after a crash.
+    pub(crate) fn append_deaths(&self, log: &mut LogState, dead: &KilledList) {
+        for killed in dead {
+            let (segment, position) = self.shape.place(killed.page);
+            let generation = log.segments[segment.0 as usize].generation;
+            log.append_record(Record::Invalidation { segment, generation, position, mask: killed.mask });
+        }
+    }
+
+    /// Issue log writes: each in a task of its own, since nobody may cancel them.
+    pub(crate) fn issue(self: &Arc<Self>, writes: Vec<LogWrite>) {
+        for write in writes {
+            let member = self.clone();
+            self.world.spawn.spawn(Box::pin(async move { member.write(write).await }));
+        }
+    }
+
+    async fn write(self: Arc<Self>, write: LogWrite) {
+        let offset = self.device_offset(self.shape.page(write.segment, write.position));
+        let bytes = u64::from(write.pages) * 4096;
+        if self.has_failed() {
+            return;
+        }
+        let completion = self.config.device.write(offset, write.data, false);
+        let outcome = match self.within_hard_limit(completion).await {
+            Some(done) => done.outcome,
+            None => return self.fail("a write took longer than the hard limit".to_owned()),
+        };
+        add(&self.counters.flash_bytes_written, bytes);
+        if outcome != Outcome::Done {
+            add(&self.counters.errors, 1);
+            return self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
+        }
+        if write.is_chunk {
+            add(&self.counters.chunks, 1);
+        }
+        lock(&self.log).written(write.id, write.segment, write.position, write.pages);
+        self.changed.notify_all();
+    }
+
+    /// Await a device request for at most the hard limit. On a time-out the driver keeps the buffers.
+    pub(crate) async fn within_hard_limit(&self, completion: device::Completion) -> Option<device::Completed> {
+        let timer = self.world.clock.sleep(self.config.hard_limit);
+        match futures_util::future::select(completion, timer).await {
+            futures_util::future::Either::Left((done, _)) => Some(done),
+            futures_util::future::Either::Right(((), _)) => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Member({} segments, {} entries)", self.shape.segments, self.index.len())
+    }
+}

@@ -1,0 +1,267 @@
+//! Reading: what of a request is cached, and getting it from flash or from memory on its way there.
+//!
+//! Never falls back to the disk itself: it says what it could not answer. Every part is checked against its checksum
+//! before it is handed out (I4).
+
+use crate::counters::add;
+use crate::format::part_crc_seed;
+use crate::member::Member;
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
+use device::sync::lock;
+use device::{Bufs, Outcome};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A segment held against reuse while somebody reads from it.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    member: Arc<Member>,
+    segment: SegmentId,
+}
+
+impl Pin {
+    /// Taken under the lock of the index shard that names the segment, so that reclaim, which first removes the name,
+    /// sees either no pin or this one.
+    pub(crate) fn new(member: &Arc<Member>, segment: SegmentId) -> Pin {
+        member.pins[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
+        Pin { member: member.clone(), segment }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.member.pins[self.segment.0 as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.member.unpinned(self.segment);
+        }
+    }
+}
+
+/// Consecutive parts that lie in consecutive pages.
+#[derive(Debug)]
+pub struct Hit {
+    pin: Pin,
+    page: Page,
+    slot: DiskSlot,
+    first_part: u64,
+    parts: u32,
+}
+
+impl Hit {
+    /// Who holds it.
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        &self.pin.member
+    }
+}
+
+/// A stretch of a request.
+#[derive(Debug)]
+pub enum Stretch {
+    /// So many parts are not cached (or have to be compared with the disk first).
+    Miss(u32),
+    /// So many parts are.
+    Hit(Hit),
+}
+
+impl Stretch {
+    /// Parts of the stretch.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        match self {
+            Stretch::Miss(parts) => *parts,
+            Stretch::Hit(hit) => hit.parts,
+        }
+    }
+}
+
+/// Why a hit could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HitError {
+    /// Checksum mismatch: the part is forgotten, read it from disk.
+    Rot,
+    /// The flash failed; the member was given up.
+    Failed,
+    /// The flash is slower than the soft limit: its buffer comes back later, read from disk.
+    Slow,
+}
+
+impl Member {
+    /// What of `parts` of a grid disk is cached, appended to `out` in order. Counts a hit on each block found.
+    pub(crate) fn lookup(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, out: &mut SmallVec<[Stretch; 4]>) {
+        let block_parts = u64::from(self.block_parts);
+        let mut part = parts.start;
+        while part < parts.end {
+            let block = part / block_parts;
+            let (low, high) = ((part % block_parts) as u32, (parts.end - block * block_parts).min(block_parts) as u32);
+            // Under the shard's lock: where each part lies, and one pin for each run of pages.
+            let mut runs: SmallVec<[(u32, u32, Page, Pin); 2]> = SmallVec::new();
+            self.index.visit(BlockKey::new(slot, block), |entry| {
+                if entry.suspect() {
+                    return;
+                }
+                let mut touched = false;
+                for at in low..high {
+                    if entry.valid() >> at & 1 == 0 {
+                        continue;
+                    }
+                    touched = true;
+                    let page = entry.page_of_part(at);
+                    match runs.last_mut() {
+                        Some((first, count, start, _)) if *first + *count == at && start.0 + *count == page.0 => {
+                            *count += 1;
+                        }
+                        _ => runs.push((at, 1, page, Pin::new(self, self.segment_of(page)))),
+                    }
+                }
+                if touched {
+                    entry.touch();
+                }
+            });
+            runs.sort_by_key(|run| run.0);
+            let mut at = low;
+            for (first, count, page, pin) in runs {
+                if first > at {
+                    push_miss(out, first - at);
+                }
+                let first_part = block * block_parts + u64::from(first);
+                push_hit(out, Hit { pin, page, slot, first_part, parts: count });
+                at = first + count;
+            }
+            if at < high {
+                push_miss(out, high - at);
+            }
+            part = block * block_parts + u64::from(high);
+        }
+    }
+
+    /// Read a hit. The buffer is lost to the driver when the flash is slow; it comes back otherwise.
+    pub(crate) async fn read_hit(self: &Arc<Self>, hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
+        assert_eq!(bufs.len_bytes() as u64, u64::from(hit.parts) * PART_BYTES, "a buffer as long as the hit");
+        let (_, position) = self.shape.place(hit.page);
+        let below = self.readable[hit.pin.segment.0 as usize].load(Ordering::Acquire);
+        let mut bufs = bufs;
+        if position.0 + hit.parts > below && self.copy_staged(&hit, &mut bufs) {
+            return (self.verify(&hit, &bufs), Some(bufs));
+        }
+        let completion = self.config.device.read(self.device_offset(hit.page), bufs);
+        let done = match self.hedge(completion).await {
+            Ok(done) => done,
+            Err(late) => {
+                // The guard of the segment belongs to the I/O, not to the request that stops waiting for it.
+                self.world.spawn.spawn(Box::pin(async move {
+                    let _ = late.await;
+                    drop(hit);
+                }));
+                return (Err(HitError::Slow), None);
+            }
+        };
+        if done.outcome != Outcome::Done {
+            add(&self.counters.errors, 1);
+            self.fail(format!("read at {}: {:?}", self.device_offset(hit.page), done.outcome));
+            return (Err(HitError::Failed), Some(done.bufs));
+        }
+        (self.verify(&hit, &done.bufs), Some(done.bufs))
+    }
+
+    /// Copy pages that are still on their way to flash; false when they have arrived meanwhile.
+    fn copy_staged(&self, hit: &Hit, bufs: &mut Bufs) -> bool {
+        let staged: SmallVec<[_; 4]> = {
+            let log = lock(&self.log);
+            (0..hit.parts).map(|k| log.staged.get(&(hit.page.0 + k)).cloned()).collect()
+        };
+        // One chunk holds them all, so they are staged or written together.
+        let Some(staged) = staged.into_iter().collect::<Option<SmallVec<[_; 4]>>>() else { return false };
+        for (k, page) in staged.iter().enumerate() {
+            bufs.copy_in(k * PART_BYTES as usize, page);
+        }
+        true
+    }
+
+    fn verify(&self, hit: &Hit, bufs: &Bufs) -> Result<(), HitError> {
+        let Some(name) = self.disk_name(hit.slot) else { return Err(HitError::Failed) };
+        let mut bad = 0_u64;
+        for k in 0..hit.parts {
+            let part = hit.first_part + u64::from(k);
+            let mut crc = part_crc_seed(name.id, name.generation, part);
+            let at = k as usize * PART_BYTES as usize;
+            bufs.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+            if crc != self.crcs[(hit.page.0 + k) as usize].load(Ordering::Acquire) {
+                bad += 1;
+                self.forget_part(hit.slot, part, Page(hit.page.0 + k));
+            }
+        }
+        if bad == 0 {
+            return Ok(());
+        }
+        add(&self.counters.rot_parts, bad);
+        Err(HitError::Rot)
+    }
+
+    /// A clean part is rotten: forget it, durably in time.
+    fn forget_part(&self, slot: DiskSlot, part: u64, page: Page) {
+        let (block, at) = (part / u64::from(self.block_parts), (part % u64::from(self.block_parts)) as u32);
+        let key = BlockKey::new(slot, block);
+        let mut still_there = false;
+        self.index.visit(key, |e| still_there |= e.valid() >> at & 1 == 1 && e.page_of_part(at) == page);
+        if still_there {
+            let dead = self.index.kill(key, 1 << at);
+            self.append_deaths(&mut lock(&self.log), &dead);
+        }
+    }
+
+    /// Await a read; after the soft limit give the completion back and call the member slow until a probe is quick again.
+    async fn hedge(self: &Arc<Self>, completion: device::Completion) -> Result<device::Completed, device::Completion> {
+        let timer = self.world.clock.sleep(self.config.soft_limit);
+        match futures_util::future::select(completion, timer).await {
+            futures_util::future::Either::Left((done, _)) => Ok(done),
+            futures_util::future::Either::Right(((), late)) => {
+                if !self.slow.swap(true, Ordering::AcqRel) {
+                    let member = self.clone();
+                    self.world.spawn.spawn(Box::pin(async move { member.probe_until_quick().await }));
+                }
+                Err(late)
+            }
+        }
+    }
+
+    /// A slow member is asked for one page at a time until it answers within the soft limit, or is given up after the hard
+    /// one.
+    async fn probe_until_quick(self: Arc<Self>) {
+        while !self.has_failed() && !self.stopping.load(Ordering::Acquire) {
+            let started = self.world.clock.now();
+            let read = self.config.device.read(0, device::Buf::zeroed(PART_BYTES as usize).into());
+            match self.within_hard_limit(read).await {
+                None => return self.fail("a read took longer than the hard limit".to_owned()),
+                Some(done) if done.outcome != Outcome::Done => {
+                    return self.fail(format!("probe read: {:?}", done.outcome));
+                }
+                Some(_) => {}
+            }
+            if u128::from(self.world.clock.now().ns_since(started)) <= self.config.soft_limit.as_nanos() {
+                self.slow.store(false, Ordering::Release);
+                return;
+            }
+            self.world.clock.sleep(self.config.soft_limit).await;
+        }
+    }
+}
+
+fn push_miss(out: &mut SmallVec<[Stretch; 4]>, parts: u32) {
+    match out.last_mut() {
+        Some(Stretch::Miss(count)) => *count += parts,
+        _ => out.push(Stretch::Miss(parts)),
+    }
+}
+
+fn push_hit(out: &mut SmallVec<[Stretch; 4]>, hit: Hit) {
+    if let Some(Stretch::Hit(last)) = out.last_mut()
+        && last.page.0 + last.parts == hit.page.0
+        && last.pin.segment == hit.pin.segment
+        && last.first_part + u64::from(last.parts) == hit.first_part
+    {
+        last.parts += hit.parts;
+        return;
+    }
+    out.push(Stretch::Hit(hit));
+}

@@ -1,0 +1,269 @@
+//! Reclaim: the oldest segment of a head gives up its space; blocks that were asked for again are written once more.
+//!
+//! It has its own segments in reserve and never waits for a range: before it moves an entry it looks whether the entry is
+//! still what it read. A segment is reused only after its free record is durable and nobody reads from it.
+
+use crate::counters::add;
+use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::index::{Entry, Killed, KilledList};
+use crate::log::SegmentState;
+use crate::member::{Member, MemberError};
+use crate::policy::Verdict;
+use crate::recover::read_segment;
+use crate::regions::RegionKey;
+use crate::sabotage::Sabotage;
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Position, SegmentId};
+use device::sync::lock;
+use device::{Buf, Bufs, Outcome};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Free segments below which reclaim runs.
+pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
+/// Of a segment's pages, so many in 1/4 may be written again: reclaim always gains space.
+const MOVED_QUARTERS_MAX: u32 = 3;
+
+struct Candidate {
+    name: BlockName,
+    key: BlockKey,
+    entry: Entry,
+    frequency: u8,
+    head: HeadKind,
+}
+
+impl Member {
+    /// Keep segments free; ends when the member stops or fails.
+    pub(crate) async fn run_reclaim(self: Arc<Self>) {
+        loop {
+            let ticket = self.changed.ticket();
+            if self.has_failed() || self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            if lock(&self.log).free.len() > FREE_SEGMENTS_LOW {
+                self.changed.wait(ticket).await;
+                continue;
+            }
+            match self.reclaim_one().await {
+                Ok(true) => {}
+                Ok(false) => self.changed.wait(ticket).await,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reclaim one segment; false when there is none to reclaim.
+    pub(crate) async fn reclaim_one(self: &Arc<Self>) -> Result<bool, MemberError> {
+        let victim = {
+            let mut log = lock(&self.log);
+            let head = self.policy.victim(log.held());
+            let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
+            log.take_victim(head).map(|id| (id, head)).or_else(|| log.take_victim(other).map(|id| (id, other)))
+        };
+        let Some((id, head)) = victim else { return Ok(false) };
+        let generation = lock(&self.log).segments[id.0 as usize].generation;
+        let found = read_segment(&self.config.device, &self.config.owner, self.shape, id).await;
+        let Some(found) = found.filter(|f| f.life.generation == generation) else {
+            // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
+            self.fail(format!("the records of segment {} cannot be read back", id.0));
+            return Err(self.error());
+        };
+        let records = found.records;
+        let moved = self.sort_out(id, head, &records);
+        self.move_entries(id, moved).await?;
+        {
+            // In one step under the log's lock: names leave the index, what must be remembered is appended, then the free
+            // record. A write that comes later finds no name to invalidate, but settling its region needs a sync, which
+            // makes the free record durable first; a write that came before has invalidated by name.
+            let mut log = lock(&self.log);
+            for (_, record) in records {
+                let carry = match &record {
+                    Record::Entry { name, position, .. } => {
+                        self.drop_entry(id, *name, *position);
+                        false
+                    }
+                    Record::Mark { disk, generation, region, set: true } => {
+                        self.region_key(*disk, *generation, *region).is_some_and(|key| self.regions.is_marked(key))
+                    }
+                    Record::Invalidation { .. } if self.sabotaged(Sabotage::TombstoneLostAtReclaim) => false,
+                    other => log.still_needed(other, id),
+                };
+                if carry {
+                    log.append_record(record);
+                }
+            }
+            if !self.sabotaged(Sabotage::FreeRecordSkipped) {
+                log.append_record(Record::Free { segment: id, generation });
+            }
+        }
+        self.sync().await?;
+        self.unpinned_wait(id).await;
+        let geometry = self.config.device.geometry();
+        if geometry.discard_bytes > 0 {
+            let bytes = u64::from(self.shape.segment_pages) * 4096;
+            let offset = u64::from(id.0) * bytes;
+            // What it reads as afterwards does not matter, nor whether it worked: the free record is durable.
+            let _ = self.within_hard_limit(self.config.device.discard(offset, bytes)).await;
+        }
+        lock(&self.log).release(id);
+        add(&self.counters.reclaims, 1);
+        self.changed.notify_all();
+        Ok(true)
+    }
+
+    pub(crate) fn slot_of(&self, disk: u64, generation: u32) -> Option<DiskSlot> {
+        let old_too = self.sabotaged(Sabotage::OldGenerationAccepted);
+        let disks = lock(&self.disks);
+        disks.iter().find(|(_, n)| n.id == disk && (n.generation == generation || old_too)).map(|(&slot, _)| slot)
+    }
+
+    /// Ask the policy; return what is to be written again.
+    fn sort_out(&self, id: SegmentId, head: HeadKind, records: &[(u64, Record)]) -> Vec<Candidate> {
+        let mut room = self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX;
+        let mut moved = Vec::new();
+        for (_, record) in records {
+            let Record::Entry { kind: EntryKind::Clean, name, position, .. } = record else { continue };
+            let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
+            if name.block >= 1 << 44 {
+                continue;
+            }
+            let key = BlockKey::new(slot, name.block);
+            let page = self.shape.page(id, position.0);
+            let Some(entry) = self.index.get_at(key, page) else { continue };
+            let parts = entry.valid().count_ones();
+            match self.policy.judge(head, key, entry.frequency()) {
+                Verdict::Move(head, frequency) if parts <= room => {
+                    room -= parts;
+                    moved.push(Candidate { name: *name, key, entry, frequency, head });
+                }
+                // Its name leaves the index together with the free record.
+                Verdict::Move(..) | Verdict::Evict => {}
+            }
+        }
+        moved
+    }
+
+    fn drop_entry(&self, id: SegmentId, name: BlockName, position: Position) {
+        let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
+        if name.block >= 1 << 44 {
+            return;
+        }
+        let page = self.shape.page(id, position.0);
+        if self.index.remove_at(BlockKey::new(slot, name.block), page).is_some() {
+            add(&self.counters.evictions, 1);
+        }
+    }
+
+    async fn move_entries(self: &Arc<Self>, id: SegmentId, moved: Vec<Candidate>) -> Result<(), MemberError> {
+        for candidate in moved {
+            let Candidate { name, key, entry, frequency, head } = candidate;
+            let (_, Position(start)) = self.shape.place(entry.page());
+            let pages = entry.mask().count_ones();
+            // From the heap: reclaim must not depend on staging memory that waits for reclaim.
+            let bufs = Bufs::from(Buf::zeroed(pages as usize * PART_BYTES as usize));
+            let read = self.config.device.read(self.device_offset(self.shape.page(id, start)), bufs);
+            let Some(done) = self.within_hard_limit(read).await else {
+                self.fail("a read took longer than the hard limit".to_owned());
+                return Err(self.error());
+            };
+            if done.outcome != Outcome::Done {
+                add(&self.counters.errors, 1);
+                self.fail(format!("read of segment {}: {:?}", id.0, done.outcome));
+                return Err(self.error());
+            }
+            self.move_entry(name, key, entry, frequency, head, &done.bufs);
+        }
+        Ok(())
+    }
+
+    fn move_entry(
+        self: &Arc<Self>,
+        name: BlockName,
+        key: BlockKey,
+        entry: Entry,
+        frequency: u8,
+        head: HeadKind,
+        data: &Bufs,
+    ) {
+        let valid = entry.valid();
+        let first = name.block * u64::from(self.block_parts);
+        let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
+        let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut rotten = false;
+        for (k, part) in (0..16).filter(|p| valid >> p & 1 == 1).enumerate() {
+            let from = (entry.page_of_part(part).0 - entry.page().0) as usize * PART_BYTES as usize;
+            let mut crc = part_crc_seed(name.disk, name.generation, first + u64::from(part));
+            let to = k * PART_BYTES as usize;
+            let mut filled = to;
+            data.for_each(from..from + PART_BYTES as usize, |bytes| {
+                crc = crc32c::crc32c_append(crc, bytes);
+                copy[filled..filled + bytes.len()].copy_from_slice(bytes);
+                filled += bytes.len();
+            });
+            let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
+            rotten |= crc != known;
+            crcs.push(known);
+        }
+        if rotten {
+            add(&self.counters.rot_parts, 1);
+            return;
+        }
+        let record_crcs = crcs.clone();
+        let record =
+            |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
+        let mut writes = Vec::new();
+        {
+            let mut log = lock(&self.log);
+            // Without space it is simply not moved.
+            if let Ok(page) = log.append_entry(head, &record, Bufs::from(copy).freeze(), 0, &mut writes) {
+                for (k, crc) in crcs.iter().enumerate() {
+                    self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+                }
+                // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
+                let mut dead = KilledList::new();
+                if self.index.relocate(key, entry.page(), valid, page, frequency) {
+                    dead.push(Killed { page: entry.page(), mask: valid });
+                    add(&self.counters.moves, 1);
+                    add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
+                } else {
+                    dead.push(Killed { page, mask: valid });
+                }
+                self.append_deaths(&mut log, &dead);
+            }
+        }
+        self.issue(writes);
+    }
+
+    /// A reader let go of a segment.
+    pub(crate) fn unpinned(&self, segment: SegmentId) {
+        let waited_for = lock(&self.log).segments[segment.0 as usize].state == SegmentState::Reclaiming;
+        if waited_for {
+            self.changed.notify_all();
+        }
+    }
+
+    async fn unpinned_wait(&self, segment: SegmentId) {
+        loop {
+            let ticket = self.changed.ticket();
+            if self.pins[segment.0 as usize].load(Ordering::Acquire) == 0 || self.has_failed() {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// For recovery: marks and invalidations that only freed segments still hold.
+    pub(crate) fn region_key(&self, disk: u64, generation: u32, region: u64) -> Option<RegionKey> {
+        self.slot_of(disk, generation).map(|slot| RegionKey { slot, region })
+    }
+}
+
+/// How much of each disk's data a member holds, for reports: bytes by slot.
+pub(crate) fn bytes_by_disk(member: &Member) -> BTreeMap<DiskSlot, u64> {
+    let mut bytes = BTreeMap::new();
+    member.index.for_each(|e| {
+        *bytes.entry(e.key().slot()).or_insert(0) += u64::from(e.valid().count_ones()) * PART_BYTES;
+    });
+    bytes
+}

@@ -1,0 +1,284 @@
+//! Recovery: the index and the unsettled regions back from the footers and chunks on flash.
+//!
+//! Reads footers of sealed segments, walks chunks only where there is no footer, and believes nothing of an older era,
+//! generation or opening. It only adds to the log: what it finds in force and at risk is written again before anything
+//! is served.
+
+use crate::format::{self, EntryKind, HeadKind, Owner, Record, SegmentLife, TRAILER_BYTES};
+use crate::index::{Entry, Killed, KilledList};
+use crate::log::{SegmentState, Shape};
+use crate::member::{Member, MemberError};
+use crate::regions::RegionKey;
+use crate::units::{BlockKey, SegmentId};
+use device::sync::lock;
+use device::{Buf, Device, Outcome};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Segments read at the same time.
+const READS_IN_FLIGHT_MAX: usize = 32;
+
+/// A segment's records, each with the sequence of its chunk, in order.
+pub(crate) struct Found {
+    pub(crate) life: SegmentLife,
+    pub(crate) records: Vec<(u64, Record)>,
+    pub(crate) last_sequence: u64,
+}
+
+async fn read_bytes(device: &Device, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let done = device.read(offset, Buf::zeroed(len).into()).await;
+    (done.outcome == Outcome::Done).then(|| done.bufs.to_vec(0..len))
+}
+
+/// Read what a segment says of itself: by its footer, or chunk by chunk.
+pub(crate) async fn read_segment(device: &Device, owner: &Owner, shape: Shape, id: SegmentId) -> Option<Found> {
+    let unit = shape.align as usize * 4096;
+    let segment_bytes = shape.segment_pages as usize * 4096;
+    let start = u64::from(id.0) * segment_bytes as u64;
+    let first = read_bytes(device, start, unit).await?;
+    let (header, records) = format::decode_chunk(&first, owner).ok()?;
+    if header.life.segment != id || header.position.0 != 0 {
+        return None;
+    }
+    let life = header.life;
+    if let Some(found) = read_footer(device, owner, shape, life, start).await {
+        return Some(found);
+    }
+    let mut found = Found { life, records: Vec::new(), last_sequence: header.sequence };
+    found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
+    let mut position = header.pages;
+    while position + shape.align < shape.segment_pages {
+        let Some(page) = read_bytes(device, start + u64::from(position) * 4096, unit).await else { break };
+        let Ok((header, records)) = format::decode_chunk(&page, owner) else { break };
+        if header.life != life || header.position.0 != position || header.sequence <= found.last_sequence {
+            break;
+        }
+        found.last_sequence = header.sequence;
+        found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
+        position += header.pages;
+    }
+    Some(found)
+}
+
+async fn read_footer(device: &Device, owner: &Owner, shape: Shape, life: SegmentLife, start: u64) -> Option<Found> {
+    let unit = shape.align as usize * 4096;
+    let segment_bytes = shape.segment_pages as usize * 4096;
+    let last = read_bytes(device, start + (segment_bytes - unit) as u64, unit).await?;
+    let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).ok()?;
+    if trailer.life != life {
+        return None;
+    }
+    let bytes = format::footer_bytes(trailer.records_bytes, unit);
+    let whole = if bytes == unit {
+        last
+    } else {
+        let from = segment_bytes.checked_sub(bytes)?;
+        read_bytes(device, start + from as u64, bytes).await?
+    };
+    let (trailer, records) = format::decode_footer(&whole, owner).ok()?;
+    let mut found = Found { life, records: Vec::new(), last_sequence: trailer.sequence };
+    let mut sequence = 0;
+    for record in records {
+        match record {
+            Record::Chunk { sequence: next, .. } => sequence = next,
+            other => found.records.push((sequence, other)),
+        }
+    }
+    Some(found)
+}
+
+/// What recovery found, for the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Segments with content.
+    pub segments: u64,
+    /// Entries in the index.
+    pub entries: u64,
+    /// Regions to compare with the disk.
+    pub unsettled_regions: u64,
+}
+
+type Place = (SegmentId, u32, u32);
+
+impl Member {
+    /// Rebuild from flash. Grid disks must be registered before; entries of others are void, and entries of regions that
+    /// `owned` (grid disk id, region) says are another member's end here.
+    ///
+    /// # Errors
+    /// The flash cannot be written; reading never fails, what cannot be read does not exist.
+    pub(crate) async fn recover(
+        self: &Arc<Self>,
+        owned: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> Result<Recovered, MemberError> {
+        let mut found = self.read_all().await;
+        let mut result = Recovered::default();
+        let mut freed: BTreeMap<SegmentId, u32> = BTreeMap::new();
+        let mut killed: BTreeMap<Place, u16> = BTreeMap::new();
+        let mut marks: BTreeMap<RegionKey, (u64, bool)> = BTreeMap::new();
+        let mut last_sequence = 0;
+        for segment in found.values() {
+            last_sequence = last_sequence.max(segment.last_sequence);
+            for (sequence, record) in &segment.records {
+                match record {
+                    Record::Free { segment, generation } => {
+                        let last = freed.entry(*segment).or_insert(0);
+                        *last = (*last).max(*generation);
+                    }
+                    Record::Invalidation { segment, generation, position, mask } => {
+                        *killed.entry((*segment, *generation, position.0)).or_insert(0) |= mask;
+                    }
+                    Record::Mark { disk, generation, region, set } => {
+                        if let Some(key) = self.region_key(*disk, *generation, *region) {
+                            let mark = marks.entry(key).or_insert((*sequence, *set));
+                            if *sequence >= mark.0 {
+                                *mark = (*sequence, *set);
+                            }
+                        }
+                    }
+                    Record::Entry { .. } | Record::Chunk { .. } => {}
+                }
+            }
+        }
+        self.restore_segments(&found, &freed, last_sequence);
+        for (&key, &(_, set)) in &marks {
+            if set {
+                self.regions.restore(key);
+                result.unsettled_regions += 1;
+            }
+        }
+        // What only a freed segment still says would be lost with its reuse: say it again before anything is reused.
+        for (id, segment) in &found {
+            if freed.get(id).is_some_and(|&g| g >= segment.life.generation) {
+                self.carry_from_freed(*id, segment);
+            }
+        }
+        found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
+        result.segments = found.len() as u64;
+        result.entries = self.restore_entries(&found, &killed, owned);
+        self.sync().await?;
+        Ok(result)
+    }
+
+    async fn read_all(self: &Arc<Self>) -> BTreeMap<SegmentId, Found> {
+        let mut found = BTreeMap::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut next = 0;
+        loop {
+            while next < self.shape.segments && under_way.len() < READS_IN_FLIGHT_MAX {
+                let id = SegmentId(next);
+                next += 1;
+                under_way.push(async move {
+                    (id, read_segment(&self.config.device, &self.config.owner, self.shape, id).await)
+                });
+            }
+            match under_way.next().await {
+                Some((id, Some(segment))) => {
+                    found.insert(id, segment);
+                }
+                Some((_, None)) => {}
+                None => return found,
+            }
+        }
+    }
+
+    fn restore_segments(
+        &self,
+        found: &BTreeMap<SegmentId, Found>,
+        freed: &BTreeMap<SegmentId, u32>,
+        last_sequence: u64,
+    ) {
+        let mut log = lock(&self.log);
+        let mut order: Vec<(u64, SegmentId, HeadKind)> = Vec::new();
+        for index in 0..self.shape.segments {
+            let id = SegmentId(index);
+            let freed_at = freed.get(&id).copied().unwrap_or(0);
+            let segment = &mut log.segments[index as usize];
+            match found.get(&id) {
+                Some(f) if f.life.generation > freed_at => {
+                    segment.generation = f.life.generation;
+                    segment.state = SegmentState::Sealed(f.life.head);
+                    segment.proven = true;
+                    order.push((f.last_sequence, id, f.life.head));
+                }
+                other => {
+                    segment.generation = other.map_or(freed_at, |f| f.life.generation.max(freed_at));
+                    segment.state = SegmentState::Free;
+                    log.free.push_back(id);
+                }
+            }
+        }
+        order.sort_unstable_by_key(|&(sequence, id, _)| (sequence, id));
+        for (_, id, head) in order {
+            log.sealed[head as usize].push_back(id);
+        }
+        log.set_next_sequence(last_sequence + 1);
+    }
+
+    fn carry_from_freed(&self, id: SegmentId, segment: &Found) {
+        let mut log = lock(&self.log);
+        for (_, record) in &segment.records {
+            let carry = match record {
+                Record::Mark { disk, generation, region, set: true } => {
+                    self.region_key(*disk, *generation, *region).is_some_and(|key| self.regions.is_marked(key))
+                }
+                other => log.still_needed(other, id),
+            };
+            if carry {
+                log.append_record(record.clone());
+            }
+        }
+    }
+
+    fn restore_entries(
+        &self,
+        found: &BTreeMap<SegmentId, Found>,
+        killed: &BTreeMap<Place, u16>,
+        owned: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> u64 {
+        let mut in_order: Vec<(u64, SegmentId, &Record)> = Vec::new();
+        for (id, segment) in found {
+            in_order.extend(segment.records.iter().map(|(sequence, record)| (*sequence, *id, record)));
+        }
+        // Stable: records of one chunk keep their order.
+        in_order.sort_by_key(|&(sequence, _, _)| sequence);
+        for (_, id, record) in in_order {
+            let Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs } = record else { continue };
+            let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
+            if u32::from(*mask) >> self.block_parts != 0 || name.block >= 1 << 44 {
+                continue;
+            }
+            let end = position.0 + mask.count_ones();
+            if end > self.shape.segment_pages {
+                continue;
+            }
+            let Some(segment) = found.get(&id) else { continue };
+            let dead = killed.get(&(id, segment.life.generation, position.0)).copied().unwrap_or(0);
+            if mask & !dead == 0 {
+                continue;
+            }
+            let page = self.shape.page(id, position.0);
+            for (k, crc) in crcs.iter().enumerate() {
+                self.crcs[page.0 as usize + k].store(*crc, std::sync::atomic::Ordering::Release);
+            }
+            let region = name.block * u64::from(self.block_parts) / crate::units::REGION_PARTS;
+            let suspect = self.regions.is_marked(RegionKey { slot, region });
+            if !owned(name.disk, region) {
+                // Another member serves the region now: writes there will not end this copy, so it ends here.
+                let mut dead_here = KilledList::new();
+                dead_here.push(Killed { page, mask: mask & !dead });
+                self.append_deaths(&mut lock(&self.log), &dead_here);
+                continue;
+            }
+            let key = BlockKey::new(slot, name.block);
+            let entry = Entry::new(key, page, *mask, 0, suspect).without(dead);
+            if let Ok(superseded) = self.index.insert(entry)
+                && !superseded.is_empty()
+            {
+                self.append_deaths(&mut lock(&self.log), &superseded);
+            }
+        }
+        self.index.len() as u64
+    }
+}

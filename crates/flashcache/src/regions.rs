@@ -1,0 +1,176 @@
+//! Unsettled regions: where writes may not have reached the medium of the slow disk, or where invalidations may not be
+//! durable. After an unclean stop, cached blocks there are compared with the disk before they are served.
+//!
+//! Pure state; the marks' durability is the log's business.
+
+use crate::units::DiskSlot;
+use device::sync::lock;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// A region of a grid disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RegionKey {
+    /// The grid disk.
+    pub slot: DiskSlot,
+    /// Region number: offset / [`crate::REGION_BYTES`].
+    pub region: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    /// Its mark is durable.
+    marked: bool,
+    /// Writes issued and not completed.
+    in_flight: u32,
+    /// Raised by every write that begins: settling is void when it has moved.
+    epoch: u64,
+    /// Found marked at recovery and not yet compared with the disk.
+    suspect: bool,
+}
+
+/// A region that may be settled if nothing is written to it meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which region.
+    pub key: RegionKey,
+    epoch: u64,
+}
+
+/// The unsettled regions of one member.
+#[derive(Debug, Default)]
+pub struct Regions(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    regions: BTreeMap<RegionKey, Region>,
+    epoch: u64,
+}
+
+/// What a write that begins has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// The mark is durable and the write is counted: go on.
+    Counted,
+    /// The region is not marked: append a mark, make it durable, tell [`Regions::mark_durable`], begin again.
+    AppendMark,
+    /// Somebody appended the mark: wait until it is durable, tell, begin again.
+    AwaitMark,
+}
+
+impl Regions {
+    pub(crate) fn begin_write(&self, key: RegionKey) -> Begin {
+        let mut state = lock(&self.0);
+        state.epoch += 1;
+        let epoch = state.epoch;
+        match state.regions.get_mut(&key) {
+            None => {
+                state.regions.insert(key, Region { marked: false, in_flight: 0, epoch, suspect: false });
+                Begin::AppendMark
+            }
+            Some(region) if !region.marked => Begin::AwaitMark,
+            Some(region) => {
+                region.in_flight += 1;
+                region.epoch = epoch;
+                Begin::Counted
+            }
+        }
+    }
+
+    pub(crate) fn mark_durable(&self, key: RegionKey) {
+        if let Some(region) = lock(&self.0).regions.get_mut(&key) {
+            region.marked = true;
+        }
+    }
+
+    pub(crate) fn end_write(&self, key: RegionKey) {
+        let mut state = lock(&self.0);
+        if let Some(region) = state.regions.get_mut(&key) {
+            assert!(region.in_flight > 0, "a write ends once");
+            region.in_flight -= 1;
+        }
+    }
+
+    pub(crate) fn restore(&self, key: RegionKey) {
+        let region = Region { marked: true, in_flight: 0, epoch: 0, suspect: true };
+        lock(&self.0).regions.insert(key, region);
+    }
+
+    /// Whether the region's mark is in force, so that its record must be kept.
+    pub(crate) fn is_marked(&self, key: RegionKey) -> bool {
+        lock(&self.0).regions.contains_key(&key)
+    }
+
+    /// Its blocks have been compared with the disk.
+    pub(crate) fn trusted(&self, key: RegionKey) {
+        if let Some(region) = lock(&self.0).regions.get_mut(&key) {
+            region.suspect = false;
+        }
+    }
+
+    /// Regions of a grid disk whose blocks have still to be compared with the disk, in disk order.
+    #[must_use]
+    pub fn suspects(&self, slot: DiskSlot) -> Vec<RegionKey> {
+        let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
+        let state = lock(&self.0);
+        state.regions.range(range).filter(|(_, r)| r.suspect).map(|(&key, _)| key).collect()
+    }
+
+    /// The blocks of these regions are not believed any more: a flush of their disk has failed.
+    pub(crate) fn distrust(&self, slot: DiskSlot) -> Vec<RegionKey> {
+        let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
+        let mut state = lock(&self.0);
+        let mut keys = Vec::new();
+        for (&key, region) in state.regions.range_mut(range) {
+            region.suspect = true;
+            keys.push(key);
+        }
+        keys
+    }
+
+    /// Regions of a grid disk without writes in flight and with trusted blocks, at most `max`, last written before `epoch`.
+    pub(crate) fn candidates(&self, slot: DiskSlot, before: u64, max: usize) -> Vec<Candidate> {
+        let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
+        let state = lock(&self.0);
+        let quiet =
+            state.regions.range(range).filter(|(_, r)| r.marked && r.in_flight == 0 && !r.suspect && r.epoch < before);
+        quiet.take(max).map(|(&key, r)| Candidate { key, epoch: r.epoch }).collect()
+    }
+
+    /// The number that tells older writes from newer ones.
+    pub(crate) fn epoch(&self) -> u64 {
+        lock(&self.0).epoch
+    }
+
+    /// Settle a candidate unless it was written to meanwhile; `append_clear` runs under the lock, so that no new mark
+    /// can come before the clearing record.
+    pub(crate) fn settle(&self, candidate: Candidate, append_clear: impl FnOnce()) -> bool {
+        let mut state = lock(&self.0);
+        let quiet = state
+            .regions
+            .get(&candidate.key)
+            .is_some_and(|r| r.marked && r.in_flight == 0 && !r.suspect && r.epoch == candidate.epoch);
+        if quiet {
+            state.regions.remove(&candidate.key);
+            append_clear();
+        }
+        quiet
+    }
+
+    /// Forget every region of a grid disk: its entries are void.
+    pub(crate) fn forget(&self, slot: DiskSlot) {
+        lock(&self.0).regions.retain(|key, region| key.slot != slot || region.in_flight > 0);
+    }
+
+    /// Unsettled regions now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.0).regions.len()
+    }
+
+    /// Whether everything is settled.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

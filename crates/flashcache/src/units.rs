@@ -1,0 +1,69 @@
+//! The numbers of the cache, each with a type of its own so that they cannot be swapped.
+
+/// Bytes of a part and of a page of the flash log: the unit of checksums, validity and placement.
+pub const PART_BYTES: u64 = 4096;
+/// Bytes of an unsettled region: the unit in which writes that may not have reached the medium are remembered.
+pub const REGION_BYTES: u64 = 1 << 20;
+/// Parts of a region.
+pub const REGION_PARTS: u64 = REGION_BYTES / PART_BYTES;
+/// The most pages a segment may have (64 MiB): positions then fit records and RAM tables stay small.
+pub const SEGMENT_PAGES_MAX: u32 = 16384;
+/// The fewest pages a segment may have (64 KiB): below that headers and footers eat the space.
+pub const SEGMENT_PAGES_MIN: u32 = 16;
+
+/// A segment of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
+/// A page within a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u32);
+
+/// A page within a member: 2^32 pages are 16 TiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Page(pub u32);
+
+/// A grid disk as the cache knows it while the cell runs: small, so that index keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskSlot(pub u16);
+
+/// The most grid disks one cache serves: the slot's bits in a [`BlockKey`].
+pub const DISK_SLOTS_MAX: u16 = 1 << 12;
+/// Bits of a block number in a [`BlockKey`]: 2^44 blocks of 4 KiB are 64 PiB.
+const BLOCK_BITS: u32 = 44;
+
+/// A block of a grid disk in 56 bits: slot above, block number below; 8 bits are left to the index entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey(pub u64);
+
+impl BlockKey {
+    /// Pack.
+    ///
+    /// # Panics
+    /// When slot or block number are beyond their bits.
+    #[must_use]
+    pub fn new(slot: DiskSlot, block: u64) -> BlockKey {
+        assert!(block < 1 << BLOCK_BITS, "block numbers have 44 bits");
+        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
+        BlockKey(u64::from(slot.0) << BLOCK_BITS | block)
+    }
+    /// The grid disk.
+    #[must_use]
+    pub fn slot(self) -> DiskSlot {
+        DiskSlot((self.0 >> BLOCK_BITS) as u16)
+    }
+    /// The block number.
+    #[must_use]
+    pub fn block(self) -> u64 {
+        self.0 & ((1 << BLOCK_BITS) - 1)
+    }
+    /// A well mixed hash.
+    #[must_use]
+    pub fn hash(self) -> u64 {
+        // The finalizer of MurmurHash3: every input bit reaches every output bit.
+        let mut h = self.0;
+        h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        h ^ (h >> 33)
+    }
+}
