@@ -11,6 +11,8 @@ pub mod clock;
 pub mod io;
 pub mod net;
 pub mod prng;
+mod probe;
+pub mod real;
 pub mod spawn;
 pub mod sync;
 
@@ -21,6 +23,7 @@ pub use io::{
 };
 pub use net::{Address, Conn, Listener, Net, NetError};
 pub use prng::Prng;
+pub use real::{Backend, Direct, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, create_file};
 pub use spawn::{Spawn, Task};
 
 use std::sync::Arc;

@@ -1,0 +1,24 @@
+//! The real world: executor threads with one io_uring each (or a poller and blocking threads where io_uring is
+//! forbidden), files and block devices, sockets, the clock.
+//!
+//! Never retries an I/O, never spins, never frees memory the kernel may still write.
+
+mod driver;
+mod executor;
+mod files;
+mod inbox;
+mod net;
+mod open;
+mod poller;
+mod request;
+mod runtime;
+mod sys;
+mod timers;
+mod uring;
+mod worker;
+
+pub use open::{Direct, OpenError, OpenOptions, create_file};
+pub use runtime::{Backend, InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
+
+#[cfg(test)]
+mod tests;

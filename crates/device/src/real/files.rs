@@ -1,0 +1,292 @@
+//! A file or block device as an [`Io`]: transfers go to the calling thread's driver, blocking verbs to the device's
+//! own lanes.
+//!
+//! Never retries, never splits, never bounces a buffer.
+
+use super::executor;
+use super::inbox::Message;
+use super::request::Request;
+use super::runtime::Shared;
+use super::sys;
+use super::uring::PIECES_MAX;
+use super::worker::Lane;
+use crate::buf::Bufs;
+use crate::io::{Completed, Completer, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome};
+use crate::sync::lock;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Threads for zeroing, discarding and asking: one, they are rare and the medium runs them one by one anyway.
+const SPACE_THREADS_MAX: usize = 1;
+/// Threads for flushes: one, since at most one flush of a device is in flight (see the `flush_gate` layer).
+const FLUSH_THREADS_MAX: usize = 1;
+/// Threads for transfers in the `threads` back-end: the depth of one NCQ queue.
+const TRANSFER_THREADS_MAX: usize = 32;
+
+/// What kind of file lies behind a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Regular,
+    Block,
+}
+
+/// A place in the rings' tables of files. Free again once every ring has forgotten it, hence counted.
+pub(crate) struct FixedSlot {
+    pub(crate) index: usize,
+    shared: Weak<Shared>,
+}
+
+impl FixedSlot {
+    pub(crate) fn new(index: usize, shared: &Arc<Shared>) -> FixedSlot {
+        FixedSlot { index, shared: Arc::downgrade(shared) }
+    }
+}
+
+impl Drop for FixedSlot {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            lock(&shared.fixed_free).push(self.index);
+        }
+    }
+}
+
+/// An open device. Every request in flight holds it: it is closed, and its lock given up, after the last completion.
+pub(crate) struct DeviceFile {
+    pub(crate) name: String,
+    fd: OwnedFd,
+    kind: FileKind,
+    direct: bool,
+    read_only: bool,
+    locked: bool,
+    geometry: Geometry,
+    fixed: Option<Arc<FixedSlot>>,
+    shared: Weak<Shared>,
+    requests: AtomicU64,
+    transfers: Lane,
+    flushes: Lane,
+    space: Lane,
+}
+
+/// What opening found out about a device.
+pub(crate) struct Opened {
+    pub(crate) name: String,
+    pub(crate) fd: OwnedFd,
+    pub(crate) kind: FileKind,
+    pub(crate) direct: bool,
+    pub(crate) read_only: bool,
+    pub(crate) locked: bool,
+    pub(crate) geometry: Geometry,
+}
+
+impl DeviceFile {
+    pub(crate) fn new(opened: Opened, fixed: Option<FixedSlot>, shared: &Arc<Shared>) -> DeviceFile {
+        let Opened { name, fd, kind, direct, read_only, locked, geometry } = opened;
+        // Thread names are cut at 15 bytes by the kernel: the end of a path says more than its start.
+        let tail = name.rsplit('/').next().unwrap_or_default();
+        DeviceFile {
+            transfers: Lane::new(&format!("io-{tail}"), TRANSFER_THREADS_MAX),
+            flushes: Lane::new(&format!("flush-{tail}"), FLUSH_THREADS_MAX),
+            space: Lane::new(&format!("space-{tail}"), SPACE_THREADS_MAX),
+            name,
+            fd,
+            kind,
+            direct,
+            read_only,
+            locked,
+            geometry,
+            fixed: fixed.map(Arc::new),
+            shared: Arc::downgrade(shared),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    pub(crate) fn fixed_slot(&self) -> Option<usize> {
+        self.fixed.as_ref().map(|slot| slot.index)
+    }
+
+    /// Requests not yet answered.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Acquire)
+    }
+
+    /// The lane of transfers, for the `threads` back-end.
+    pub(crate) fn transfers(&self) -> &Lane {
+        &self.transfers
+    }
+
+    /// The lane of flushes, for the test of a stalled device.
+    #[cfg(test)]
+    pub(crate) fn flushes(&self) -> &Lane {
+        &self.flushes
+    }
+
+    fn zero(&self, offset: u64, len: u64, fua: bool, may_unmap: bool) -> Outcome {
+        let zeroed = match self.kind {
+            FileKind::Regular => sys::zero_file(self.fd(), offset, len, may_unmap),
+            FileKind::Block => sys::zero_block(self.fd(), offset, len),
+        };
+        outcome_of(zeroed.and_then(|()| if fua { sys::fdatasync(self.fd()) } else { Ok(()) }))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Outcome {
+        outcome_of(match self.kind {
+            FileKind::Regular => sys::zero_file(self.fd(), offset, len, true),
+            FileKind::Block => sys::discard_block(self.fd(), offset, len),
+        })
+    }
+
+    fn status(&self, offset: u64, len: u64) -> Completed {
+        let extents = match self.kind {
+            FileKind::Regular => sys::extents(self.fd(), offset, len),
+            FileKind::Block => Ok(vec![DeviceExtent { len, hole: false }]),
+        };
+        match extents {
+            Ok(extents) => Completed { outcome: Outcome::Done, bufs: Bufs::new(), extents },
+            Err(e) => Completed::bare(outcome_of(Err(e))),
+        }
+    }
+}
+
+impl Drop for DeviceFile {
+    fn drop(&mut self) {
+        if self.locked {
+            sys::unlock_file(self.fd());
+        }
+        let Some(shared) = self.shared.upgrade() else { return };
+        if let Some(slot) = self.fixed.take() {
+            for inbox in &shared.inboxes {
+                inbox.send(Message::Forget(slot.clone()));
+            }
+        }
+    }
+}
+
+fn outcome_of(result: std::io::Result<()>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(e) => sys::outcome_of_errno(-sys::negative(&e), true),
+    }
+}
+
+/// A device held by a request in flight, counted.
+pub(crate) struct InFlight(Arc<DeviceFile>);
+
+impl InFlight {
+    fn new(file: &Arc<DeviceFile>) -> InFlight {
+        file.requests.fetch_add(1, Ordering::AcqRel);
+        InFlight(file.clone())
+    }
+
+    /// The device itself.
+    pub(crate) fn device(&self) -> Arc<DeviceFile> {
+        self.0.clone()
+    }
+}
+
+impl Deref for InFlight {
+    type Target = DeviceFile;
+    fn deref(&self) -> &DeviceFile {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The seam's view of a [`DeviceFile`].
+pub(crate) struct FileDevice {
+    shared: Arc<Shared>,
+    file: Arc<DeviceFile>,
+}
+
+impl FileDevice {
+    pub(crate) fn new(shared: Arc<Shared>, file: Arc<DeviceFile>) -> FileDevice {
+        FileDevice { shared, file }
+    }
+
+    /// Why a request cannot be carried out as it is, if so.
+    fn refusal(&self, op: &Op) -> Option<FailKind> {
+        let geometry = &self.file.geometry;
+        let (offset, len) = op.range();
+        let unit = u64::from(geometry.logical_bytes);
+        let pieces = match op {
+            Op::Read { bufs, .. } => bufs.pieces().len(),
+            Op::Write { data, .. } => data.pieces().len(),
+            _ => 0,
+        };
+        let transfer = matches!(op, Op::Read { .. } | Op::Write { .. });
+        let fits = offset.is_multiple_of(unit)
+            && len.is_multiple_of(unit)
+            && offset.checked_add(len).is_some_and(|end| end <= geometry.size_bytes)
+            && (!transfer || (len <= u64::from(geometry.transfer_bytes_max) && pieces <= PIECES_MAX));
+        if !fits {
+            return Some(FailKind::Invalid);
+        }
+        let changes = matches!(op, Op::Write { .. } | Op::WriteZeroes { .. } | Op::Discard { .. });
+        (changes && self.file.read_only).then_some(FailKind::Unsupported)
+    }
+
+    fn start(&self, request: Request) {
+        if let Some(unsent) = executor::start_here(&self.shared, request) {
+            self.shared.inboxes[0].send(Message::Start(unsent));
+        }
+    }
+
+    fn block(&self, lane: &Lane, completer: Completer, work: impl FnOnce(&DeviceFile) -> Completed + Send + 'static) {
+        let file = InFlight::new(&self.file);
+        lane.submit(move || {
+            let completed = work(&file);
+            drop(file);
+            completer.complete(completed);
+        });
+    }
+}
+
+impl Io for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.file.geometry.clone()
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        if let Some(kind) = self.refusal(&op) {
+            return Completion::failed(kind, op);
+        }
+        if op.range().1 == 0 && !matches!(op, Op::Flush) {
+            return Completion::ready(Completed { outcome: Outcome::Done, bufs: op.into_bufs(), extents: Vec::new() });
+        }
+        let (completer, completion) = Completion::pair();
+        let file = &self.file;
+        match op {
+            Op::Read { offset, bufs } => {
+                self.start(Request::Read { file: InFlight::new(file), offset, bufs, completer });
+            }
+            Op::Write { offset, data, fua } => {
+                self.start(Request::Write { file: InFlight::new(file), offset, data, fua, completer });
+            }
+            Op::WriteZeroes { offset, len, fua, may_unmap } => {
+                self.block(&file.space, completer, move |file| Completed::bare(file.zero(offset, len, fua, may_unmap)))
+            }
+            Op::Discard { offset, len } => {
+                self.block(&file.space, completer, move |file| Completed::bare(file.discard(offset, len)));
+            }
+            Op::Status { offset, len } => self.block(&file.space, completer, move |file| file.status(offset, len)),
+            Op::Flush => {
+                self.block(&file.flushes, completer, |file| Completed::bare(outcome_of(sys::fdatasync(file.fd()))));
+            }
+        }
+        completion
+    }
+}

@@ -1,0 +1,547 @@
+//! Start and stop of the executor threads, and the seams they implement.
+//!
+//! Never waits without a deadline at shutdown: a device that hangs is named, its memory is left to the kernel.
+
+use super::driver::Driver;
+use super::executor::{self, Local};
+use super::files::{DeviceFile, FileDevice, FixedSlot, Opened};
+use super::inbox::{Inbox, Message};
+use super::net::RealNet;
+use super::open::{OpenError, OpenOptions};
+use super::poller::Poller;
+use super::sys;
+use super::timers::Sleep;
+use super::uring::{self, FIXED_FILES_MAX, Uring};
+use super::worker::Lane;
+use crate::World;
+use crate::buf::Arena;
+use crate::clock::{Clock, Instant, Timer, WallTime};
+use crate::io::Device;
+use crate::prng::Prng;
+use crate::spawn::{Spawn, Task};
+use crate::sync::lock;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// Executor threads: more than any machine this is for has use for; each has a ring and, at worst, the arenas
+/// registered with it.
+pub const THREADS_MAX: usize = 64;
+/// Name look-ups at once.
+const RESOLVERS_MAX: usize = 4;
+/// How long a dropped runtime waits for its devices.
+const DROP_DEADLINE: Duration = Duration::from_secs(5);
+/// What chooses the back-end when the configuration says `Auto`: `uring` or `threads`.
+const BACKEND_VARIABLE: &str = "FLASHCELL_IO";
+const RING_OPCODES: [(u8, &str); 8] = [
+    (io_uring::opcode::Read::CODE, "read"),
+    (io_uring::opcode::Writev::CODE, "writev"),
+    (io_uring::opcode::ReadFixed::CODE, "read fixed"),
+    (io_uring::opcode::Recv::CODE, "recv"),
+    (io_uring::opcode::SendMsg::CODE, "sendmsg"),
+    (io_uring::opcode::Accept::CODE, "accept"),
+    (io_uring::opcode::Connect::CODE, "connect"),
+    (io_uring::opcode::AsyncCancel::CODE, "cancel"),
+];
+
+/// Which back-end carries out I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// The environment variable `FLASHCELL_IO` (`uring` or `threads`) if set, else io_uring where the kernel has it and
+    /// allows it, else threads; [`Runtime::facts`] says why.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Blocking threads for devices, epoll for sockets.
+    Threads,
+}
+
+/// The back-end that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Uring,
+    Threads,
+}
+
+/// How to start a [`Runtime`].
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeConfig {
+    /// Executor threads, 0 for one per core; at most [`THREADS_MAX`].
+    pub threads: usize,
+    /// See [`Backend`].
+    pub backend: Backend,
+    /// Memory to register with every ring, where the memlock limit allows: saves pinning pages on each transfer.
+    pub arenas: Vec<Arena>,
+}
+
+/// Why a runtime did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// io_uring was demanded and is not to be had.
+    #[error("io_uring cannot be used: {reason}\nhint: {hint}")]
+    Uring {
+        /// What forbids it.
+        reason: String,
+        /// What would change that.
+        hint: String,
+    },
+    /// A setting makes no sense.
+    #[error("{what}\nhint: {hint}")]
+    Setting {
+        /// Which and why.
+        what: String,
+        /// What would do.
+        hint: &'static str,
+    },
+    /// A system call failed at start.
+    #[error("cannot start an executor thread: {what}: {source}\nhint: look at the limits of open files and processes")]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A device with requests the kernel has not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlightDevice {
+    /// Its name, usually its path.
+    pub name: String,
+    /// How many.
+    pub requests: u64,
+}
+
+/// Devices that did not finish before the deadline of a shutdown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped with I/O in flight on {}", list(.devices))]
+pub struct ShutdownError {
+    /// Which; empty when a task did not give way.
+    pub devices: Vec<InFlightDevice>,
+}
+
+fn list(devices: &[InFlightDevice]) -> String {
+    if devices.is_empty() {
+        return "no device: an executor thread is busy".to_owned();
+    }
+    let names: Vec<_> = devices.iter().map(|d| format!("{} ({} requests)", d.name, d.requests)).collect();
+    names.join(", ")
+}
+
+/// What all threads of a runtime share.
+pub(crate) struct Shared {
+    start: std::time::Instant,
+    pub(crate) engine: Engine,
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
+    /// Free places in the rings' tables of files.
+    pub(crate) fixed_free: Mutex<Vec<usize>>,
+    /// Name look-ups.
+    pub(crate) resolver: Lane,
+    devices: Mutex<Vec<Weak<DeviceFile>>>,
+    deadline_ns: AtomicU64,
+}
+
+impl Shared {
+    /// Nanoseconds since the start of the runtime.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// When a stopping thread gives up waiting for devices.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns.load(Ordering::Acquire)
+    }
+
+    fn in_flight(&self) -> Vec<InFlightDevice> {
+        let mut devices = lock(&self.devices);
+        devices.retain(|d| d.strong_count() > 0);
+        let alive = devices.iter().filter_map(Weak::upgrade);
+        let busy = alive.filter(|d| d.requests() > 0);
+        busy.map(|d| InFlightDevice { name: d.name.clone(), requests: d.requests() }).collect()
+    }
+}
+
+/// The real world.
+pub struct Runtime {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    ended: mpsc::Receiver<()>,
+    facts: Vec<String>,
+}
+
+impl Runtime {
+    /// Start the executor threads.
+    ///
+    /// # Errors
+    /// See [`RuntimeError`]. In mode `Auto` a forbidden io_uring is no error: [`Runtime::facts`] tells.
+    pub fn new(config: RuntimeConfig) -> Result<Runtime, RuntimeError> {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = if config.threads == 0 { cores().min(THREADS_MAX) } else { config.threads };
+        if threads > THREADS_MAX {
+            let what = format!("{threads} executor threads are more than {THREADS_MAX}");
+            return Err(RuntimeError::Setting { what, hint: "one thread per core is enough" });
+        }
+        let (engine, mut facts) = choose(config.backend)?;
+        let inboxes: Result<Vec<_>, _> = (0..threads).map(|i| Inbox::new(i).map(Arc::new)).collect();
+        let inboxes = inboxes.map_err(|source| RuntimeError::Start { what: "eventfd", source })?;
+        let shared = Arc::new(Shared {
+            start: std::time::Instant::now(),
+            engine,
+            inboxes,
+            fixed_free: Mutex::new((0..FIXED_FILES_MAX).rev().collect()),
+            resolver: Lane::new("resolve", RESOLVERS_MAX),
+            devices: Mutex::default(),
+            deadline_ns: AtomicU64::new(u64::MAX),
+        });
+        let (started_in, started) = mpsc::channel();
+        let (ended_in, ended) = mpsc::channel();
+        let mut runtime = Runtime { shared, threads: Vec::new(), ended, facts: Vec::new() };
+        for index in 0..threads {
+            let (shared, arenas) = (runtime.shared.clone(), config.arenas.clone());
+            let (started, ended) = (started_in.clone(), ended_in.clone());
+            let thread = std::thread::Builder::new().name(format!("flashcell-{index}"));
+            let thread = thread
+                .spawn(move || thread_main(shared, index, &arenas, &started, &ended))
+                .map_err(|source| RuntimeError::Start { what: "thread", source })?;
+            runtime.threads.push(thread);
+        }
+        for _ in 0..threads {
+            let lines = match started.recv() {
+                Ok(Ok(lines)) => lines,
+                Ok(Err(source)) => return Err(RuntimeError::Start { what: "ring", source }),
+                Err(_) => unreachable!("a starter is held here"),
+            };
+            for line in lines {
+                if !facts.contains(&line) {
+                    facts.push(line);
+                }
+            }
+        }
+        facts.insert(0, format!("{threads} executor threads"));
+        runtime.facts = facts;
+        Ok(runtime)
+    }
+
+    /// What the start found out, a line each: back-end and why, ring flags, registered memory.
+    #[must_use]
+    pub fn facts(&self) -> &[String] {
+        &self.facts
+    }
+
+    /// Whether I/O goes through io_uring.
+    #[must_use]
+    pub fn is_uring(&self) -> bool {
+        self.shared.engine == Engine::Uring
+    }
+
+    /// The seams. The randomness is decided by `seed`.
+    #[must_use]
+    pub fn world(&self, seed: u64) -> World {
+        World {
+            clock: Arc::new(RealClock(self.shared.clone())),
+            spawn: Arc::new(RealSpawn(self.shared.clone())),
+            net: Arc::new(RealNet(self.shared.clone())),
+            prng: Prng::new(seed),
+        }
+    }
+
+    /// Open a file or block device.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<Device, OpenError> {
+        let opened = super::open::open(path.as_ref(), options)?;
+        Ok(self.adopt(opened))
+    }
+
+    fn adopt(&self, opened: Opened) -> Device {
+        Arc::new(FileDevice::new(self.shared.clone(), self.register(opened)))
+    }
+
+    /// A device and its inside.
+    #[cfg(test)]
+    pub(crate) fn adopt_for_test(&self, opened: Opened) -> (Arc<DeviceFile>, Device) {
+        let file = self.register(opened);
+        (file.clone(), Arc::new(FileDevice::new(self.shared.clone(), file)))
+    }
+
+    /// Which back-end runs.
+    #[cfg(test)]
+    pub(crate) fn engine_for_test(&self) -> Engine {
+        self.shared.engine
+    }
+
+    fn register(&self, opened: Opened) -> Arc<DeviceFile> {
+        let index = lock(&self.shared.fixed_free).pop();
+        let fixed = index.map(|index| FixedSlot::new(index, &self.shared));
+        let file = Arc::new(DeviceFile::new(opened, fixed, &self.shared));
+        let mut devices = lock(&self.shared.devices);
+        devices.retain(|d| d.strong_count() > 0);
+        devices.push(Arc::downgrade(&file));
+        drop(devices);
+        file
+    }
+
+    /// Devices with requests the kernel has not answered, those closed by everybody else included.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<InFlightDevice> {
+        self.shared.in_flight()
+    }
+
+    /// Run `future` on executor thread 0 while this thread waits. A panic of the future comes out here.
+    ///
+    /// # Panics
+    /// On an executor thread (it would wait for itself), and when the runtime is shut down meanwhile.
+    pub fn block_on<F>(&self, future: F) -> F::Output
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        assert!(!executor::on_executor(), "an executor thread must not wait for an executor thread");
+        let (result_in, result) = mpsc::sync_channel(1);
+        let mut future = Box::pin(future);
+        let task = std::future::poll_fn(move |cx: &mut Context<'_>| {
+            match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(value)) => {
+                    let _ = result_in.send(Ok(value));
+                    Poll::Ready(())
+                }
+                Err(panic) => {
+                    let _ = result_in.send(Err(panic));
+                    Poll::Ready(())
+                }
+            }
+        });
+        self.shared.inboxes[0].send(Message::Spawn(Box::pin(task)));
+        match result.recv() {
+            Ok(Ok(value)) => value,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => panic!("the runtime ended before the future"),
+        }
+    }
+
+    /// Drop all tasks, end all connections, wait for the devices, end the threads.
+    ///
+    /// # Errors
+    /// The devices that did not answer within `deadline`. Their buffers and rings stay allocated, and the lock of a
+    /// device stays taken, until the process ends.
+    pub fn shutdown(mut self, deadline: Duration) -> Result<(), ShutdownError> {
+        self.stop(deadline)
+    }
+
+    fn stop(&mut self, deadline: Duration) -> Result<(), ShutdownError> {
+        if self.threads.is_empty() {
+            return Ok(());
+        }
+        let end_ns = self.shared.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+        self.shared.deadline_ns.store(end_ns, Ordering::Release);
+        for inbox in &self.shared.inboxes {
+            inbox.send(Message::Stop);
+        }
+        // The threads keep to the deadline by themselves; one more second is for a task that does not give way.
+        let patience = deadline.saturating_add(Duration::from_secs(1));
+        let until = std::time::Instant::now().checked_add(patience);
+        let threads = std::mem::take(&mut self.threads);
+        let busy = threads.iter().any(|_| {
+            let left = until.map_or(patience, |u| u.saturating_duration_since(std::time::Instant::now()));
+            self.ended.recv_timeout(left).is_err()
+        });
+        if !busy {
+            // Each has said that it is at its end; a panic would have ended the process.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+        // Blocking verbs run beside the executor threads.
+        loop {
+            let devices = self.shared.in_flight();
+            if devices.is_empty() && !busy {
+                return Ok(());
+            }
+            if busy || self.shared.now_ns() >= end_ns {
+                return Err(ShutdownError { devices });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Nobody can be told here; who wants to know calls `shutdown`.
+        let _ = self.stop(DROP_DEADLINE);
+    }
+}
+
+fn thread_main(
+    shared: Arc<Shared>,
+    index: usize,
+    arenas: &[Arena],
+    started: &mpsc::Sender<std::io::Result<Vec<String>>>,
+    ended: &mpsc::Sender<()>,
+) {
+    sys::set_timer_slack();
+    let inbox = shared.inboxes[index].clone();
+    let driver = match shared.engine {
+        Engine::Uring => Uring::new(arenas).map(|(uring, facts)| (Driver::Uring(Box::new(uring)), facts)),
+        Engine::Threads => Poller::new(&inbox).map(|poller| (Driver::Poller(Box::new(poller)), Vec::new())),
+    };
+    let driver = match driver {
+        Ok((driver, facts)) => {
+            let _ = started.send(Ok(facts));
+            driver
+        }
+        Err(e) => {
+            inbox.close();
+            let _ = started.send(Err(e));
+            let _ = ended.send(());
+            return;
+        }
+    };
+    // On the heap: if a device hangs it stays there, with the ring and the buffers the kernel may write.
+    let local = Box::new(Local::new(shared, inbox, driver));
+    let Ok(idle) = catch_unwind(AssertUnwindSafe(|| local.run())) else {
+        // The panic has been printed. Half of a storage engine must not go on.
+        std::process::abort();
+    };
+    if !idle {
+        std::mem::forget(local);
+    } else {
+        drop(local);
+    }
+    let _ = ended.send(());
+}
+
+/// Decide on the back-end, and say why.
+fn choose(wanted: Backend) -> Result<(Engine, Vec<String>), RuntimeError> {
+    let wanted = match wanted {
+        Backend::Auto => match std::env::var(BACKEND_VARIABLE).as_deref() {
+            Ok("uring") => Backend::Uring,
+            Ok("threads") => Backend::Threads,
+            Ok("") | Ok("auto") | Err(_) => Backend::Auto,
+            Ok(other) => {
+                let what = format!("{BACKEND_VARIABLE}={other} is not a back-end");
+                return Err(RuntimeError::Setting { what, hint: "uring, threads or auto" });
+            }
+        },
+        other => other,
+    };
+    match wanted {
+        Backend::Threads => Ok((Engine::Threads, vec!["back-end: threads, as configured".to_owned()])),
+        Backend::Uring => match probe_uring() {
+            Ok(()) => Ok((Engine::Uring, vec!["back-end: io_uring".to_owned()])),
+            Err((reason, hint)) => Err(RuntimeError::Uring { reason, hint }),
+        },
+        Backend::Auto => match probe_uring() {
+            Ok(()) => Ok((Engine::Uring, vec!["back-end: io_uring".to_owned()])),
+            Err((reason, hint)) => {
+                let line = format!("back-end: threads, since io_uring cannot be used: {reason}; hint: {hint}");
+                Ok((Engine::Threads, vec![line]))
+            }
+        },
+    }
+}
+
+/// Whether a ring can be had and knows what is needed; else what forbids it and a hint.
+fn probe_uring() -> Result<(), (String, String)> {
+    let (ring, _) = uring::build_ring(8, 16).map_err(|e| why_no_ring(&e))?;
+    if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+        return Err(("the kernel is older than 5.11".to_owned(), "run a newer kernel".to_owned()));
+    }
+    let mut probe = io_uring::Probe::new();
+    if ring.submitter().register_probe(&mut probe).is_err() {
+        return Err(("the kernel cannot list its io_uring verbs".to_owned(), "run a newer kernel".to_owned()));
+    }
+    let missing: Vec<_> =
+        RING_OPCODES.iter().filter(|(code, _)| !probe.is_supported(*code)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err((format!("the kernel's io_uring lacks {}", missing.join(", ")), "run a newer kernel".to_owned()))
+}
+
+fn why_no_ring(error: &std::io::Error) -> (String, String) {
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    let filtered = std::fs::read_to_string("/proc/self/status")
+        .is_ok_and(|s| s.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2")));
+    match (error.raw_os_error(), sysctl.trim(), filtered) {
+        (Some(libc::EPERM), "2", _) => {
+            ("the sysctl kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())
+        }
+        (Some(libc::EPERM), "1", _) => (
+            "the sysctl kernel.io_uring_disabled is 1 and this process has neither CAP_SYS_ADMIN nor the group"
+                .to_owned(),
+            "sysctl -w kernel.io_uring_disabled=0, or put the user's group into kernel.io_uring_group".to_owned(),
+        ),
+        (Some(libc::EPERM | libc::ENOSYS | libc::EACCES), _, true) => (
+            format!("a seccomp filter refuses io_uring_setup ({error})"),
+            "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile".to_owned(),
+        ),
+        (Some(libc::ENOSYS), _, _) => {
+            ("the kernel has no io_uring".to_owned(), "run a kernel of 5.11 or newer with CONFIG_IO_URING".to_owned())
+        }
+        (Some(libc::ENOMEM), _, _) => {
+            ("the memlock limit leaves no room for a ring".to_owned(), "raise LimitMEMLOCK / ulimit -l".to_owned())
+        }
+        _ => (format!("io_uring_setup: {error}"), "set FLASHCELL_IO=threads to do without".to_owned()),
+    }
+}
+
+struct RealClock(Arc<Shared>);
+
+impl Clock for RealClock {
+    fn now(&self) -> Instant {
+        Instant(self.0.now_ns())
+    }
+
+    fn wall(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        WallTime(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn sleep_until(&self, at: Instant) -> Timer {
+        let sleep: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(Sleep::new(self.0.clone(), at.0));
+        sleep
+    }
+}
+
+struct RealSpawn(Arc<Shared>);
+
+impl Spawn for RealSpawn {
+    fn spawn(&self, task: Task) {
+        let mut task = Some(task);
+        executor::with_local(&self.0, |local| {
+            if let Some(task) = task.take() {
+                local.spawn(task);
+            }
+        });
+        if let Some(task) = task {
+            self.0.inboxes[0].send(Message::Spawn(task));
+        }
+    }
+
+    fn spawn_on(&self, thread: usize, task: Task) {
+        let thread = thread % self.0.inboxes.len();
+        let mut task = Some(task);
+        executor::with_local(&self.0, |local| {
+            if local.inbox.index == thread
+                && let Some(task) = task.take()
+            {
+                local.spawn(task);
+            }
+        });
+        if let Some(task) = task {
+            self.0.inboxes[thread].send(Message::Spawn(task));
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.0.inboxes.len()
+    }
+}
