@@ -359,14 +359,18 @@ impl std::error::Error for StatementError {}
 const SHOWN_BEFORE_MAX: usize = 60;
 
 impl StatementError {
-    /// The message with the line of `text` it is about, a mark under the place, and the hint. `text` is what was parsed.
+    /// The message with the line of `text` it is about, a mark under the place, and the hint; an
+    /// empty line is not shown. `text` is what was parsed.
     #[must_use]
     pub fn render(&self, text: &str) -> String {
         let line = text.lines().nth(self.position.line - 1).unwrap_or("");
         let skipped = (self.position.column - 1).saturating_sub(SHOWN_BEFORE_MAX);
         let shown: String = line.chars().skip(skipped).take(2 * SHOWN_BEFORE_MAX).map(printable).collect();
         let mark = " ".repeat(self.position.column - 1 - skipped);
-        let mut message = format!("{self}\n  {shown}\n  {mark}^");
+        let mut message = self.to_string();
+        if !line.trim().is_empty() {
+            message.push_str(&format!("\n  {shown}\n  {mark}^"));
+        }
         if let Some(hint) = self.kind.hint() {
             message.push_str("\nhint: ");
             message.push_str(&hint);

@@ -148,7 +148,9 @@ impl<'text> Lexer<'text> {
         };
         let line = rest.lines().next().unwrap_or("");
         self.at += line.len();
-        Some(line[mark..].trim().chars().map(|it| if it.is_control() { ' ' } else { it }).collect())
+        // Trimmed last: a control character at the end becomes a blank that would not read back.
+        let text: String = line[mark..].chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
+        Some(text.trim().to_owned())
     }
 
     /// The tokens up to the end of the statement.
@@ -314,6 +316,7 @@ mod tests {
         assert_eq!(count("drop flashcache\n\n;;create flashcache all"), 2);
         assert_eq!(count("REM a; b\n-- c; d\nlist cell"), 3);
         assert_eq!(words("remark  the; rest "), ["REM", "the; rest"]);
+        assert_eq!(words("rem a\u{7}b\u{0}\u{7}"), ["REM", "a b"]);
         assert_eq!(words("remarkable x"), ["remarkable", "x"]);
     }
 

@@ -22,7 +22,13 @@ fn proposals(line: &str) -> Vec<String> {
 
 #[track_caller]
 fn check(lines: &[&str], expect: &Expect) {
-    let shown: String = lines.iter().map(|line| format!("{line}\n    {}\n", proposals(line).join("  "))).collect();
+    let shown: String = lines
+        .iter()
+        .map(|line| match proposals(line) {
+            none if none.is_empty() => format!("{line}\n    nothing\n"),
+            some => format!("{line}\n    {}\n", some.join("  ")),
+        })
+        .collect();
     expect.assert_eq(&shown);
 }
 
@@ -132,9 +138,9 @@ fn list() {
             list griddisk order by name |
                 ASC  DESC  WHERE  ATTRIBUTES  DETAIL  LIMIT
             list griddisk limit |
-    
+                nothing
             list griddisk where comment = 'x|
-    
+                nothing
         "#]],
     );
 }
@@ -198,7 +204,7 @@ fn changes() {
             alter cell flashCacheMode=w|
                 WriteThrough  WriteBack
             alter tablespace |
-    
+                nothing
         "#]],
     );
 }

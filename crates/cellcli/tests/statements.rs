@@ -360,8 +360,6 @@ fn errors_of_words() {
         ],
         &expect![[r#"
             CELL-01504: Invalid command syntax: expected a statement, found nothing.
-  
-              ^
 
             CELL-01504: Invalid command syntax: no command begins with lst.
               lst cell
