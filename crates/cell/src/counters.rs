@@ -45,12 +45,19 @@ pub struct TrafficBySize {
     pub large: Traffic,
 }
 
+impl Traffic {
+    /// Count one request.
+    pub fn count(&self, bytes: u64) {
+        self.requests.one();
+        self.bytes.add(bytes);
+    }
+}
+
 impl TrafficBySize {
     /// Count one request.
     pub fn count(&self, bytes: u64) {
         let traffic = if bytes <= SMALL_BYTES_MAX { &self.small } else { &self.large };
-        traffic.requests.one();
-        traffic.bytes.add(bytes);
+        traffic.count(bytes);
     }
 }
 
@@ -69,6 +76,18 @@ pub struct GridDiskCounters {
     pub zeroes: Traffic,
     /// Requests answered with an error.
     pub errors: Counter,
+    /// Reads served whole from flash.
+    pub cache_hits: Traffic,
+    /// Reads served partly from flash (bytes: the part that was).
+    pub cache_partial_hits: Traffic,
+    /// Reads of which no part was cached.
+    pub cache_misses: Traffic,
+    /// Reads that went past the cache since they are large.
+    pub cache_read_skips_large: Traffic,
+    /// Reads that went past the cache since flash was slow or rotten.
+    pub cache_read_skips_flash: Traffic,
+    /// Writes not kept in the cache since they are large.
+    pub cache_write_skips_large: Traffic,
     /// Reads of the slow device.
     pub disk_reads: Traffic,
     /// Writes to the slow device.

@@ -4,10 +4,12 @@
 
 use crate::counters::GridDiskCounters;
 use crate::range_lock::RangeLock;
+use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
-use device::sync::lock;
+use device::sync::{Notify, lock};
 use device::{Arena, Buf, Device, SharedBuf};
+use flashcache::{DiskHandle, FlashCache, Sabotage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -33,8 +35,20 @@ pub struct GridDisk {
     writes_acked: AtomicU64,
     writes_flushed: AtomicU64,
     flushed_at_loss: AtomicU64,
+    cache: Mutex<Option<Binding>>,
+    pub(crate) sabotage: Option<Sabotage>,
+    /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
+    pub(crate) alarm: Arc<Notify>,
     /// What it has served.
     pub counters: GridDiskCounters,
+}
+
+/// The cache of a grid disk, and how it is used.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub(crate) cache: Arc<FlashCache>,
+    pub(crate) disk: DiskHandle,
+    pub(crate) mode: CachingMode,
 }
 
 /// What a grid disk is made of.
@@ -51,6 +65,10 @@ pub struct GridDiskParts {
     pub arena: Arena,
     /// The unit of locking and of the cache index: a power of two, 4 to 64 KiB.
     pub block_bytes: u64,
+    /// Rung when a flush of the disk has failed.
+    pub alarm: Arc<Notify>,
+    /// Deliberate fault, for the checkers.
+    pub sabotage: Option<Sabotage>,
 }
 
 impl GridDisk {
@@ -73,6 +91,9 @@ impl GridDisk {
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
             flushed_at_loss: AtomicU64::new(0),
+            cache: Mutex::new(None),
+            sabotage: parts.sabotage,
+            alarm: parts.alarm,
             counters: GridDiskCounters::default(),
         })
     }
@@ -159,6 +180,17 @@ impl GridDisk {
 
     pub(crate) fn check_writable(&self) -> Result<(), RequestError> {
         if self.read_only.load(Ordering::Acquire) { Err(RequestError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request
+    /// under way ends with what it began with.
+    pub fn set_cache(&self, cache: Option<(Arc<FlashCache>, DiskHandle)>, mode: CachingMode) {
+        let binding = cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Binding { cache, disk, mode });
+        *lock(&self.cache) = binding;
+    }
+
+    pub(crate) fn cache(&self) -> Option<Binding> {
+        lock(&self.cache).clone()
     }
 
     /// Show another size from now on; the device below has it already.

@@ -2,6 +2,7 @@
 //!
 //! This crate never opens a socket, never knows a wire or text format, and has no threads of its own.
 
+mod cached;
 pub mod cell;
 pub mod counters;
 pub mod grid_disk;
@@ -12,5 +13,5 @@ pub mod session;
 
 pub use cell::Cell;
 pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
-pub use request::{Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
+pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
 pub use session::Session;

@@ -3,7 +3,8 @@
 //! Order of waiting: memory, then range, then flash space, then device. Nobody waits for an earlier kind while holding
 //! a later one: bounce buffers are taken before the lock.
 
-use crate::grid_disk::{GridDisk, PART_BYTES};
+use crate::cached::end_change;
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
 use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
@@ -18,7 +19,7 @@ pub(crate) fn to_request_error(kind: FailKind) -> RequestError {
     }
 }
 
-fn outcome_to_result(outcome: Outcome) -> Result<(), RequestError> {
+pub(crate) fn outcome_to_result(outcome: Outcome) -> Result<(), RequestError> {
     outcome.ok().map_err(to_request_error)
 }
 
@@ -32,7 +33,7 @@ fn aligned_in_memory(data: &SharedBufs, unit: usize) -> bool {
 }
 
 impl GridDisk {
-    async fn lock_bytes(&self, offset: u64, len: u64, mode: LockMode) -> RangeGuard {
+    pub(crate) async fn lock_bytes(&self, offset: u64, len: u64, mode: LockMode) -> RangeGuard {
         let span = cover(offset, len, self.block_bytes);
         self.locks.acquire(span.start / self.block_bytes..span.end / self.block_bytes, mode).await
     }
@@ -47,15 +48,18 @@ impl GridDisk {
         if len == 0 {
             return (Ok(()), bufs);
         }
-        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let cache = self.cache();
+        // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
+        let logical = u64::from(self.disk.geometry().logical_bytes);
+        let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
         let span = cover(offset, len, unit);
-        let direct = span == (offset..offset + len)
-            && bufs.pieces().iter().all(|p| p.as_ptr().addr() as u64 % unit == 0 && p.len() as u64 % unit == 0);
-        if direct {
-            return self.read_aligned(context, offset, bufs).await;
+        let aligned =
+            |p: &device::Buf| p.as_ptr().addr().is_multiple_of(unit as usize) && p.len().is_multiple_of(unit as usize);
+        if span == (offset..offset + len) && bufs.pieces().iter().all(aligned) {
+            return self.read_aligned(context, cache, offset, bufs).await;
         }
         let bounce = self.arena.alloc((span.end - span.start) as usize).await;
-        let (result, bounce) = self.read_aligned(context, span.start, bounce).await;
+        let (result, bounce) = self.read_aligned(context, cache, span.start, bounce).await;
         let mut bufs = bufs;
         if result.is_ok() {
             let skip = (offset - span.start) as usize;
@@ -68,14 +72,23 @@ impl GridDisk {
         (result, bufs)
     }
 
-    async fn read_aligned(&self, _context: &Context, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+    async fn read_aligned(
+        &self,
+        context: &Context,
+        cache: Option<Binding>,
+        offset: u64,
+        bufs: Bufs,
+    ) -> (Result<(), RequestError>, Bufs) {
+        if let Some(binding) = cache {
+            return self.read_cached(context, &binding, offset, bufs).await;
+        }
         let guard = self.lock_bytes(offset, bufs.len_bytes() as u64, LockMode::Shared).await;
         let answer = self.read_disk(offset, bufs).await;
         drop(guard);
         answer
     }
 
-    async fn read_disk(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+    pub(crate) async fn read_disk(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         self.counters.disk_reads.requests.one();
         self.counters.disk_reads.bytes.add(bufs.len_bytes() as u64);
         let done = self.disk.read(offset, bufs).await;
@@ -151,14 +164,23 @@ impl GridDisk {
 
     async fn write_locked(
         &self,
-        _context: &Context,
+        context: &Context,
         offset: u64,
         data: SharedBufs,
         fua: bool,
     ) -> Result<(), RequestError> {
+        let len = data.len_bytes() as u64;
+        let begun = self.begin_change(offset, len).await;
         self.counters.disk_writes.requests.one();
-        self.counters.disk_writes.bytes.add(data.len_bytes() as u64);
-        outcome_to_result(self.disk.write(offset, data, fua).await.outcome)
+        self.counters.disk_writes.bytes.add(len);
+        let outcome = self.disk.write(offset, data.clone(), fua).await.outcome;
+        if outcome == Outcome::Done
+            && let Some(begun) = &begun
+        {
+            self.fill_written(context, begun.binding(), offset, &data);
+        }
+        end_change(begun, outcome);
+        outcome_to_result(outcome)
     }
 
     pub(crate) async fn zero_piece(
@@ -180,8 +202,10 @@ impl GridDisk {
             self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
         }
         let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
+        let begun = self.begin_change(start, end - start).await;
         let op = Op::WriteZeroes { offset: start, len: end - start, fua: flags.fua, may_unmap: !flags.no_hole };
         let outcome = self.disk.submit(op).await.outcome;
+        end_change(begun, outcome);
         drop(guard);
         match outcome {
             Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
@@ -207,7 +231,11 @@ impl GridDisk {
         self.zeroes.slice(0..len as usize).into()
     }
 
+    /// Make every acknowledged write durable.
     pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
+        if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
+            return Ok(());
+        }
         let covered = self.written();
         match self.disk.flush().await.outcome.ok() {
             Ok(()) => {
@@ -216,14 +244,13 @@ impl GridDisk {
             }
             Err(kind) => {
                 self.latch_lost();
+                if let Some(binding) = self.cache() {
+                    binding.cache.distrust(&binding.disk);
+                }
+                self.alarm.notify_all();
                 Err(to_request_error(kind))
             }
         }
-    }
-
-    #[expect(clippy::unused_async, reason = "waits for the disk once there is a cache to fill")]
-    pub(crate) async fn prefetch_piece(&self, _context: &Context, _offset: u64, _len: u64) -> Result<(), RequestError> {
-        Ok(())
     }
 
     pub(crate) async fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<Extent>, RequestError> {
@@ -232,21 +259,59 @@ impl GridDisk {
         let all_data = [device::DeviceExtent { len: span.end - span.start, hole: false }];
         let known =
             if done.outcome == Outcome::Done && !done.extents.is_empty() { &done.extents[..] } else { &all_data };
-        let mut out: Vec<Extent> = Vec::new();
+        let mut out = ExtentList { out: Vec::new(), extents_max };
         let mut at = span.start;
         for extent in known {
             let (low, high) = (at.max(offset), (at + extent.len).min(offset + len));
             at += extent.len;
-            if low >= high {
-                continue;
-            }
-            let full = out.len() == extents_max;
-            match out.last_mut() {
-                Some(last) if last.hole == extent.hole => last.len += high - low,
-                _ if full => break,
-                _ => out.push(Extent { len: high - low, hole: extent.hole, tier: Tier::Disk }),
+            if low < high && !self.push_tiers(low, high, extent.hole, &mut out) {
+                break;
             }
         }
-        Ok(out)
+        Ok(out.out)
+    }
+
+    /// Cut a stretch by where it is cached; false when the list is full.
+    fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
+        let Some(binding) = self.cache() else { return out.push(high - low, hole, Tier::Disk) };
+        let mut at = low;
+        while at < high {
+            // Bounded steps: a lookup takes a lock per block.
+            let end = (at / TIER_STEP_BYTES + 1) * TIER_STEP_BYTES;
+            let span = cover(at, end.min(high) - at, PART_BYTES);
+            let mut start = span.start;
+            for (parts, cached) in
+                binding.cache.residence(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES)
+            {
+                let stretch = (start.max(at), (start + parts * PART_BYTES).min(high));
+                start += parts * PART_BYTES;
+                let tier = if cached { Tier::CachedClean } else { Tier::Disk };
+                if stretch.0 < stretch.1 && !out.push(stretch.1 - stretch.0, hole, tier) {
+                    return false;
+                }
+            }
+            at = span.end.min(high);
+        }
+        true
+    }
+}
+
+/// Step of a residence look-up for block status.
+const TIER_STEP_BYTES: u64 = 1 << 20;
+
+struct ExtentList {
+    out: Vec<Extent>,
+    extents_max: usize,
+}
+
+impl ExtentList {
+    fn push(&mut self, len: u64, hole: bool, tier: Tier) -> bool {
+        let full = self.out.len() == self.extents_max;
+        match self.out.last_mut() {
+            Some(last) if last.hole == hole && last.tier == tier => last.len += len,
+            _ if full => return false,
+            _ => self.out.push(Extent { len, hole, tier }),
+        }
+        true
     }
 }

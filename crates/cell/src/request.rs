@@ -68,6 +68,18 @@ pub enum RequestError {
     Stopping,
 }
 
+/// How a grid disk uses the flash cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum CachingMode {
+    /// Writes go to disk and, when they are worth it, into the cache.
+    #[default]
+    WriteThrough,
+    /// Writes go to disk and end cached copies; reads fill.
+    WriteAround,
+    /// Not cached.
+    None,
+}
+
 /// Flags of a write-zeroes request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZeroFlags {

@@ -196,7 +196,7 @@ impl Session {
         while done < len {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
-            let result = self.disk.prefetch_piece(&self.context, at, n).await;
+            let result = self.disk.prefetch_piece(at, n).await;
             self.counted(result)?;
             done += n;
         }

@@ -8,7 +8,7 @@ mod arena;
 mod rope;
 
 pub use arena::{Alloc, Arena, PAGE_BYTES, PIECE_BYTES_MAX};
-pub use rope::{Bufs, SharedBufs};
+pub use rope::{Bufs, SharedBufs, View};
 
 use arena::Block;
 use std::ops::{Deref, DerefMut, Range};

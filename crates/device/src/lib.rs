@@ -16,7 +16,7 @@ pub mod real;
 pub mod spawn;
 pub mod sync;
 
-pub use buf::{Arena, Buf, Bufs, SharedBuf, SharedBufs};
+pub use buf::{Arena, Buf, Bufs, SharedBuf, SharedBufs, View};
 pub use clock::{Clock, Instant, Timer, WallTime};
 pub use io::{
     Class, Completed, Completer, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb,

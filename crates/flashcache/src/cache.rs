@@ -13,7 +13,7 @@ use crate::regions::{Candidate, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Device, SharedBufs, World};
+use device::{Arena, Bufs, Device, View, World};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -273,6 +273,23 @@ impl FlashCache {
         out
     }
 
+    /// Which of `parts` are cached and trusted, as runs of (parts, cached) in order; counts no hit.
+    #[must_use]
+    pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, bool)> {
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        self.by_seat(disk, parts, |seat, parts| {
+            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            for part in parts {
+                let cached = member.is_some_and(|m| m.holds(disk.slot, part));
+                match runs.last_mut() {
+                    Some(last) if last.1 == cached => last.0 += 1,
+                    _ => runs.push((1, cached)),
+                }
+            }
+        });
+        runs
+    }
+
     /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the
     /// regions are marked durably and the cached copies have ended, or the member that held them has been expelled.
     pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> WriteTicket {
@@ -304,12 +321,12 @@ impl FlashCache {
     }
 
     /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits.
-    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: &SharedBufs, cause: FillCause) {
+    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>, cause: FillCause) {
         let first = parts.start;
         self.by_seat(disk, parts, |seat, parts| {
             if let Some(seat) = seat.map(|i| &self.seats[i]) {
                 let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-                seat.member.fill(disk.slot, parts, &data.slice(low as usize..high as usize), cause);
+                seat.member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
             }
         });
     }
@@ -400,12 +417,12 @@ impl FlashCache {
     }
 
     /// Compare cached blocks with what the disk holds. The caller holds the range exclusively since before it read.
-    pub fn revalidate(&self, disk: &DiskHandle, parts: Range<u64>, data: &SharedBufs) {
+    pub fn revalidate(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>) {
         let first = parts.start;
         self.by_seat(disk, parts, |seat, parts| {
             if let Some(seat) = seat.map(|i| &self.seats[i]) {
                 let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-                seat.member.revalidate(disk.slot, parts, &data.slice(low as usize..high as usize));
+                seat.member.revalidate(disk.slot, parts, data.slice(low as usize..high as usize));
             }
         });
     }

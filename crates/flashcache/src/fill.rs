@@ -12,8 +12,8 @@ use crate::policy::Admission;
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
-use device::SharedBufs;
 use device::sync::lock;
+use device::{SharedBufs, View};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Member {
     }
 
     /// Offer the data of `parts`. Never waits, never fails: what is refused is counted.
-    pub(crate) fn fill(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, data: &SharedBufs, cause: FillCause) {
+    pub(crate) fn fill(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, data: View<'_>, cause: FillCause) {
         if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
             return;
         }
@@ -105,7 +105,7 @@ impl Member {
             let crc_of = |part: u32| {
                 let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
                 let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
-                data.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+                data.slice(at..at + PART_BYTES as usize).for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
                 crc
             };
             let mask = mask & !self.already_there(key, mask, &crc_of);
@@ -125,7 +125,7 @@ impl Member {
             let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
             for (k, part) in (0..self.block_parts).filter(|p| mask >> p & 1 == 1).enumerate() {
                 let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                copy.copy_in_rope(k * PART_BYTES as usize, &data.slice(at..at + PART_BYTES as usize));
+                copy.copy_in_view(k * PART_BYTES as usize, data.slice(at..at + PART_BYTES as usize));
                 crcs.push(crc_of(part));
             }
             let entry =
@@ -211,7 +211,7 @@ impl Member {
 
     /// Compare suspect entries that lie whole within `parts` with what the disk holds there: good ones are trusted again,
     /// others end. The caller holds the range exclusively.
-    pub(crate) fn revalidate(&self, slot: DiskSlot, parts: Range<u64>, data: &SharedBufs) {
+    pub(crate) fn revalidate(&self, slot: DiskSlot, parts: Range<u64>, data: View<'_>) {
         let Some(name) = self.disk_name(slot) else { return };
         for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
             let first = block * u64::from(self.block_parts);
@@ -224,7 +224,7 @@ impl Member {
                 for part in (0..16).filter(|p| entry.valid() >> p & 1 == 1) {
                     let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
                     let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
-                    data.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+                    data.slice(at..at + PART_BYTES as usize).for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
                     if crc != self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
                         stale |= 1 << part;
                         good = false;

@@ -135,6 +135,14 @@ impl Member {
         }
     }
 
+    /// Whether a part is cached and trusted.
+    pub(crate) fn holds(&self, slot: DiskSlot, part: u64) -> bool {
+        let (block, at) = (part / u64::from(self.block_parts), (part % u64::from(self.block_parts)) as u32);
+        let mut held = false;
+        self.index.visit(BlockKey::new(slot, block), |e| held |= !e.suspect() && e.valid() >> at & 1 == 1);
+        held
+    }
+
     /// Read a hit. The buffer is lost to the driver when the flash is slow; it comes back otherwise.
     pub(crate) async fn read_hit(self: &Arc<Self>, hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
         assert_eq!(bufs.len_bytes() as u64, u64::from(hit.parts) * PART_BYTES, "a buffer as long as the hit");

@@ -129,6 +129,15 @@ impl Bufs {
         }
     }
 
+    /// Copy a view to the bytes from `at` on.
+    pub fn copy_in_view(&mut self, at: usize, from: View<'_>) {
+        let mut at = at;
+        from.for_each(|bytes| {
+            self.copy_in(at, bytes);
+            at += bytes.len();
+        });
+    }
+
     /// Copy the rope `from` to the bytes from `at` on.
     pub fn copy_in_rope(&mut self, at: usize, from: &SharedBufs) {
         let mut at = at;
@@ -154,6 +163,16 @@ impl Bufs {
         for_each_slice(self.pieces.iter().map(|p| &**p), self.len, range, f);
     }
 
+    /// Borrow `range`.
+    ///
+    /// # Panics
+    /// When `range` is not within the rope.
+    #[must_use]
+    pub fn view(&self, range: Range<usize>) -> View<'_> {
+        assert!(range.start <= range.end && range.end <= self.len, "range within the rope");
+        View { pieces: Pieces::Unique(&self.pieces), start: range.start, len: range.end - range.start }
+    }
+
     /// Zero `range`.
     pub fn fill_zero(&mut self, range: Range<usize>) {
         assert!(range.end <= self.len, "zero within the rope");
@@ -164,6 +183,47 @@ impl Bufs {
                 piece[low - start..high - start].fill(0);
             }
             start += piece.len();
+        }
+    }
+}
+
+/// A borrowed range of a rope of either kind: for who copies or checks bytes and keeps none.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pieces: Pieces<'a>,
+    start: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Pieces<'a> {
+    Unique(&'a [Buf]),
+    Shared(&'a [SharedBuf]),
+}
+
+impl<'a> View<'a> {
+    /// All its bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// A sub-range.
+    ///
+    /// # Panics
+    /// When `range` is not within the view.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> View<'a> {
+        assert!(range.start <= range.end && range.end <= self.len, "range within the view");
+        View { pieces: self.pieces, start: self.start + range.start, len: range.end - range.start }
+    }
+
+    /// Call `f` with each contiguous stretch, in order.
+    pub fn for_each(&self, f: impl FnMut(&[u8])) {
+        let range = self.start..self.start + self.len;
+        match self.pieces {
+            Pieces::Unique(pieces) => for_each_slice(pieces.iter().map(|p| &**p), usize::MAX, range, f),
+            Pieces::Shared(pieces) => for_each_slice(pieces.iter().map(|p| &**p), usize::MAX, range, f),
         }
     }
 }
@@ -232,6 +292,16 @@ impl SharedBufs {
             start += piece.len();
         }
         out
+    }
+
+    /// Borrow `range`.
+    ///
+    /// # Panics
+    /// When `range` is not within the rope.
+    #[must_use]
+    pub fn view(&self, range: Range<usize>) -> View<'_> {
+        assert!(range.start <= range.end && range.end <= self.len, "range within the rope");
+        View { pieces: Pieces::Shared(&self.pieces), start: range.start, len: range.end - range.start }
     }
 
     /// Copy out `range`.

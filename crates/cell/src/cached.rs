@@ -1,0 +1,297 @@
+//! The request path through the flash cache: hits without a range lock, misses under one, writes that mark and invalidate.
+//!
+//! A hit needs no lock: it reads what was valid when it looked, which a concurrent write may or may not have replaced. A
+//! miss holds its blocks exclusively from before it reads the disk until its fill is in the index, so concurrent misses
+//! read the disk once and no fill lands after a later write. Nobody holds a pin on flash while waiting for a range.
+
+use crate::counters::SMALL_BYTES_MAX;
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::path::cover;
+use crate::range_lock::LockMode;
+use crate::request::{CachingMode, Context, RequestError};
+use device::{Bufs, Outcome, SharedBufs};
+use flashcache::{FillCause, HitError, Stretch, WriteTicket, read_hit};
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// A change to the disk under way, announced to the cache.
+pub(crate) struct Change {
+    binding: Binding,
+    ticket: WriteTicket,
+}
+
+impl Change {
+    pub(crate) fn binding(&self) -> &Binding {
+        &self.binding
+    }
+}
+
+/// Tell the cache what became of a change.
+pub(crate) fn end_change(change: Option<Change>, outcome: Outcome) {
+    let Some(Change { binding, ticket }) = change else { return };
+    if outcome == Outcome::Unknown {
+        // It may still happen: its regions stay unsettled until the next start compares them.
+        std::mem::forget(ticket);
+    } else {
+        binding.cache.end_write(ticket);
+    }
+}
+
+/// What reading a stretch gave: the flash could not answer it.
+struct NotFromFlash;
+
+impl GridDisk {
+    pub(crate) async fn read_cached(
+        &self,
+        context: &Context,
+        binding: &Binding,
+        offset: u64,
+        bufs: Bufs,
+    ) -> (Result<(), RequestError>, Bufs) {
+        let len = bufs.len_bytes() as u64;
+        let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
+        let stretches = binding.cache.lookup(&binding.disk, parts.clone());
+        if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
+            return match self.read_stretches(stretches, bufs).await {
+                (Ok(()), bufs) => {
+                    self.counters.cache_hits.count(len);
+                    (Ok(()), bufs)
+                }
+                (Err(NotFromFlash), bufs) => {
+                    self.counters.cache_read_skips_flash.count(len);
+                    self.read_missed(context, binding, offset, parts, bufs).await
+                }
+            };
+        }
+        // Pins are let go before waiting for the range: a range holder may wait for space that pins hold back.
+        let cached: u32 = stretches.iter().filter(|s| matches!(s, Stretch::Hit(_))).map(Stretch::parts).sum();
+        drop(stretches);
+        if cached > 0 {
+            self.counters.cache_partial_hits.count(u64::from(cached) * PART_BYTES);
+        } else {
+            self.counters.cache_misses.count(len);
+        }
+        self.read_missed(context, binding, offset, parts, bufs).await
+    }
+
+    /// Read under the range lock: what is on flash by now from there, the rest from disk, and offer it to the cache.
+    async fn read_missed(
+        &self,
+        context: &Context,
+        binding: &Binding,
+        offset: u64,
+        parts: Range<u64>,
+        bufs: Bufs,
+    ) -> (Result<(), RequestError>, Bufs) {
+        let len = bufs.len_bytes() as u64;
+        let fills = self.worth_filling(context, len);
+        if !fills {
+            self.counters.cache_read_skips_large.count(len);
+        }
+        let mode = if fills { LockMode::Exclusive } else { LockMode::Shared };
+        let guard = self.lock_bytes(offset, len, mode).await;
+        let stretches = binding.cache.lookup(&binding.disk, parts.clone());
+        let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
+        let mut bufs = bufs;
+        if misses.is_empty() {
+            // Somebody else's miss has filled it while this one waited.
+            let (result, back) = self.read_stretches(stretches, bufs).await;
+            bufs = back;
+            if result.is_ok() {
+                drop(guard);
+                return (Ok(()), bufs);
+            }
+        } else if misses.len() == 1 && stretches.len() > 1 {
+            let (result, back) = self.read_partly(stretches, offset, bufs).await;
+            bufs = back;
+            match result {
+                Ok(Ok(())) => {
+                    let bufs = self.offer(binding, parts.start, &misses, fills, bufs);
+                    drop(guard);
+                    return (Ok(()), bufs);
+                }
+                Ok(Err(error)) => return (Err(error), bufs),
+                // Flash could not answer: all from disk, below.
+                Err(NotFromFlash) => {}
+            }
+        } else {
+            drop(stretches);
+        }
+        let (result, bufs) = self.read_disk(offset, bufs).await;
+        if let Err(error) = result {
+            return (Err(error), bufs);
+        }
+        let bufs = self.offer(binding, parts.start, &misses, fills, bufs);
+        drop(guard);
+        (Ok(()), bufs)
+    }
+
+    /// Offer the missed ranges to the cache. The data is copied there; the request keeps its buffers.
+    fn offer(&self, binding: &Binding, first_part: u64, misses: &[Range<u64>], fills: bool, bufs: Bufs) -> Bufs {
+        if fills {
+            for miss in misses {
+                let at = ((miss.start - first_part) * PART_BYTES) as usize;
+                let len = ((miss.end - miss.start) * PART_BYTES) as usize;
+                binding.cache.fill(&binding.disk, miss.clone(), bufs.view(at..at + len), FillCause::ReadMiss);
+            }
+        }
+        bufs
+    }
+
+    fn worth_filling(&self, _context: &Context, len: u64) -> bool {
+        // Large requests are scans and copies: they would push out what single-block reads need.
+        len <= SMALL_BYTES_MAX
+    }
+
+    /// Read stretches that are all hits.
+    async fn read_stretches(&self, stretches: SmallVec<[Stretch; 4]>, bufs: Bufs) -> (Result<(), NotFromFlash>, Bufs) {
+        let mut rest = bufs;
+        let mut reads = SmallVec::<[_; 2]>::new();
+        let single = stretches.len() == 1;
+        for stretch in stretches {
+            let bytes = stretch.parts() as usize * PART_BYTES as usize;
+            let piece = rest.split_to(bytes);
+            let Stretch::Hit(hit) = stretch else { unreachable!("the caller passes hits") };
+            reads.push((bytes, read_hit(hit, piece)));
+        }
+        if single && let Some((bytes, read)) = reads.pop() {
+            let (result, back) = read.await;
+            return self.take_back(bytes, result, back).await;
+        }
+        let (lengths, reads): (Vec<usize>, Vec<_>) = reads.into_iter().unzip();
+        let mut all = Bufs::new();
+        let mut result = Ok(());
+        for (bytes, (one, back)) in lengths.into_iter().zip(join_all(reads).await) {
+            let (one, back) = self.take_back(bytes, one, back).await;
+            result = result.and(one);
+            all.append(back);
+        }
+        (result, all)
+    }
+
+    /// A buffer that is lost to a slow flash is replaced, so that the request can go to the disk.
+    async fn take_back(
+        &self,
+        bytes: usize,
+        result: Result<(), HitError>,
+        back: Option<Bufs>,
+    ) -> (Result<(), NotFromFlash>, Bufs) {
+        let bufs = match back {
+            Some(bufs) => bufs,
+            None => self.arena.alloc(bytes).await,
+        };
+        (result.map_err(|_| NotFromFlash), bufs)
+    }
+
+    /// Read one missed stretch from disk and the hits around it from flash, at the same time.
+    async fn read_partly(
+        &self,
+        stretches: SmallVec<[Stretch; 4]>,
+        offset: u64,
+        bufs: Bufs,
+    ) -> (Result<Result<(), RequestError>, NotFromFlash>, Bufs) {
+        let mut rest = bufs;
+        let mut at = offset;
+        let mut reads = Vec::new();
+        for stretch in stretches {
+            let bytes = stretch.parts() as usize * PART_BYTES as usize;
+            let piece = rest.split_to(bytes);
+            let place = at;
+            at += bytes as u64;
+            reads.push(async move {
+                match stretch {
+                    Stretch::Miss(_) => {
+                        let (result, back) = self.read_disk(place, piece).await;
+                        (Ok(result), back)
+                    }
+                    Stretch::Hit(hit) => {
+                        let (result, back) = read_hit(hit, piece).await;
+                        let (result, back) = self.take_back(bytes, result, back).await;
+                        (result.map(Ok), back)
+                    }
+                }
+            });
+        }
+        let mut all = Bufs::new();
+        let mut result = Ok(Ok(()));
+        for (one, back) in join_all(reads).await {
+            all.append(back);
+            result = match (result, one) {
+                (Err(flash), _) | (_, Err(flash)) => Err(flash),
+                (Ok(Err(error)), _) | (_, Ok(Err(error))) => Ok(Err(error)),
+                (Ok(Ok(())), Ok(Ok(()))) => Ok(Ok(())),
+            };
+        }
+        (result, all)
+    }
+
+    /// Before the disk is changed: the cache marks the region durably and ends its copies.
+    pub(crate) async fn begin_change(&self, offset: u64, len: u64) -> Option<Change> {
+        let binding = self.cache()?;
+        let span = cover(offset, len, PART_BYTES);
+        let ticket = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
+        Some(Change { binding, ticket })
+    }
+
+    /// A write has reached the disk: its whole parts are worth keeping.
+    pub(crate) fn fill_written(&self, _context: &Context, binding: &Binding, offset: u64, data: &SharedBufs) {
+        let len = data.len_bytes() as u64;
+        if binding.mode != CachingMode::WriteThrough {
+            return;
+        }
+        if len > SMALL_BYTES_MAX {
+            self.counters.cache_write_skips_large.count(len);
+            return;
+        }
+        let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
+        if start < end {
+            let data = data.view((start - offset) as usize..(end - offset) as usize);
+            binding.cache.fill(&binding.disk, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write);
+        }
+    }
+
+    /// Bring a range into the cache.
+    pub(crate) async fn prefetch_piece(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        let Some(binding) = self.cache() else { return Ok(()) };
+        let span = cover(offset, len, PART_BYTES);
+        let parts = span.start / PART_BYTES..span.end / PART_BYTES;
+        let bufs = self.arena.alloc((span.end - span.start) as usize).await;
+        let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+        let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);
+        if misses.is_empty() {
+            return Ok(());
+        }
+        let (result, bufs) = self.read_disk(span.start, bufs).await;
+        result?;
+        self.offer(&binding, parts.start, &misses, true, bufs);
+        drop(guard);
+        Ok(())
+    }
+
+    /// Compare one stretch of suspect blocks with the disk.
+    pub(crate) async fn revalidate(&self, binding: &Binding, parts: Range<u64>) -> Result<(), RequestError> {
+        let (offset, len) = (parts.start * PART_BYTES, (parts.end - parts.start) * PART_BYTES);
+        let bufs = self.arena.alloc(len as usize).await;
+        let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
+        let (result, bufs) = self.read_disk(offset, bufs).await;
+        result?;
+        binding.cache.revalidate(&binding.disk, parts, bufs.view(0..len as usize));
+        drop(guard);
+        Ok(())
+    }
+}
+
+/// The missed ranges of a look-up, in parts.
+fn miss_ranges(stretches: &[Stretch], first_part: u64) -> SmallVec<[Range<u64>; 2]> {
+    let mut at = first_part;
+    let mut misses = SmallVec::new();
+    for stretch in stretches {
+        let end = at + u64::from(stretch.parts());
+        if matches!(stretch, Stretch::Miss(_)) {
+            misses.push(at..end);
+        }
+        at = end;
+    }
+    misses
+}
