@@ -29,5 +29,5 @@ pub use complete::complete;
 pub use error::{ErrorCode, StatementError, failure_text};
 pub use help::help;
 pub use lexer::{STATEMENT_TOKENS_MAX, TEXT_BYTES_MAX, needs_continuation};
-pub use parser::{NESTING_MAX, Statement, WHERE_COMPARISONS_MAX, parse_one, parse_script};
+pub use parser::{NESTING_MAX, STATEMENTS_MAX, Statement, WHERE_COMPARISONS_MAX, parse_one, parse_script};
 pub use table::{ObjectType, Verb};

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cellcli::command::{Change, DiskType, Operation, Service, ServiceAction, Spool, SpoolMode, Target};
-use cellcli::{Command, ObjectType, WHERE_COMPARISONS_MAX, parse_one, parse_script};
+use cellcli::{Command, ObjectType, STATEMENTS_MAX, WHERE_COMPARISONS_MAX, parse_one, parse_script};
 use expect_test::{Expect, expect};
 
 #[track_caller]
@@ -764,6 +764,13 @@ fn limits_are_told() {
         "CELL-09006: The statement is too large: the nesting of parentheses is limited to 32."
     );
     assert!(parse_one(&nested.replacen('(', "", 1).replacen(')', "", 1)).is_ok());
+    let many = parse_script(&"exit;".repeat(STATEMENTS_MAX + 5)).len();
+    assert_eq!(many, STATEMENTS_MAX + 1);
+    let script = "exit;".repeat(STATEMENTS_MAX + 1);
+    assert_eq!(
+        parse_script(&script).pop().unwrap().command.unwrap_err().to_string(),
+        "CELL-09006: The statement is too large: the number of statements is limited to 10000."
+    );
     let condition = |count| format!("list cell where {}", vec!["name = a"; count].join(" or "));
     assert!(parse_one(&condition(WHERE_COMPARISONS_MAX)).is_ok());
     assert_eq!(

@@ -20,6 +20,10 @@ use crate::table::{OBJECTS, ObjectSpec, ObjectType, VERBS, Verb};
 /// Nesting of parentheses in WHERE and in plan directives; each level is one stack frame.
 pub const NESTING_MAX: usize = 32;
 
+/// Statements taken from one text: a hundred times the longest scripts seen, and a bound on what a text of nothing but short
+/// statements costs in memory.
+pub const STATEMENTS_MAX: usize = 10_000;
+
 /// One statement of a text, understood or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement<'text> {
@@ -32,7 +36,8 @@ pub struct Statement<'text> {
 }
 
 /// Parses all statements of `text`, at most [`TEXT_BYTES_MAX`] bytes. A refused statement does not stop the ones after it from
-/// being parsed: whether they run is for the caller to decide. Blank text gives no statement.
+/// being parsed: whether they run is for the caller to decide. After [`STATEMENTS_MAX`] statements comes one that is refused as
+/// too large, and no more. Blank text gives no statement.
 #[must_use]
 pub fn parse_script(text: &str) -> Vec<Statement<'_>> {
     let mut cursor = PositionCursor::new(text);
@@ -45,6 +50,10 @@ pub fn parse_script(text: &str) -> Vec<Statement<'_>> {
     let mut statements = Vec::new();
     while let Some(raw) = lexer.next_statement() {
         let (source, outcome) = match raw {
+            Ok((_, span)) if statements.len() == STATEMENTS_MAX => {
+                let kind = ErrorKind::TooLarge { what: "the number of statements", max: STATEMENTS_MAX };
+                ("", Err(Fault { kind, at: span.start }))
+            }
             Ok((raw, span)) => {
                 let start = cursor.advance(span.start);
                 let outcome = parse_raw(raw, span).map(|command| (command, start));
@@ -59,6 +68,9 @@ pub fn parse_script(text: &str) -> Vec<Statement<'_>> {
                 Statement { text: source, position, command: Err(StatementError { kind, position }) }
             }
         });
+        if statements.len() > STATEMENTS_MAX {
+            break;
+        }
     }
     statements
 }
