@@ -6,6 +6,7 @@ mod cached;
 pub mod cell;
 pub mod counters;
 pub mod grid_disk;
+pub mod housekeeping;
 mod path;
 pub mod range_lock;
 pub mod request;

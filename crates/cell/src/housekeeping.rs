@@ -1,0 +1,145 @@
+//! Background work of a cell on its cached grid disks: settling regions and comparing suspect blocks with the disk.
+//!
+//! Yields to nobody's lock: it takes ranges like everybody else, in small pieces, and never holds one while it waits for a
+//! flush.
+
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::session::PIECE_BYTES_MAX;
+use device::sync::Notify;
+use device::{Outcome, World};
+use flashcache::Sabotage;
+use futures_util::future::{Either, select};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Regions settled in one round of one grid disk: bounds the records of a round.
+const SETTLE_REGIONS_MAX: usize = 4096;
+/// Pause after a disk has refused a comparison.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Ends background work.
+#[derive(Debug, Default)]
+pub struct StopSignal {
+    stopped: AtomicBool,
+    notify: Notify,
+}
+
+impl StopSignal {
+    /// End it.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.notify.notify_all();
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Sleep for `d`, or less when the end comes; true at the end.
+    async fn sleep(&self, world: &World, d: Duration) -> bool {
+        let ticket = self.notify.ticket();
+        if self.is_stopped() {
+            return true;
+        }
+        let stop = std::pin::pin!(self.notify.wait(ticket));
+        matches!(select(stop, world.clock.sleep(d)).await, Either::Left(_))
+    }
+}
+
+/// Settle the regions of a grid disk that have been quiet for a while, for ever.
+pub(crate) async fn run_settle(disk: Arc<GridDisk>, world: World, every: Duration, stop: Arc<StopSignal>) {
+    let mut before: Option<Vec<u64>> = None;
+    while !stop.sleep(&world, every).await {
+        let Some(binding) = disk.cache() else { continue };
+        let now = binding.cache.epochs();
+        if let Some(before) = before {
+            disk.settle_before(&binding, &before).await;
+        }
+        before = Some(now);
+    }
+}
+
+/// Compare suspect blocks of a grid disk with the disk, in disk order, whenever there are any.
+pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<StopSignal>) {
+    loop {
+        let ticket = disk.alarm.ticket();
+        if stop.is_stopped() {
+            return;
+        }
+        if let Some(binding) = disk.cache()
+            && !disk.revalidate_all(&binding, &stop).await
+        {
+            if stop.sleep(&world, RETRY_AFTER).await {
+                return;
+            }
+            continue;
+        }
+        let alarm = std::pin::pin!(disk.alarm.wait(ticket));
+        let stop_ticket = stop.notify.ticket();
+        if stop.is_stopped() {
+            return;
+        }
+        let stopped = std::pin::pin!(stop.notify.wait(stop_ticket));
+        if let Either::Right(_) = select(alarm, stopped).await {
+            return;
+        }
+    }
+}
+
+impl GridDisk {
+    /// Settle what nobody has written to since `before`; how many regions.
+    pub(crate) async fn settle_before(&self, binding: &Binding, before: &[u64]) -> usize {
+        let mut settled = 0;
+        loop {
+            let list = binding.cache.settle_list(&binding.disk, before, SETTLE_REGIONS_MAX);
+            if list.is_empty() {
+                return settled;
+            }
+            // The flush covers the writes of these regions: they had completed when the list was made.
+            let skip = self.sabotage == Some(Sabotage::UnflushedFillKept);
+            if !skip && self.flush_all().await.is_err() {
+                return settled;
+            }
+            match binding.cache.settle(list).await {
+                0 => return settled,
+                n => settled += n,
+            }
+        }
+    }
+
+    /// Compare every suspect block; false when some could not be read.
+    pub(crate) async fn revalidate_all(&self, binding: &Binding, stop: &StopSignal) -> bool {
+        let suspects = binding.cache.suspects(&binding.disk);
+        if suspects.is_empty() {
+            return true;
+        }
+        // What is compared must not change its mind at a later power cut.
+        if self.disk.flush().await.outcome != Outcome::Done {
+            return false;
+        }
+        let mut all_read = true;
+        for at in suspects {
+            let mut region_read = true;
+            for parts in binding.cache.suspect_parts(at) {
+                let mut start = parts.start;
+                while start < parts.end {
+                    if stop.is_stopped() {
+                        return true;
+                    }
+                    let end = parts.end.min(start + PIECE_BYTES_MAX / PART_BYTES);
+                    region_read &= self.revalidate(binding, start..end).await.is_ok();
+                    start = end;
+                }
+            }
+            if region_read {
+                binding.cache.trusted(at);
+            }
+            all_read &= region_read;
+            device::spawn::yield_now().await;
+        }
+        all_read
+    }
+}
