@@ -5,6 +5,7 @@
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::dirty::DirtyMap;
 use crate::ids::{CellId, DeviceId, Stamp};
+use crate::layout::{self, Place};
 use crate::layout::{
     AU_BYTES_MAX, AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, DISK_STAMP_BYTES, DISKS_MAX, FLASH_MEMBER_BYTES,
     FLASH_MEMBERS_MAX, LABEL_DIRTY_OFFSET, LABEL_MEMBERS_OFFSET, LABEL_NAME_OFFSET, LABEL_PAYLOAD_BYTES,
@@ -12,7 +13,6 @@ use crate::layout::{
 };
 use crate::names::check_name;
 use crate::section::{self, Binding, SectionKind, Version};
-use crate::{Slot, layout};
 use device::{Class, WallTime};
 use std::collections::BTreeMap;
 
@@ -254,18 +254,18 @@ impl Label {
         }
     }
 
-    /// The label section for `slot`, padded to a page.
+    /// The label section for `place`, padded to a page.
     ///
     /// # Panics
     /// When [`Label::validate`] would fail.
     #[must_use]
-    pub fn encode(&self, slot: Slot) -> Vec<u8> {
+    pub fn encode(&self, place: Place) -> Vec<u8> {
         let valid = self.validate();
         assert!(valid.is_ok(), "an invalid label is never written: {valid:?}");
         let binding = Binding {
             cell_id: self.cell_id,
             device_id: self.device_id,
-            slot,
+            place,
             version: Version { epoch: self.sequence, sequence: 0 },
         };
         section::seal(SectionKind::Label, &binding, &self.payload())
@@ -314,12 +314,12 @@ impl Label {
         e.0
     }
 
-    /// From the bytes of a label section read from `slot`.
+    /// From the bytes of a label section read from `place`.
     ///
     /// # Errors
     /// Anything that [`Label::encode`] would not have written.
-    pub fn decode(slot: Slot, bytes: &[u8]) -> Result<Label, DecodeError> {
-        let header = section::open_header(SectionKind::Label, slot, bytes)?;
+    pub fn decode(place: Place, bytes: &[u8]) -> Result<Label, DecodeError> {
+        let header = section::open_header(SectionKind::Label, place, bytes)?;
         let payload = section::open_payload(&header, bytes)?;
         if header.binding.version.sequence != 0 {
             return Err(DecodeError::Value { what: "label sequence" });

@@ -14,27 +14,29 @@ pub const TRUE_PAGE_BYTES_MAX: u64 = 64 << 10;
 /// Superblock slots. Two: the newest is never overwritten, the older is.
 pub const SLOTS: usize = 2;
 
-/// From one slot's area to the next: far enough that an `mkfs` or a `dd` of one MiB never takes both. Not at the end of
-/// the device, because volumes grow while the cell is down and the end would then not be found.
-pub const SLOT_STRIDE_BYTES: u64 = 2 << 20;
+/// Copies of each slot, written together: a torn write is answered by the other slot, rot by the other copy. Without the
+/// second copy a rotten newest section could not be told from a torn one, and an acknowledged change would be forgotten.
+pub const COPIES: usize = 2;
 
-/// The first page of a slot's area is left zero: boot sectors, partition tables and most signatures are looked for there.
+/// From one place (slot and copy) to the next. The order is A, B, mirror of A, mirror of B, so that an `mkfs` or a `dd` of
+/// two MiB leaves both mirrors. Not at the end of the device, because volumes grow while the cell is down and the end
+/// would then not be found.
+pub const PLACE_STRIDE_BYTES: u64 = 1 << 20;
+
+/// The first page of a place is left zero: boot sectors, partition tables and most signatures are looked for there.
 pub const LABEL_OFFSET: u64 = PAGE_BYTES;
 
 /// The catalog section starts on a true-page border of its own.
 pub const CATALOG_OFFSET: u64 = TRUE_PAGE_BYTES_MAX;
 
-/// End of a slot within its area; the rest of the stride is a gap that stays zero.
-pub const SLOT_END: u64 = 1 << 20;
-
 /// Room for the label section.
 pub const LABEL_SECTION_BYTES: u64 = CATALOG_OFFSET - LABEL_OFFSET;
 
 /// Room for the catalog section.
-pub const CATALOG_SECTION_BYTES: u64 = SLOT_END - CATALOG_OFFSET;
+pub const CATALOG_SECTION_BYTES: u64 = PLACE_STRIDE_BYTES - CATALOG_OFFSET;
 
-/// First byte of allocation unit 0: both slots lie before it, and it is aligned to every erase block in use (2 MiB).
-pub const DATA_OFFSET: u64 = SLOTS as u64 * SLOT_STRIDE_BYTES;
+/// First byte of allocation unit 0: all places lie before it, and it is aligned to every erase block in use (2 MiB).
+pub const DATA_OFFSET: u64 = (SLOTS * COPIES) as u64 * PLACE_STRIDE_BYTES;
 
 /// The header in front of each section's payload.
 pub const HEADER_BYTES: usize = 128;
@@ -162,7 +164,7 @@ const REST_BYTES_FULL: usize = 512
 const _: () = {
     assert!(LABEL_OFFSET.is_multiple_of(PAGE_BYTES) && CATALOG_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX));
     assert!(HEADER_BYTES + LABEL_PAYLOAD_BYTES <= LABEL_SECTION_BYTES as usize, "the label fits its section");
-    assert!(SLOT_END < SLOT_STRIDE_BYTES && SLOT_END.is_multiple_of(TRUE_PAGE_BYTES_MAX), "a gap between the slots");
+    assert!(PLACE_STRIDE_BYTES.is_multiple_of(TRUE_PAGE_BYTES_MAX), "places share no true page");
     assert!(DATA_OFFSET.is_multiple_of(2 << 20), "allocation units start on an erase block");
     assert!(
         GRID_DISKS_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL <= CATALOG_PAYLOAD_BYTES_MAX,
@@ -177,24 +179,12 @@ const _: () = {
     assert!(ATTRIBUTE_TEXT_BYTES_MAX <= u16::MAX as usize);
 };
 
-/// First byte of the label section of `slot`.
-#[must_use]
-pub fn label_offset(slot: Slot) -> u64 {
-    slot.index() as u64 * SLOT_STRIDE_BYTES + LABEL_OFFSET
-}
-
-/// First byte of the catalog section of `slot`.
-#[must_use]
-pub fn catalog_offset(slot: Slot) -> u64 {
-    slot.index() as u64 * SLOT_STRIDE_BYTES + CATALOG_OFFSET
-}
-
 /// One of the two superblock slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
-    /// The slot at the start of the device.
+    /// The one at the start of the device.
     A,
-    /// The slot [`SLOT_STRIDE_BYTES`] further on.
+    /// The one after it.
     B,
 }
 
@@ -218,6 +208,37 @@ impl Slot {
             Slot::A => Slot::B,
             Slot::B => Slot::A,
         }
+    }
+
+    /// Where its two copies are.
+    #[must_use]
+    pub fn places(self) -> [Place; COPIES] {
+        [Place { slot: self, mirror: false }, Place { slot: self, mirror: true }]
+    }
+}
+
+/// Where one copy of a slot lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The slot.
+    pub slot: Slot,
+    /// The second copy.
+    pub mirror: bool,
+}
+
+impl Place {
+    /// All four, in the order of the device.
+    pub const ALL: [Place; SLOTS * COPIES] = [
+        Place { slot: Slot::A, mirror: false },
+        Place { slot: Slot::B, mirror: false },
+        Place { slot: Slot::A, mirror: true },
+        Place { slot: Slot::B, mirror: true },
+    ];
+
+    /// First byte on the device.
+    #[must_use]
+    pub fn offset(self) -> u64 {
+        (usize::from(self.mirror) * SLOTS + self.slot.index()) as u64 * PLACE_STRIDE_BYTES
     }
 }
 

@@ -6,14 +6,23 @@
 //!
 //! Knows no cache and no network; never decides what dirty data means, only records it. Never retries an I/O.
 
+mod allocate;
 pub mod catalog;
 pub mod codec;
 pub mod dirty;
+mod disk;
+mod error;
 pub mod ids;
 pub mod label;
 pub mod layout;
+mod media;
 mod names;
+mod probe;
 pub mod section;
+mod signatures;
+mod slice;
+mod slots;
+mod store;
 
 pub use catalog::{
     CachingMode, CachingPolicy, Catalog, CatalogError, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member,
@@ -21,6 +30,14 @@ pub use catalog::{
 };
 pub use codec::DecodeError;
 pub use dirty::DirtyMap;
+pub use disk::{CellDisk, FormatOptions};
+pub use error::{CellDiskError, IoError};
 pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
 pub use label::{DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
-pub use layout::Slot;
+pub use layout::{Place, Slot};
+pub use probe::{Probe, probe};
+pub use slice::{Slice, join_outcomes};
+pub use store::{
+    CellStore, ChangeError, Changed, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec, MemberStatus,
+    OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+};

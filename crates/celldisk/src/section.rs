@@ -6,8 +6,8 @@
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{CellId, DeviceId};
 use crate::layout::{
-    CATALOG_SECTION_BYTES, FORMAT_VERSION, HEADER_BYTES, LABEL_SECTION_BYTES, PAGE_BYTES, Slot, catalog_offset,
-    label_offset,
+    CATALOG_OFFSET, CATALOG_SECTION_BYTES, FORMAT_VERSION, HEADER_BYTES, LABEL_OFFSET, LABEL_SECTION_BYTES, PAGE_BYTES,
+    Place,
 };
 
 /// Which of a slot's two sections.
@@ -49,10 +49,10 @@ impl SectionKind {
 
     /// First byte on the device.
     #[must_use]
-    pub fn offset(self, slot: Slot) -> u64 {
+    pub fn offset(self, place: Place) -> u64 {
         match self {
-            SectionKind::Label => label_offset(slot),
-            SectionKind::Catalog => catalog_offset(slot),
+            SectionKind::Label => place.offset() + LABEL_OFFSET,
+            SectionKind::Catalog => place.offset() + CATALOG_OFFSET,
         }
     }
 }
@@ -73,8 +73,8 @@ pub struct Binding {
     pub cell_id: CellId,
     /// Device.
     pub device_id: DeviceId,
-    /// Slot.
-    pub slot: Slot,
+    /// Slot and copy.
+    pub place: Place,
     /// Version.
     pub version: Version,
 }
@@ -110,8 +110,9 @@ pub fn seal(kind: SectionKind, binding: &Binding, payload: &[u8]) -> Vec<u8> {
     out.u32(0);
     out.u128(binding.cell_id.0);
     out.u128(binding.device_id.0);
-    out.u8(binding.slot.index() as u8);
-    out.zeroes(7);
+    out.u8(binding.place.slot.index() as u8);
+    out.u8(u8::from(binding.place.mirror));
+    out.zeroes(6);
     out.u64(binding.version.epoch);
     out.u64(binding.version.sequence);
     out.u32(payload.len() as u32);
@@ -127,11 +128,11 @@ pub fn seal(kind: SectionKind, binding: &Binding, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Check the header at the start of `bytes`, read from `slot`.
+/// Check the header at the start of `bytes`, read from `place`.
 ///
 /// # Errors
 /// [`DecodeError::Empty`] when it is all zero; [`DecodeError::NewerVersion`] only for an undamaged header.
-pub fn open_header(kind: SectionKind, slot: Slot, bytes: &[u8]) -> Result<Header, DecodeError> {
+pub fn open_header(kind: SectionKind, place: Place, bytes: &[u8]) -> Result<Header, DecodeError> {
     let what = "header";
     let header = bytes.get(..HEADER_BYTES).ok_or(DecodeError::Truncated { what })?;
     if header.iter().all(|&b| b == 0) {
@@ -156,10 +157,10 @@ pub fn open_header(kind: SectionKind, slot: Slot, bytes: &[u8]) -> Result<Header
     debug_assert_eq!(header.len() - d.0.len(), MAGIC_AND_VERSION_BYTES);
     let cell_id = CellId(d.u128(what)?);
     let device_id = DeviceId(d.u128(what)?);
-    if usize::from(d.u8(what)?) != slot.index() {
-        return Err(DecodeError::Value { what: "slot" });
+    if (usize::from(d.u8(what)?), d.flag("place")?) != (place.slot.index(), place.mirror) {
+        return Err(DecodeError::Value { what: "place" });
     }
-    d.reserved(7, what)?;
+    d.reserved(6, what)?;
     let version = Version { epoch: d.u64(what)?, sequence: d.u64(what)? };
     let payload_bytes = d.u32(what)?;
     let payload_crc = d.u32(what)?;
@@ -169,7 +170,7 @@ pub fn open_header(kind: SectionKind, slot: Slot, bytes: &[u8]) -> Result<Header
         return Err(DecodeError::Limit { what: "payload", max });
     }
     let fields_crc = crc32c::crc32c(&header[..FIELDS_BYTES]);
-    Ok(Header { binding: Binding { cell_id, device_id, slot, version }, payload_bytes, payload_crc, fields_crc })
+    Ok(Header { binding: Binding { cell_id, device_id, place, version }, payload_bytes, payload_crc, fields_crc })
 }
 
 /// The checked payload of a section whose header was accepted; `bytes` starts at the header.
@@ -189,12 +190,16 @@ pub fn open_payload<'a>(header: &Header, bytes: &'a [u8]) -> Result<&'a [u8], De
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::layout::Slot;
 
-    fn binding(slot: Slot) -> Binding {
+    const A: Place = Place { slot: Slot::A, mirror: false };
+    const B: Place = Place { slot: Slot::B, mirror: true };
+
+    fn binding(place: Place) -> Binding {
         Binding {
             cell_id: CellId(0x1111),
             device_id: DeviceId(0x2222),
-            slot,
+            place,
             version: Version { epoch: 7, sequence: 9 },
         }
     }
@@ -202,22 +207,22 @@ mod tests {
     #[test]
     fn a_section_opens_with_what_it_was_sealed_with() {
         for kind in [SectionKind::Label, SectionKind::Catalog] {
-            let bytes = seal(kind, &binding(Slot::B), b"payload");
+            let bytes = seal(kind, &binding(B), b"payload");
             assert_eq!(bytes.len(), PAGE_BYTES as usize);
-            let header = open_header(kind, Slot::B, &bytes).unwrap();
-            assert_eq!(header.binding, binding(Slot::B));
+            let header = open_header(kind, B, &bytes).unwrap();
+            assert_eq!(header.binding, binding(B));
             assert_eq!(open_payload(&header, &bytes).unwrap(), b"payload");
-            assert_eq!(open_header(kind, Slot::A, &bytes), Err(DecodeError::Value { what: "slot" }));
+            assert_eq!(open_header(kind, A, &bytes), Err(DecodeError::Value { what: "place" }));
         }
     }
 
     #[test]
     fn every_flipped_bit_of_header_and_payload_is_noticed() {
-        let bytes = seal(SectionKind::Label, &binding(Slot::A), b"0123456789");
+        let bytes = seal(SectionKind::Label, &binding(A), b"0123456789");
         for bit in 0..(HEADER_BYTES + 10) * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            let opened = open_header(SectionKind::Label, Slot::A, &bad)
+            let opened = open_header(SectionKind::Label, A, &bad)
                 .and_then(|header| open_payload(&header, &bad).map(<[u8]>::to_vec));
             assert!(opened.is_err(), "bit {bit}");
         }
@@ -225,32 +230,32 @@ mod tests {
 
     #[test]
     fn the_payload_of_another_version_never_passes() {
-        let mut newer = binding(Slot::A);
+        let mut newer = binding(A);
         newer.version.epoch += 1;
-        let old = seal(SectionKind::Label, &binding(Slot::A), &[7; 5000]);
+        let old = seal(SectionKind::Label, &binding(A), &[7; 5000]);
         let mut torn = seal(SectionKind::Label, &newer, &[7; 5000]);
         // The payload's bytes are the same; a payload CRC that came from the older header must still not fit.
         torn[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&old[FIELDS_BYTES..FIELDS_BYTES + 4]);
         let crc = crc32c::crc32c(&torn[..CRC_OFFSET]);
         torn[CRC_OFFSET..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        let header = open_header(SectionKind::Label, Slot::A, &torn).unwrap();
+        let header = open_header(SectionKind::Label, A, &torn).unwrap();
         assert_eq!(open_payload(&header, &torn), Err(DecodeError::Checksum { what: "payload" }));
     }
 
     #[test]
     fn a_newer_version_is_told_from_damage() {
-        let mut bytes = seal(SectionKind::Label, &binding(Slot::A), b"x");
+        let mut bytes = seal(SectionKind::Label, &binding(A), b"x");
         bytes[8] = 2;
-        assert_eq!(open_header(SectionKind::Label, Slot::A, &bytes), Err(DecodeError::Checksum { what: "header" }));
+        assert_eq!(open_header(SectionKind::Label, A, &bytes), Err(DecodeError::Checksum { what: "header" }));
         let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
         bytes[CRC_OFFSET..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(open_header(SectionKind::Label, Slot::A, &bytes), Err(DecodeError::NewerVersion { found: 2 }));
+        assert_eq!(open_header(SectionKind::Label, A, &bytes), Err(DecodeError::NewerVersion { found: 2 }));
     }
 
     #[test]
     fn emptiness_is_not_damage() {
-        assert_eq!(open_header(SectionKind::Label, Slot::A, &[0; 4096]), Err(DecodeError::Empty));
-        assert_eq!(open_header(SectionKind::Label, Slot::A, &[1; 4096]), Err(DecodeError::Magic { what: "label" }));
-        assert_eq!(open_header(SectionKind::Label, Slot::A, &[0; 7]), Err(DecodeError::Truncated { what: "header" }));
+        assert_eq!(open_header(SectionKind::Label, A, &[0; 4096]), Err(DecodeError::Empty));
+        assert_eq!(open_header(SectionKind::Label, A, &[1; 4096]), Err(DecodeError::Magic { what: "label" }));
+        assert_eq!(open_header(SectionKind::Label, A, &[0; 7]), Err(DecodeError::Truncated { what: "header" }));
     }
 }

@@ -10,7 +10,7 @@ use crate::label::{Role, class_code, class_of_code};
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AVAILABLE_TO_BYTES_MAX,
     CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
-    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Slot, TERMS_MAX,
+    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Place, TERMS_MAX,
 };
 use crate::section::{self, Binding, SectionKind, Version};
 use device::WallTime;
@@ -78,30 +78,30 @@ impl CachingPolicy {
 }
 
 impl Catalog {
-    /// The catalog section of one device for `slot`, padded to a page.
+    /// The catalog section of one device for `place`, padded to a page.
     ///
     /// # Panics
     /// When [`Catalog::validate`] would fail.
     #[must_use]
-    pub fn encode(&self, device_id: DeviceId, slot: Slot) -> Vec<u8> {
+    pub fn encode(&self, device_id: DeviceId, place: Place) -> Vec<u8> {
         let valid = self.validate();
         assert!(valid.is_ok(), "an invalid catalog is never written: {valid:?}");
-        self.seal(device_id, slot, &self.payload())
+        self.seal(device_id, place, &self.payload())
     }
 
     /// The section around a payload that [`Catalog::payload`] made: encoded once, sealed for each device.
-    pub(crate) fn seal(&self, device_id: DeviceId, slot: Slot, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn seal(&self, device_id: DeviceId, place: Place, payload: &[u8]) -> Vec<u8> {
         let version = Version { epoch: self.lineage.now.term, sequence: self.lineage.now.sequence };
-        let binding = Binding { cell_id: self.cell_id, device_id, slot, version };
+        let binding = Binding { cell_id: self.cell_id, device_id, place, version };
         section::seal(SectionKind::Catalog, &binding, payload)
     }
 
-    /// From the bytes of a catalog section read from `slot`: the catalog and the device it was written for.
+    /// From the bytes of a catalog section read from `place`: the catalog and the device it was written for.
     ///
     /// # Errors
     /// Anything that [`Catalog::encode`] would not have written.
-    pub fn decode(slot: Slot, bytes: &[u8]) -> Result<(DeviceId, Catalog), DecodeError> {
-        let header = section::open_header(SectionKind::Catalog, slot, bytes)?;
+    pub fn decode(place: Place, bytes: &[u8]) -> Result<(DeviceId, Catalog), DecodeError> {
+        let header = section::open_header(SectionKind::Catalog, place, bytes)?;
         let payload = section::open_payload(&header, bytes)?;
         Ok((header.binding.device_id, Catalog::decode_payload(&header.binding, payload)?))
     }

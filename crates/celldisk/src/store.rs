@@ -1,0 +1,296 @@
+//! The devices of a cell as one store: finds them by identity, decides which catalog is in force, changes it on all.
+//!
+//! Never serves before the new term is durable on every device that is in service; never lets a device that missed a
+//! change back in before it is opened anew; never holds its lock across an await.
+
+mod elect;
+mod error;
+mod flash;
+mod grid_disks;
+mod open;
+mod stamps;
+
+pub use error::{ChangeError, GridDiskError, ReplicaFailure, StoreError};
+pub use flash::{FlashCacheSpec, FlashLogSpec};
+pub use grid_disks::GridDiskSpec;
+pub use open::{OpenOptions, Opened, StoreReport};
+pub use stamps::Renewal;
+
+use crate::catalog::{Catalog, CatalogError, Extent};
+use crate::disk::CellDisk;
+use crate::ids::{CellId, DeviceId, GridDiskId, Stamp};
+use crate::slice::Slice;
+use device::Class;
+use device::sync::{Semaphore, lock};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// A value and what it cost: the change is in force and durable on every device still in service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "devices that failed are out of service until they are opened anew"]
+pub struct Changed<T> {
+    /// What the change returned.
+    pub value: T,
+    /// Devices that did not take it: out of service from now on.
+    pub failed: Vec<ReplicaFailure>,
+}
+
+/// A device of the cell as the store sees it.
+#[derive(Clone, Debug)]
+pub enum MemberStatus {
+    /// Open; takes all changes.
+    InService(Arc<CellDisk>),
+    /// Open, but a change did not reach it: it takes no more until it is opened anew. Its data may still be served.
+    OutOfService(Arc<CellDisk>, String),
+    /// Not found at open.
+    Missing,
+}
+
+/// What a slice is made of. Regions carry the identity of their cache or log: a new one is another slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SliceKey {
+    GridDisk(GridDiskId),
+    FlashCache(Stamp, DeviceId),
+    FlashLog(Stamp, DeviceId),
+}
+
+/// The open devices of one cell and its catalog.
+pub struct CellStore {
+    cell_id: CellId,
+    state: Mutex<State>,
+    /// One change at a time, first come, first served.
+    changing: Semaphore,
+}
+
+struct State {
+    catalog: Arc<Catalog>,
+    /// Highest sequence any write of this term has carried.
+    sequence_used: u64,
+    disks: BTreeMap<DeviceId, Arc<CellDisk>>,
+    out: BTreeMap<DeviceId, String>,
+    /// Space that is being zeroed for creations and growth under way; in RAM only, so a crash frees it.
+    reserved: Vec<(DeviceId, Extent)>,
+    slices: BTreeMap<SliceKey, Weak<Slice>>,
+}
+
+impl CellStore {
+    fn new(catalog: Arc<Catalog>, disks: BTreeMap<DeviceId, Arc<CellDisk>>, out: BTreeMap<DeviceId, String>) -> Self {
+        let (reserved, slices) = (Vec::new(), BTreeMap::new());
+        let (cell_id, sequence_used) = (catalog.cell_id, catalog.lineage.now.sequence);
+        let state = Mutex::new(State { catalog, sequence_used, disks, out, reserved, slices });
+        CellStore { cell_id, state, changing: Semaphore::new(1) }
+    }
+
+    /// The cell.
+    #[must_use]
+    pub fn cell_id(&self) -> CellId {
+        self.cell_id
+    }
+
+    /// The catalog in force.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Catalog> {
+        lock(&self.state).catalog.clone()
+    }
+
+    /// Every device the catalog names, with its status.
+    #[must_use]
+    pub fn members(&self) -> BTreeMap<DeviceId, MemberStatus> {
+        let state = lock(&self.state);
+        let status = |id: &DeviceId| match (state.disks.get(id), state.out.get(id)) {
+            (Some(disk), None) => MemberStatus::InService(disk.clone()),
+            (Some(disk), Some(why)) => MemberStatus::OutOfService(disk.clone(), why.clone()),
+            (None, _) => MemberStatus::Missing,
+        };
+        state.catalog.members.keys().map(|id| (*id, status(id))).collect()
+    }
+
+    /// The cell disk of that identity, when it is present (in service or not).
+    #[must_use]
+    pub fn cell_disk(&self, device_id: DeviceId) -> Option<Arc<CellDisk>> {
+        lock(&self.state).disks.get(&device_id).cloned()
+    }
+
+    /// All cell disks present, in the order of their identity.
+    #[must_use]
+    pub fn cell_disks(&self) -> Vec<Arc<CellDisk>> {
+        lock(&self.state).disks.values().cloned().collect()
+    }
+
+    fn in_service(&self) -> Vec<Arc<CellDisk>> {
+        let state = lock(&self.state);
+        state.disks.values().filter(|disk| !state.out.contains_key(&disk.id())).cloned().collect()
+    }
+
+    /// Take a device out of service: it gets no more changes until it is opened anew. For the layer that expels it.
+    pub fn take_out(&self, device_id: DeviceId, why: &str) {
+        lock(&self.state).out.entry(device_id).or_insert_with(|| why.to_owned());
+    }
+
+    /// Change the catalog; durable on every device in service, and in force, when this returns. Changes run one after the
+    /// other in the order of the calls. One that changes nothing costs no write.
+    ///
+    /// `change` runs under no lock; what it does to `lineage` and `cell_id` is ignored.
+    ///
+    /// A device whose write fails goes out of service: it misses this and all later changes until it is opened anew, when
+    /// the higher term of the others overrules its copy. The change stands when at least one durable device has it.
+    ///
+    /// # Errors
+    /// [`ChangeError::Refused`] and [`ChangeError::Invalid`]: nothing happened. [`ChangeError::Lost`]: no durable device is
+    /// known to have it; the catalog in memory stays what it was, after a restart it may be the old or the new one.
+    pub async fn change<T, E>(
+        &self,
+        change: impl FnOnce(&mut Catalog) -> Result<T, E>,
+    ) -> Result<Changed<T>, ChangeError<E>> {
+        let _turn = self.changing.acquire(1).await;
+        let base = self.catalog();
+        let mut next = (*base).clone();
+        let value = change(&mut next).map_err(ChangeError::Refused)?;
+        next.cell_id = base.cell_id;
+        next.lineage = base.lineage.clone();
+        if next.same_content(&base) {
+            return Ok(Changed { value, failed: Vec::new() });
+        }
+        if next.next_grid_disk_id < base.next_grid_disk_id {
+            return Err(ChangeError::Invalid(CatalogError::Value { what: "next grid disk id" }));
+        }
+        {
+            let mut state = lock(&self.state);
+            state.sequence_used += 1;
+            next.lineage.now.sequence = state.sequence_used;
+        }
+        next.lineage.changed = next.lineage.now;
+        next.validate()?;
+        let failed = self.replicate(Arc::new(next)).await.map_err(|failed| ChangeError::Lost { failed })?;
+        Ok(Changed { value, failed })
+    }
+
+    /// Write `next` to every device in service and put it in force. The caller holds the turn.
+    async fn replicate(&self, next: Arc<Catalog>) -> Result<Vec<ReplicaFailure>, Vec<ReplicaFailure>> {
+        let disks = self.in_service();
+        let (durable, failed) = write_replicas(&disks, &next).await;
+        {
+            let mut state = lock(&self.state);
+            for failure in &failed {
+                state.out.entry(failure.device_id).or_insert_with(|| failure.error.to_string());
+            }
+        }
+        // It must be on a device of class durable (I1), unless no present one, in service or not, is of that class.
+        let is_durable = |disk: &Arc<CellDisk>| disk.label().class == Class::Durable;
+        let needs_durable = lock(&self.state).disks.values().any(is_durable);
+        if durable.is_empty() || needs_durable && !durable.iter().any(is_durable) {
+            return Err(failed);
+        }
+        self.publish(next);
+        Ok(failed)
+    }
+
+    /// Put a durable catalog in force: slices follow it.
+    fn publish(&self, next: Arc<Catalog>) {
+        let slices: Vec<(SliceKey, Arc<Slice>)> = {
+            let mut state = lock(&self.state);
+            state.catalog = next.clone();
+            state.slices.retain(|_, slice| slice.strong_count() > 0);
+            state.slices.iter().filter_map(|(key, slice)| Some((*key, slice.upgrade()?))).collect()
+        };
+        for (key, slice) in slices {
+            match space(&next, key) {
+                Some(space) => slice.remap(space.au_bytes, &space.extents, space.size_bytes),
+                None => slice.close(),
+            }
+        }
+    }
+
+    /// The device of a grid disk. All callers share one slice, which follows the catalog: it grows and shrinks with the
+    /// grid disk, and fails every request with `Gone` once that is dropped.
+    ///
+    /// # Errors
+    /// No such grid disk, or its cell disk is missing.
+    pub fn slice(&self, id: GridDiskId) -> Result<Arc<Slice>, GridDiskError> {
+        self.slice_of(SliceKey::GridDisk(id))
+    }
+
+    /// The flash cache's region on one flash device, as a device.
+    ///
+    /// # Errors
+    /// There is none, or its device is missing.
+    pub fn flash_cache_slice(&self, device_id: DeviceId) -> Result<Arc<Slice>, GridDiskError> {
+        let id = self.catalog().flash_cache.as_ref().map_or(Stamp::NONE, |cache| cache.id);
+        self.slice_of(SliceKey::FlashCache(id, device_id))
+    }
+
+    /// The flash log's region on one flash device, as a device.
+    ///
+    /// # Errors
+    /// There is none, or its device is missing.
+    pub fn flash_log_slice(&self, device_id: DeviceId) -> Result<Arc<Slice>, GridDiskError> {
+        let id = self.catalog().flash_log.as_ref().map_or(Stamp::NONE, |log| log.id);
+        self.slice_of(SliceKey::FlashLog(id, device_id))
+    }
+
+    fn slice_of(&self, key: SliceKey) -> Result<Arc<Slice>, GridDiskError> {
+        let mut state = lock(&self.state);
+        let Some(space) = space(&state.catalog, key) else { return Err(GridDiskError::NoSuch) };
+        if let Some(slice) = state.slices.get(&key).and_then(Weak::upgrade) {
+            return Ok(slice);
+        }
+        let Some(disk) = state.disks.get(&space.device_id) else {
+            let name = state.catalog.members.get(&space.device_id).map_or_else(String::new, |m| m.name.clone());
+            return Err(GridDiskError::NotPresent { name });
+        };
+        let page_bytes = disk.label().page_bytes;
+        let slice =
+            Arc::new(Slice::new(disk.device().clone(), page_bytes, space.au_bytes, &space.extents, space.size_bytes));
+        state.slices.insert(key, Arc::downgrade(&slice));
+        Ok(slice)
+    }
+}
+
+impl std::fmt::Debug for CellStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CellStore({})", self.cell_id)
+    }
+}
+
+/// Where a slice lies by a catalog.
+struct Space {
+    device_id: DeviceId,
+    au_bytes: u64,
+    extents: Vec<Extent>,
+    size_bytes: u64,
+}
+
+fn space(catalog: &Catalog, key: SliceKey) -> Option<Space> {
+    let (device_id, extents, size_bytes) = match key {
+        SliceKey::GridDisk(id) => {
+            let g = catalog.grid_disks.get(&id)?;
+            (g.cell_disk, &g.extents, g.size_bytes)
+        }
+        SliceKey::FlashCache(id, device_id) => {
+            let cache = catalog.flash_cache.as_ref().filter(|cache| cache.id == id)?;
+            (device_id, cache.regions.get(&device_id)?, cache.size_per_device_bytes)
+        }
+        SliceKey::FlashLog(id, device_id) => {
+            let log = catalog.flash_log.as_ref().filter(|log| log.id == id)?;
+            (device_id, log.regions.get(&device_id)?, log.size_per_device_bytes)
+        }
+    };
+    let au_bytes = catalog.members.get(&device_id)?.au_bytes;
+    Some(Space { device_id, au_bytes, extents: extents.clone(), size_bytes })
+}
+
+/// Write a replica to every disk at once: which took it, which did not.
+async fn write_replicas(disks: &[Arc<CellDisk>], catalog: &Arc<Catalog>) -> (Vec<Arc<CellDisk>>, Vec<ReplicaFailure>) {
+    let payload = catalog.payload();
+    let written = join_all(disks.iter().map(|disk| disk.write_catalog(catalog, &payload))).await;
+    let mut durable = Vec::new();
+    let mut failed = Vec::new();
+    for (disk, result) in disks.iter().zip(written) {
+        match result {
+            Ok(()) => durable.push(disk.clone()),
+            Err(error) => failed.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error }),
+        }
+    }
+    (durable, failed)
+}

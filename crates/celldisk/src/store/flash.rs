@@ -1,0 +1,187 @@
+//! Flash cache and flash log as objects of the catalog: which space on which flash devices.
+//!
+//! Never looks inside. A new cache raises the era of each of its devices before the catalog names it, so whatever segments
+//! an older cache left there are void; a log is told from an older one by its identity.
+
+use super::{CellStore, Changed, GridDiskError};
+use crate::catalog::{Extent, FlashCache, FlashLog};
+use crate::ids::{DeviceId, Stamp};
+use crate::label::Role;
+use crate::layout::EXTENTS_MAX;
+use device::WallTime;
+use std::collections::BTreeMap;
+
+/// A flash cache to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlashCacheSpec {
+    /// Random identity.
+    pub id: Stamp,
+    /// Flash devices; empty for all in service.
+    pub devices: Vec<DeviceId>,
+    /// Bytes on each; `None`: what is free on the one with the least.
+    pub size_per_device_bytes: Option<u64>,
+    /// Segment.
+    pub segment_bytes: u32,
+    /// Cache block.
+    pub block_bytes: u32,
+    /// Now.
+    pub created: WallTime,
+}
+
+/// A flash log to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlashLogSpec {
+    /// Random identity.
+    pub id: Stamp,
+    /// Flash devices; empty for all in service.
+    pub devices: Vec<DeviceId>,
+    /// Bytes on each.
+    pub size_per_device_bytes: u64,
+    /// Now.
+    pub created: WallTime,
+}
+
+/// What two creations under way have set aside, by device.
+type Reserved<'a> = Vec<(DeviceId, super::grid_disks::Reservation<'a>)>;
+
+impl CellStore {
+    fn flash_devices(&self, wanted: &[DeviceId]) -> Result<Vec<DeviceId>, GridDiskError> {
+        let mut devices: Vec<DeviceId> = match wanted {
+            [] => self.in_service().iter().filter(|d| d.role() == Role::Flash).map(|d| d.id()).collect(),
+            some => some.to_vec(),
+        };
+        devices.sort_unstable();
+        devices.dedup();
+        if devices.is_empty() {
+            return Err(GridDiskError::NoSuch);
+        }
+        Ok(devices)
+    }
+
+    /// Whole allocation units of the coarsest device, and whole segments.
+    fn region_bytes(
+        &self,
+        devices: &[DeviceId],
+        wanted: Option<u64>,
+        segment_bytes: u64,
+    ) -> Result<u64, GridDiskError> {
+        let catalog = self.catalog();
+        let members = devices.iter().filter_map(|id| catalog.members.get(id));
+        let au_bytes = members.map(|member| member.au_bytes).max().ok_or(GridDiskError::NoSuch)?;
+        let free_bytes = devices.iter().map(|id| catalog.free_bytes(*id)).min().unwrap_or_default();
+        let size_bytes = wanted.unwrap_or(free_bytes) / au_bytes * au_bytes;
+        let size_bytes = size_bytes / segment_bytes.max(1) * segment_bytes.max(1);
+        if size_bytes == 0 {
+            return Err(GridDiskError::TooSmall { size_bytes: wanted.unwrap_or(free_bytes), au_bytes });
+        }
+        Ok(size_bytes)
+    }
+
+    fn reserve_on_each(&self, devices: &[DeviceId], size_bytes: u64) -> Result<Reserved<'_>, GridDiskError> {
+        let mut reserved = Reserved::new();
+        for id in devices {
+            let one = self.disk_in_service(*id).and_then(|disk| {
+                if disk.role() != Role::Flash {
+                    return Err(GridDiskError::Fixed { field: "the role of a cell disk that is no flash" });
+                }
+                self.reserve(*id, size_bytes.div_ceil(disk.au_bytes()), None, EXTENTS_MAX)
+            });
+            match one {
+                Ok(one) => reserved.push((*id, one)),
+                Err(error) => {
+                    reserved.into_iter().for_each(|(_, one)| one.release());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Raise the cache era of flash devices: segments written before are void.
+    async fn raise_cache_era(&self, devices: impl IntoIterator<Item = DeviceId>) -> Result<(), GridDiskError> {
+        for id in devices {
+            let Some(disk) = self.cell_disk(id) else { continue };
+            disk.update_label(|label| label.cache_era += 1)
+                .await
+                .map_err(|error| GridDiskError::Label { name: disk.name(), error })?;
+        }
+        Ok(())
+    }
+
+    /// Create the flash cache.
+    ///
+    /// # Errors
+    /// There is one; no flash device, none in service or no space; a device fails.
+    pub async fn create_flash_cache(&self, spec: FlashCacheSpec) -> Result<Changed<FlashCache>, GridDiskError> {
+        if self.catalog().flash_cache.is_some() {
+            return Err(GridDiskError::Exists { what: "the flash cache" });
+        }
+        let devices = self.flash_devices(&spec.devices)?;
+        let size_bytes = self.region_bytes(&devices, spec.size_per_device_bytes, spec.segment_bytes.into())?;
+        let reserved = self.reserve_on_each(&devices, size_bytes)?;
+        let cache = FlashCache {
+            id: spec.id,
+            size_per_device_bytes: size_bytes,
+            regions: regions(&reserved),
+            segment_bytes: spec.segment_bytes,
+            block_bytes: spec.block_bytes,
+            created: spec.created,
+        };
+        let made = match self.raise_cache_era(devices).await {
+            Err(error) => Err(error),
+            Ok(()) => {
+                let change = self.change(|catalog| match &catalog.flash_cache {
+                    Some(_) => Err(GridDiskError::Exists { what: "the flash cache" }),
+                    None => Ok(catalog.flash_cache.insert(cache).clone()),
+                });
+                change.await.map_err(GridDiskError::from)
+            }
+        };
+        reserved.into_iter().for_each(|(_, one)| one.release());
+        made
+    }
+
+    /// Drop the flash cache. It must hold nothing dirty: that is the caller's word. Its segments are void for ever.
+    ///
+    /// # Errors
+    /// There is none, or no durable device took the change. When only raising the era failed, the cache is dropped all the
+    /// same; creating one raises it again.
+    pub async fn drop_flash_cache(&self) -> Result<Changed<FlashCache>, GridDiskError> {
+        let changed = self.change(|catalog| catalog.flash_cache.take().ok_or(GridDiskError::NoSuch)).await?;
+        self.raise_cache_era(changed.value.regions.keys().copied()).await?;
+        Ok(changed)
+    }
+
+    /// Create the flash log.
+    ///
+    /// # Errors
+    /// There is one; no flash device, none in service or no space; a device fails.
+    pub async fn create_flash_log(&self, spec: FlashLogSpec) -> Result<Changed<FlashLog>, GridDiskError> {
+        let devices = self.flash_devices(&spec.devices)?;
+        let size_bytes = self.region_bytes(&devices, Some(spec.size_per_device_bytes), 1)?;
+        let reserved = self.reserve_on_each(&devices, size_bytes)?;
+        let regions = regions(&reserved);
+        let log = FlashLog { id: spec.id, size_per_device_bytes: size_bytes, regions, created: spec.created };
+        let made = self
+            .change(|catalog| match &catalog.flash_log {
+                Some(_) => Err(GridDiskError::Exists { what: "the flash log" }),
+                None => Ok(catalog.flash_log.insert(log).clone()),
+            })
+            .await;
+        reserved.into_iter().for_each(|(_, one)| one.release());
+        Ok(made?)
+    }
+
+    /// Drop the flash log. It must hold nothing that is not on disk: that is the caller's word.
+    ///
+    /// # Errors
+    /// There is none, or no durable device took the change.
+    pub async fn drop_flash_log(&self) -> Result<Changed<FlashLog>, GridDiskError> {
+        let changed = self.change(|catalog| catalog.flash_log.take().ok_or(GridDiskError::NoSuch)).await?;
+        Ok(changed)
+    }
+}
+
+fn regions(reserved: &Reserved<'_>) -> BTreeMap<DeviceId, Vec<Extent>> {
+    reserved.iter().map(|(id, one)| (*id, one.extents.clone())).collect()
+}

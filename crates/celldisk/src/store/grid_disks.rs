@@ -1,0 +1,409 @@
+//! Grid disk commands: create, drop, resize, alter, cache generation, caching mode switch.
+//!
+//! New space is zeroed and flushed before the catalog names it, so a grid disk never shows what lay there before. Nothing
+//! here waits for data requests: who drops or shrinks has seen the last of them complete.
+
+use super::{CellStore, ChangeError, Changed, GridDiskError};
+use crate::allocate::{allocate, append, count, cut};
+use crate::catalog::{CachingMode, CachingPolicy, Catalog, Extent, GridDisk, ModeSwitch, Purpose};
+use crate::disk::CellDisk;
+use crate::error::IoError;
+use crate::ids::{DeviceId, GridDiskId};
+use crate::layout::EXTENTS_MAX;
+use crate::media;
+use device::WallTime;
+use device::sync::lock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A grid disk to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridDiskSpec {
+    /// Name.
+    pub name: String,
+    /// The cell disk to put it on.
+    pub cell_disk: DeviceId,
+    /// Bytes; rounded down to whole allocation units, at least one.
+    pub size_bytes: u64,
+    /// What it carries.
+    pub purpose: Purpose,
+    /// Caching mode.
+    pub caching_mode: CachingMode,
+    /// Caching policy.
+    pub caching_policy: CachingPolicy,
+    /// Clients it is available to; empty for all.
+    pub available_to: String,
+    /// Comment.
+    pub comment: String,
+    /// Now.
+    pub created: WallTime,
+}
+
+/// Space set aside while it is being zeroed. Not given back when dropped in mid-work: a zeroing request may still be under
+/// way then and must not hit a later grid disk. A restart frees it.
+pub(super) struct Reservation<'a> {
+    store: &'a CellStore,
+    device_id: DeviceId,
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Reservation<'_> {
+    /// Give it back, or leave it to the catalog that names it now.
+    pub(super) fn release(self) {
+        let mut state = lock(&self.store.state);
+        for extent in &self.extents {
+            let entry = (self.device_id, *extent);
+            if let Some(index) = state.reserved.iter().position(|reserved| *reserved == entry) {
+                state.reserved.swap_remove(index);
+            }
+        }
+    }
+}
+
+fn grid_disk(catalog: &mut Catalog, id: GridDiskId) -> Result<&mut GridDisk, GridDiskError> {
+    catalog.grid_disks.get_mut(&id).ok_or(GridDiskError::NoSuch)
+}
+
+fn raise_generation(g: &mut GridDisk) -> Result<u32, GridDiskError> {
+    g.cache_generation = g.cache_generation.checked_add(1).ok_or(GridDiskError::Generations)?;
+    Ok(g.cache_generation)
+}
+
+/// Physical stretches of `from..to` of something that lies in `extents`.
+fn stretches(extents: &[Extent], au_bytes: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    for extent in extents {
+        let end = start + extent.len_bytes(au_bytes);
+        let (low, high) = (from.max(start), to.min(end));
+        if low < high {
+            out.push((extent.offset(au_bytes) + (low - start), high - low));
+        }
+        start = end;
+    }
+    out
+}
+
+impl CellStore {
+    pub(super) fn disk_in_service(&self, device_id: DeviceId) -> Result<Arc<CellDisk>, GridDiskError> {
+        let state = lock(&self.state);
+        let Some(member) = state.catalog.members.get(&device_id) else { return Err(GridDiskError::NoSuch) };
+        match state.disks.get(&device_id) {
+            Some(disk) if !state.out.contains_key(&device_id) => Ok(disk.clone()),
+            _ => Err(GridDiskError::NotPresent { name: member.name.clone() }),
+        }
+    }
+
+    /// Set space aside; counts as used until released.
+    pub(super) fn reserve(
+        &self,
+        device_id: DeviceId,
+        count_au: u64,
+        after: Option<Extent>,
+        extents_max: usize,
+    ) -> Result<Reservation<'_>, GridDiskError> {
+        let mut state = lock(&self.state);
+        let free = state.catalog.free_extents(device_id, &state.reserved);
+        let Some(extents) = allocate(&free, count_au, after, extents_max) else {
+            let (name, au_bytes) =
+                state.catalog.members.get(&device_id).map_or((String::new(), 0), |m| (m.name.clone(), m.au_bytes));
+            let free_bytes = count(&free) * au_bytes;
+            return Err(GridDiskError::NoSpace { name, free_bytes, wanted_bytes: count_au.saturating_mul(au_bytes) });
+        };
+        state.reserved.extend(extents.iter().map(|extent| (device_id, *extent)));
+        Ok(Reservation { store: self, device_id, extents })
+    }
+
+    /// Zero physical stretches and make that durable; `progress` hears (done, total) bytes.
+    async fn zero(
+        disk: &CellDisk,
+        stretches: &[(u64, u64)],
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<(), IoError> {
+        let total = stretches.iter().map(|(_, len)| len).sum();
+        let mut before = 0;
+        for (offset, len) in stretches {
+            media::zero(disk.device(), *offset, *len, &mut |done| progress(before + done, total)).await?;
+            before += len;
+        }
+        media::flush(disk.device()).await
+    }
+
+    /// Create a grid disk. Reads as zeroes. Other commands run meanwhile.
+    ///
+    /// # Errors
+    /// No such cell disk or not in service, no space, a name that is taken or not valid, or the device fails. A power cut
+    /// leaves it made or not made.
+    pub async fn create_grid_disk(
+        &self,
+        spec: GridDiskSpec,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Changed<GridDisk>, GridDiskError> {
+        let disk = self.disk_in_service(spec.cell_disk)?;
+        let au_bytes = disk.au_bytes();
+        if spec.size_bytes == 0 {
+            return Err(GridDiskError::TooSmall { size_bytes: 0, au_bytes });
+        }
+        let count_au = (spec.size_bytes / au_bytes).max(1);
+        let mut new = GridDisk {
+            id: GridDiskId(0),
+            name: spec.name,
+            cell_disk: spec.cell_disk,
+            extents: Vec::new(),
+            size_bytes: count_au * au_bytes,
+            purpose: spec.purpose,
+            caching_mode: spec.caching_mode,
+            mode_switch: None,
+            caching_policy: spec.caching_policy,
+            cache_generation: 1,
+            available_to: spec.available_to,
+            comment: spec.comment,
+            created: spec.created,
+            asm: BTreeMap::new(),
+        };
+        let reservation = self.reserve(new.cell_disk, count_au, None, EXTENTS_MAX)?;
+        new.extents.clone_from(&reservation.extents);
+        // What would be refused in the end is refused before terabytes are zeroed.
+        let insert = |catalog: &mut Catalog, mut new: GridDisk| {
+            new.id = catalog.next_grid_disk_id;
+            let next = new.id.0.checked_add(1).ok_or(GridDiskError::Generations)?;
+            catalog.next_grid_disk_id = GridDiskId(next);
+            catalog.grid_disks.insert(new.id, new.clone());
+            Ok::<_, GridDiskError>(new)
+        };
+        let mut trial = (*self.catalog()).clone();
+        if let Err(error) = insert(&mut trial, new.clone()).and_then(|_| Ok(trial.validate()?)) {
+            reservation.release();
+            return Err(error);
+        }
+        let total_bytes = new.size_bytes;
+        let to_zero = stretches(&new.extents, au_bytes, 0, total_bytes);
+        if let Err(error) = CellStore::zero(&disk, &to_zero, progress).await {
+            if !error.is_unknown() {
+                reservation.release();
+            }
+            return Err(GridDiskError::Zeroing { name: disk.name(), error });
+        }
+        let changed = self.change(|catalog| insert(catalog, new)).await;
+        reservation.release();
+        Ok(changed?)
+    }
+
+    /// Drop a grid disk. Its space is free at once and its id never comes back; its slice fails every further request.
+    /// Requests that were submitted before must have completed.
+    ///
+    /// # Errors
+    /// No such grid disk, or no durable device took the change.
+    pub async fn drop_grid_disk(&self, id: GridDiskId) -> Result<Changed<GridDisk>, GridDiskError> {
+        let changed = self.change(|catalog| catalog.grid_disks.remove(&id).ok_or(GridDiskError::NoSuch)).await?;
+        Ok(changed)
+    }
+
+    /// Grow or shrink a grid disk to `size_bytes`, rounded down to whole allocation units. New space reads as zeroes. A
+    /// shrink raises the cache generation; requests beyond the new end must have completed.
+    ///
+    /// # Errors
+    /// Below one allocation unit, no space, cell disk missing or failing, or another command changed it meanwhile.
+    pub async fn resize_grid_disk(
+        &self,
+        id: GridDiskId,
+        size_bytes: u64,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Changed<GridDisk>, GridDiskError> {
+        let catalog = self.catalog();
+        let old = catalog.grid_disks.get(&id).ok_or(GridDiskError::NoSuch)?;
+        let Some(member) = catalog.members.get(&old.cell_disk) else { return Err(GridDiskError::NoSuch) };
+        let au_bytes = member.au_bytes;
+        let count_au = size_bytes / au_bytes;
+        if count_au == 0 {
+            return Err(GridDiskError::TooSmall { size_bytes, au_bytes });
+        }
+        if count_au * au_bytes <= old.size_bytes {
+            return self.shrink(old, count_au, au_bytes).await;
+        }
+        let disk = self.disk_in_service(old.cell_disk)?;
+        let mut new = old.clone();
+        new.size_bytes = count_au * au_bytes;
+        // A piece that continues the last extent costs no entry.
+        let pieces_max = (EXTENTS_MAX + 1).saturating_sub(old.extents.len());
+        let more = count_au - count(&old.extents);
+        let reservation = self.reserve(old.cell_disk, more, old.extents.last().copied(), pieces_max)?;
+        append(&mut new.extents, &reservation.extents);
+        if new.extents.len() > EXTENTS_MAX {
+            reservation.release();
+            let (name, wanted_bytes) = (member.name.clone(), more * au_bytes);
+            return Err(GridDiskError::NoSpace { name, free_bytes: catalog.free_bytes(old.cell_disk), wanted_bytes });
+        }
+        let to_zero = stretches(&new.extents, au_bytes, old.size_bytes, new.size_bytes);
+        if let Err(error) = CellStore::zero(&disk, &to_zero, progress).await {
+            if !error.is_unknown() {
+                reservation.release();
+            }
+            return Err(GridDiskError::Zeroing { name: disk.name(), error });
+        }
+        let changed = self
+            .change(|catalog| {
+                let now = grid_disk(catalog, id)?;
+                if (&now.extents, now.size_bytes) != (&old.extents, old.size_bytes) {
+                    return Err(GridDiskError::Busy);
+                }
+                now.extents = new.extents;
+                now.size_bytes = new.size_bytes;
+                Ok(now.clone())
+            })
+            .await;
+        reservation.release();
+        Ok(changed?)
+    }
+
+    async fn shrink(&self, old: &GridDisk, count_au: u64, au_bytes: u64) -> Result<Changed<GridDisk>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let now = grid_disk(catalog, old.id)?;
+                if (&now.extents, now.size_bytes) != (&old.extents, old.size_bytes) {
+                    return Err(GridDiskError::Busy);
+                }
+                if count_au * au_bytes < now.size_bytes {
+                    cut(&mut now.extents, count_au);
+                    now.size_bytes = count_au * au_bytes;
+                    raise_generation(now)?;
+                }
+                Ok(now.clone())
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// Change attributes: name, caching policy, availableTo, comment, ASM attributes, purpose, caching mode (directly, when
+    /// nothing is cached that a switch would have to carry over). Setting mode or policy to none raises the generation.
+    ///
+    /// # Errors
+    /// [`GridDiskError::Fixed`] for id, cell disk, extents, size, creation time, mode switch and a generation that is not
+    /// higher; no such grid disk; not valid.
+    pub async fn alter_grid_disk(
+        &self,
+        id: GridDiskId,
+        alter: impl FnOnce(&mut GridDisk),
+    ) -> Result<Changed<GridDisk>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let now = grid_disk(catalog, id)?;
+                let old = now.clone();
+                alter(now);
+                let fixed = [
+                    ("id", old.id == now.id),
+                    ("cell disk", old.cell_disk == now.cell_disk),
+                    ("extents", old.extents == now.extents),
+                    ("size", old.size_bytes == now.size_bytes),
+                    ("creation time", old.created == now.created),
+                    ("mode switch", old.mode_switch == now.mode_switch),
+                    ("cache generation", old.cache_generation <= now.cache_generation),
+                    ("caching mode", old.caching_mode == now.caching_mode || old.mode_switch.is_none()),
+                ];
+                if let Some((field, _)) = fixed.into_iter().find(|(_, same)| !same) {
+                    return Err(GridDiskError::Fixed { field });
+                }
+                let uncached =
+                    |g: &GridDisk| g.caching_mode == CachingMode::None || g.caching_policy == CachingPolicy::None;
+                if uncached(now) && !uncached(&old) && now.cache_generation == old.cache_generation {
+                    raise_generation(now)?;
+                }
+                Ok(now.clone())
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// Make all cached content of a grid disk void, durably; the new generation.
+    ///
+    /// # Errors
+    /// No such grid disk, or no durable device took the change.
+    pub async fn raise_cache_generation(&self, id: GridDiskId) -> Result<Changed<u32>, GridDiskError> {
+        let changed = self.change(|catalog| raise_generation(grid_disk(catalog, id)?)).await?;
+        Ok(changed)
+    }
+
+    /// Record that the caching mode is on its way to `to`; survives a crash.
+    ///
+    /// # Errors
+    /// A switch is under way already, or it is in that mode.
+    pub async fn begin_mode_switch(
+        &self,
+        id: GridDiskId,
+        to: CachingMode,
+    ) -> Result<Changed<ModeSwitch>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let g = grid_disk(catalog, id)?;
+                if g.mode_switch.is_some() {
+                    return Err(GridDiskError::Switch { why: "a caching mode switch is under way" });
+                }
+                if g.caching_mode == to {
+                    return Err(GridDiskError::Switch { why: "the grid disk is in that caching mode" });
+                }
+                let switch = ModeSwitch { from: g.caching_mode, to };
+                g.mode_switch = Some(switch);
+                Ok(switch)
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// The switch has reached its mode: that is in force now. To none, the generation is raised.
+    ///
+    /// # Errors
+    /// No switch is under way.
+    pub async fn finish_mode_switch(&self, id: GridDiskId) -> Result<Changed<GridDisk>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let g = grid_disk(catalog, id)?;
+                let Some(switch) = g.mode_switch.take() else {
+                    return Err(GridDiskError::Switch { why: "no caching mode switch is under way" });
+                };
+                g.caching_mode = switch.to;
+                if switch.to == CachingMode::None {
+                    raise_generation(g)?;
+                }
+                Ok(g.clone())
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// Give up a switch that has not begun to matter: the old mode stays.
+    ///
+    /// # Errors
+    /// No switch is under way.
+    pub async fn cancel_mode_switch(&self, id: GridDiskId) -> Result<Changed<()>, GridDiskError> {
+        let changed = self
+            .change(|catalog| match grid_disk(catalog, id)?.mode_switch.take() {
+                Some(_) => Ok(()),
+                None => Err(GridDiskError::Switch { why: "no caching mode switch is under way" }),
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// Set what the cell itself carries: attributes, IORM plan, instance stamp, name. A thin front of
+    /// [`CellStore::change`] that leaves devices, grid disks and flash alone.
+    ///
+    /// # Errors
+    /// A text beyond its limit, or no durable device took the change.
+    pub async fn alter_cell(&self, alter: impl FnOnce(&mut Catalog)) -> Result<Changed<()>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let old = catalog.clone();
+                alter(catalog);
+                let kept = old.members == catalog.members
+                    && old.grid_disks == catalog.grid_disks
+                    && old.flash_cache == catalog.flash_cache
+                    && old.flash_log == catalog.flash_log
+                    && old.next_grid_disk_id == catalog.next_grid_disk_id
+                    && old.created == catalog.created;
+                if kept { Ok(()) } else { Err(GridDiskError::Fixed { field: "an object of the cell" }) }
+            })
+            .await
+            .map_err(|error: ChangeError<GridDiskError>| GridDiskError::from(error))?;
+        Ok(changed)
+    }
+}

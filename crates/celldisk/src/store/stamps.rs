@@ -1,0 +1,173 @@
+//! Open stamps (DESIGN I5): flash content counts only with the disk that shows the stamp it was left with.
+//!
+//! A renewal gives every disk a new random stamp without a moment in which a pair that belongs together does not match:
+//!
+//! 1. each disk announces the new stamp beside the old one (`stamp_next`);
+//! 2. each flash device of a pair accepts the new one only;
+//! 3. each disk shows the new one only.
+//!
+//! A crash between any two writes leaves every pair matching: the flash holds the old or the new stamp, the disk shows both
+//! until step 3. A disk restored from a snapshot or used elsewhere shows a stamp that the flash no longer accepts. An
+//! interrupted renewal is finished with the stamp it announced before another one begins.
+//!
+//! Never decides whether content is good beyond that: the caller names the pairs.
+
+use super::{CellStore, ReplicaFailure};
+use crate::disk::CellDisk;
+use crate::ids::{DeviceId, Stamp};
+use crate::label::{DiskStamp, FlashMember, FlashState, Label, Role};
+use device::Prng;
+use futures_util::future::join_all;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Why stamps are renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The cell begins to serve: from here on the stop counts as unclean.
+    Open,
+    /// The cell has stopped serving and everything is durable.
+    CleanStop,
+}
+
+impl CellStore {
+    /// Pairs (disk, flash) of present devices whose stamps match and where the disk has not expelled the flash: what the
+    /// flash holds of that disk may be used.
+    #[must_use]
+    pub fn matching_pairs(&self) -> Vec<(DeviceId, DeviceId)> {
+        let disks = self.cell_disks();
+        let labels: Vec<Arc<Label>> = disks.iter().map(|disk| disk.label()).collect();
+        let mut pairs = Vec::new();
+        for disk in labels.iter().filter(|label| label.role == Role::Disk) {
+            for flash in labels.iter().filter(|label| label.role == Role::Flash) {
+                let member = disk.flash_members.get(&flash.device_id);
+                let good = member.is_some_and(|member| {
+                    member.state != FlashState::Expelled && member.generation == flash.device_generation
+                });
+                if good && Label::stamps_match(disk, flash) {
+                    pairs.push((disk.device_id, flash.device_id));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Give every present disk a new stamp and pair it anew with the flash devices in `pairs` (disk, flash). A pair that is
+    /// listed is matching afterwards, and was so all the time if it was before; one that is not listed matches no more.
+    /// Listing a pair that did not match declares what the flash holds of that disk void: the caller has seen to that.
+    ///
+    /// Returns what failed. A disk whose own or whose flash's label could not be written keeps showing its old stamp (and
+    /// perhaps the new one too); call again without that flash once it is given up.
+    pub async fn renew_stamps(
+        &self,
+        renewal: Renewal,
+        pairs: &[(DeviceId, DeviceId)],
+        prng: &mut Prng,
+    ) -> Vec<ReplicaFailure> {
+        let mut failures = Vec::new();
+        let mut disks: Vec<Arc<CellDisk>> = self.cell_disks();
+        disks.retain(|disk| disk.role() == Role::Disk);
+        // Finish what an earlier renewal announced.
+        let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
+        let unfinished: BTreeMap<DeviceId, Stamp> = disks.iter().filter_map(announced).collect();
+        if !unfinished.is_empty() {
+            let failed = self.hand_over(renewal, &unfinished, pairs, &mut failures).await;
+            disks.retain(|disk| !failed.contains(&disk.id()));
+        }
+
+        let stamps: BTreeMap<DeviceId, Stamp> =
+            disks.iter().map(|d| (d.id(), Stamp(prng.next_u128().max(1)))).collect();
+        let announcing = disks.iter().map(|disk| {
+            let stamp = stamps.get(&disk.id()).copied().unwrap_or_default();
+            let announce = disk.update_label(move |label| {
+                label.stamp_next = stamp;
+                label.clean_stop &= renewal == Renewal::CleanStop;
+            });
+            async move { (disk, announce.await) }
+        });
+        let mut announced = stamps.clone();
+        for (disk, result) in join_all(announcing).await {
+            if let Err(error) = result {
+                announced.remove(&disk.id());
+                failures.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error });
+            }
+        }
+        self.hand_over(renewal, &announced, pairs, &mut failures).await;
+        failures
+    }
+
+    /// Steps 2 and 3 for the disks in `stamps`; the disks whose hand-over could not be finished.
+    async fn hand_over(
+        &self,
+        renewal: Renewal,
+        stamps: &BTreeMap<DeviceId, Stamp>,
+        pairs: &[(DeviceId, DeviceId)],
+        failures: &mut Vec<ReplicaFailure>,
+    ) -> BTreeSet<DeviceId> {
+        let mut failed = BTreeSet::new();
+        let disks: BTreeMap<DeviceId, Arc<CellDisk>> =
+            stamps.keys().filter_map(|id| Some((*id, self.cell_disk(*id)?))).collect();
+        let all = self.cell_disks();
+        let flashes: Vec<&Arc<CellDisk>> = all.iter().filter(|disk| disk.role() == Role::Flash).collect();
+
+        let accepting = flashes.iter().map(|flash| {
+            let mine = pairs.iter().filter(|(_, flash_id)| *flash_id == flash.id());
+            let entries: Vec<(DeviceId, DiskStamp)> = mine
+                .filter_map(|(disk_id, _)| {
+                    let generation = disks.get(disk_id)?.label().device_generation;
+                    Some((*disk_id, DiskStamp { current: *stamps.get(disk_id)?, next: Stamp::NONE, generation }))
+                })
+                .collect();
+            async move {
+                let result = flash
+                    .update_label(|label| {
+                        label.disk_stamps.extend(entries);
+                        label.clean_stop = renewal == Renewal::CleanStop;
+                    })
+                    .await;
+                (flash, result)
+            }
+        });
+        for (flash, result) in join_all(accepting).await {
+            if let Err(error) = result {
+                failures.push(ReplicaFailure { device_id: flash.id(), name: flash.name(), error });
+                failed.extend(pairs.iter().filter(|(_, id)| *id == flash.id()).map(|(disk_id, _)| *disk_id));
+            }
+        }
+
+        let generations: BTreeMap<DeviceId, u64> =
+            flashes.iter().map(|flash| (flash.id(), flash.label().device_generation)).collect();
+        let showing = disks.iter().filter(|(id, _)| !failed.contains(id)).map(|(id, disk)| {
+            let stamp = stamps.get(id).copied().unwrap_or_default();
+            let mine = pairs.iter().filter(|(disk_id, _)| disk_id == id);
+            let members: Vec<(DeviceId, u64)> =
+                mine.filter_map(|(_, flash_id)| Some((*flash_id, *generations.get(flash_id)?))).collect();
+            async move {
+                let result = disk
+                    .update_label(|label| {
+                        label.stamp = stamp;
+                        label.stamp_next = Stamp::NONE;
+                        label.clean_stop = renewal == Renewal::CleanStop;
+                        for (flash_id, generation) in members {
+                            let new = FlashMember { generation, state: FlashState::Clean, paired_stamp: stamp };
+                            let member = label.flash_members.entry(flash_id).or_insert(new);
+                            member.generation = generation;
+                            member.paired_stamp = stamp;
+                            if matches!(member.state, FlashState::Expelled | FlashState::Absent) {
+                                member.state = FlashState::Clean;
+                            }
+                        }
+                    })
+                    .await;
+                (disk, result)
+            }
+        });
+        for (disk, result) in join_all(showing).await {
+            if let Err(error) = result {
+                failed.insert(disk.id());
+                failures.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error });
+            }
+        }
+        failed
+    }
+}
