@@ -15,7 +15,6 @@ mod faults;
 mod flight;
 mod image;
 mod medium;
-mod ranges;
 
 pub use config::{DiskConfig, Latency, Span};
 pub use faults::{Armed, FaultAtlas, FaultKind, FaultZone};

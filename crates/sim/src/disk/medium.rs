@@ -10,7 +10,7 @@
 use super::SECTOR_BYTES;
 use super::faults::{Overlays, Wrong};
 use super::image::Image;
-use super::ranges::RangeSet;
+use crate::ranges::RangeSet;
 use crate::situations::Situations;
 use device::Prng;
 use std::collections::VecDeque;

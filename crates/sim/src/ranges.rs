@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A set of sectors as disjoint ranges that do not touch: start to end.
-#[derive(Clone, Default)]
-pub(super) struct RangeSet(BTreeMap<u64, u64>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeSet(BTreeMap<u64, u64>);
 
 impl RangeSet {
-    pub(super) fn insert(&mut self, range: Range<u64>) {
+    pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -25,7 +25,7 @@ impl RangeSet {
         self.0.insert(start, end);
     }
 
-    pub(super) fn remove(&mut self, range: Range<u64>) {
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -44,7 +44,7 @@ impl RangeSet {
     }
 
     /// The parts of `range` in the set, ascending.
-    pub(super) fn within(&self, range: Range<u64>) -> Vec<Range<u64>> {
+    pub(crate) fn within(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut out = Vec::new();
         if let Some((_, &e)) = self.0.range(..range.start).next_back()
             && e > range.start
