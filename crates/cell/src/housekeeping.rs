@@ -90,6 +90,12 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
 }
 
 impl GridDisk {
+    /// Start the background work of a cached grid disk: regions quiet for `every` are settled.
+    pub fn start_housekeeping(self: &Arc<Self>, world: &World, every: Duration, stop: &Arc<StopSignal>) {
+        world.spawn.spawn(Box::pin(run_settle(self.clone(), world.clone(), every, stop.clone())));
+        world.spawn.spawn(Box::pin(run_revalidate(self.clone(), world.clone(), stop.clone())));
+    }
+
     /// Settle what nobody has written to since `before`; how many regions.
     pub(crate) async fn settle_before(&self, binding: &Binding, before: &[u64]) -> usize {
         let mut settled = 0;
