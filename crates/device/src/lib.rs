@@ -9,6 +9,7 @@
 pub mod buf;
 pub mod clock;
 pub mod io;
+pub mod layers;
 pub mod net;
 pub mod prng;
 mod probe;
