@@ -14,7 +14,7 @@
 pub mod disk;
 pub mod executor;
 pub mod model;
-// pub mod net;
+pub mod net;
 mod ranges;
 pub mod shrink;
 pub mod situations;
@@ -23,6 +23,6 @@ pub mod trace;
 pub use disk::{DiskConfig, SimDevice};
 pub use executor::{Executor, Handle, Process, Stuck};
 pub use model::{Model, Violation};
-// pub use net::SimNet;
+pub use net::SimNet;
 pub use situations::Situations;
 pub use trace::Trace;

@@ -340,6 +340,22 @@ fn every_short_sequence_is_judged_alike() {
     assert!(tally.sequences > 50_000 && tally.forbidden > 500, "{} {}", tally.sequences, tally.forbidden);
 }
 
+/// The first write lies before the durable third only because the second lies between them.
+#[test]
+fn an_order_known_only_through_a_third_write_holds_across_a_cut() {
+    let mut tally = Tally::default();
+    let mut both = Both::new();
+    let plain = Event::Write { fua: false };
+    let durable = Event::Write { fua: true };
+    let events = [plain, plain, Event::Ack(1), durable, Event::Ack(0), Event::ReadBegin, Event::ReadEnd(0, 2)];
+    for event in events.into_iter().chain([Event::Ack(0), Event::Cut, Event::ReadBegin]) {
+        assert!(both.step(event, &mut tally));
+    }
+    for value in 0..4 {
+        assert_eq!(both.clone().step(Event::ReadEnd(0, value), &mut tally), value == 3, "value {value}");
+    }
+}
+
 fn random(seeds: u64, zeroes: bool) -> Tally {
     let mut tally = Tally::default();
     for seed in 0..seeds {
