@@ -14,6 +14,7 @@ use flashcache::{FillCause, HitError, Stretch, WriteTicket, read_hit};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A change to the disk under way, announced to the cache.
 pub(crate) struct Change {
@@ -91,6 +92,10 @@ impl GridDisk {
         }
         let mode = if fills { LockMode::Exclusive } else { LockMode::Shared };
         let guard = self.lock_bytes(offset, len, mode).await;
+        // Looked at again under the lock: who takes the cache away waits for the locks held from before.
+        let Some(binding) = &self.cache().filter(|now| now.serving && Arc::ptr_eq(&now.cache, &binding.cache)) else {
+            return self.read_disk(offset, bufs).await;
+        };
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
         let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
         let mut bufs = bufs;
@@ -237,7 +242,7 @@ impl GridDisk {
     /// A write has reached the disk: its whole parts are worth keeping.
     pub(crate) fn fill_written(&self, _context: &Context, binding: &Binding, offset: u64, data: &SharedBufs) {
         let len = data.len_bytes() as u64;
-        if binding.mode != CachingMode::WriteThrough {
+        if binding.mode != CachingMode::WriteThrough || !binding.serving {
             return;
         }
         if len > SMALL_BYTES_MAX {
@@ -253,11 +258,14 @@ impl GridDisk {
 
     /// Bring a range into the cache.
     pub(crate) async fn prefetch_piece(&self, offset: u64, len: u64) -> Result<(), RequestError> {
-        let Some(binding) = self.cache() else { return Ok(()) };
+        if self.cache().is_none() {
+            return Ok(());
+        }
         let span = cover(offset, len, PART_BYTES);
         let parts = span.start / PART_BYTES..span.end / PART_BYTES;
         let bufs = self.arena.alloc((span.end - span.start) as usize).await;
         let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+        let Some(binding) = self.cache().filter(|b| b.serving) else { return Ok(()) };
         let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);
         if misses.is_empty() {
             return Ok(());

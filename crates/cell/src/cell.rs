@@ -1,40 +1,232 @@
-//! The cell: the set of grid disks it serves and its instance stamp.
+//! The cell: its devices, its catalog, its flash cache, the grid disks it serves.
+//!
+//! This file holds the state and what the front ends ask of it; [`crate::open`] brings a cell up, [`crate::admin`] changes
+//! it, [`crate::expel`] goes on without a failed flash device.
 
-use crate::grid_disk::GridDisk;
-use device::sync::lock;
+use crate::grid_disk::{GridDisk, GridDiskParts};
+use crate::housekeeping::StopSignal;
+use crate::request::CachingMode;
+use celldisk::{CellStore, DeviceId, GridDiskError, GridDiskId};
+use device::layers::FlushGate;
+use device::sync::{Notify, lock};
+use device::{Arena, Device, World};
+use flashcache::{CacheConfig, FlashCache, Sabotage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How a cell works.
+#[derive(Clone, Debug)]
+pub struct CellConfig {
+    /// The flash cache; block and segment size are those the catalog records.
+    pub cache: CacheConfig,
+    /// Memory for read-modify-write and background work.
+    pub arena_bytes: usize,
+    /// A region nobody wrote to for this long is settled.
+    pub settle_every: Duration,
+    /// Take in devices that were opened and changed apart from the others, giving up what was changed on them alone.
+    pub accept_diverged: bool,
+    /// Deliberate fault, for the checkers.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for CellConfig {
+    fn default() -> CellConfig {
+        CellConfig {
+            cache: CacheConfig::default(),
+            arena_bytes: 64 << 20,
+            settle_every: Duration::from_secs(5),
+            accept_diverged: false,
+            sabotage: None,
+        }
+    }
+}
+
+/// The flash cache at work, with the identities of its members in order.
+#[derive(Clone)]
+pub(crate) struct CacheAtWork {
+    pub(crate) cache: Arc<FlashCache>,
+    pub(crate) devices: Arc<[DeviceId]>,
+}
 
 /// One cell.
-#[derive(Debug)]
 pub struct Cell {
-    grid_disks: Mutex<BTreeMap<String, Arc<GridDisk>>>,
-    instance_stamp: Mutex<u128>,
+    pub(crate) world: World,
+    pub(crate) config: CellConfig,
+    /// None for a cell of ready-made grid disks.
+    pub(crate) store: Option<Arc<CellStore>>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) stop: Arc<StopSignal>,
+    pub(crate) arena: Arena,
+    /// Rung by grid disks whose flush has failed.
+    pub(crate) alarm: Arc<Notify>,
+    /// One change at a time.
+    pub(crate) changing: device::sync::Semaphore,
 }
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// By folded name.
+    pub(crate) grid_disks: BTreeMap<String, Arc<GridDisk>>,
+    pub(crate) instance_stamp: u128,
+    pub(crate) cache: Option<CacheAtWork>,
+    pub(crate) alerts: Vec<String>,
+}
+
+/// The most alerts kept; older ones go first.
+const ALERTS_MAX: usize = 1000;
 
 impl Cell {
     /// A cell that serves ready-made grid disks and nothing else: for tests and for the layers above.
     #[must_use]
-    pub fn of_grid_disks(grid_disks: Vec<Arc<GridDisk>>, instance_stamp: u128) -> Arc<Cell> {
-        let grid_disks = grid_disks.into_iter().map(|disk| (disk.name(), disk)).collect();
-        Arc::new(Cell { grid_disks: Mutex::new(grid_disks), instance_stamp: Mutex::new(instance_stamp) })
+    pub fn of_grid_disks(grid_disks: Vec<Arc<GridDisk>>, instance_stamp: u128, world: World) -> Arc<Cell> {
+        let config = CellConfig { arena_bytes: 1, ..CellConfig::default() };
+        let grid_disks = grid_disks.into_iter().map(|disk| (disk.name().to_lowercase(), disk)).collect();
+        let state = State { grid_disks, instance_stamp, ..State::default() };
+        Arc::new(Cell::assemble(world, config, None, state))
     }
 
-    /// Every grid disk, in the order of names.
+    pub(crate) fn assemble(world: World, config: CellConfig, store: Option<Arc<CellStore>>, state: State) -> Cell {
+        Cell {
+            arena: Arena::new(config.arena_bytes),
+            world,
+            config,
+            store,
+            state: Mutex::new(state),
+            stop: Arc::new(StopSignal::default()),
+            alarm: Arc::new(Notify::new()),
+            changing: device::sync::Semaphore::new(1),
+        }
+    }
+
+    /// Every grid disk served, in the order of names.
     #[must_use]
     pub fn grid_disks(&self) -> Vec<Arc<GridDisk>> {
-        lock(&self.grid_disks).values().cloned().collect()
+        lock(&self.state).grid_disks.values().cloned().collect()
     }
 
-    /// The grid disk of that name.
+    /// The grid disk of that name, whatever the case.
     #[must_use]
     pub fn grid_disk(&self, name: &str) -> Option<Arc<GridDisk>> {
-        lock(&self.grid_disks).get(name).cloned()
+        lock(&self.state).grid_disks.get(&name.to_lowercase()).cloned()
     }
 
     /// Changes whenever acknowledged but un-flushed data may be gone (I9).
     #[must_use]
     pub fn instance_stamp(&self) -> u128 {
-        *lock(&self.instance_stamp)
+        lock(&self.state).instance_stamp
+    }
+
+    /// The catalog and the devices.
+    ///
+    /// # Panics
+    /// For a cell of ready-made grid disks, which has none.
+    #[must_use]
+    pub fn store(&self) -> &Arc<CellStore> {
+        let Some(store) = &self.store else { panic!("a cell of ready-made grid disks has no catalog") };
+        store
+    }
+
+    /// The flash cache, if there is one.
+    #[must_use]
+    pub fn flash_cache(&self) -> Option<Arc<FlashCache>> {
+        lock(&self.state).cache.as_ref().map(|c| c.cache.clone())
+    }
+
+    /// The cell disk identities of the flash cache's members, in the order of [`FlashCache::members`].
+    #[must_use]
+    pub fn flash_cache_devices(&self) -> Vec<DeviceId> {
+        lock(&self.state).cache.as_ref().map_or_else(Vec::new, |c| c.devices.to_vec())
+    }
+
+    pub(crate) fn cache_at_work(&self) -> Option<CacheAtWork> {
+        lock(&self.state).cache.clone()
+    }
+
+    /// What an operator should know, oldest first.
+    #[must_use]
+    pub fn alerts(&self) -> Vec<String> {
+        lock(&self.state).alerts.clone()
+    }
+
+    pub(crate) fn alert(&self, text: String) {
+        let mut state = lock(&self.state);
+        if state.alerts.len() == ALERTS_MAX {
+            state.alerts.remove(0);
+        }
+        state.alerts.push(text);
+    }
+
+    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index may take.
+    #[must_use]
+    pub fn memory_bytes_max(&self) -> u64 {
+        let cache = self.flash_cache();
+        let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
+        let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
+        self.arena.size_bytes() as u64 + staging + members
+    }
+
+    /// At most one flush of a physical device in flight and one waiting, for all who use it.
+    pub(crate) fn gate(device: Device, world: &World) -> Device {
+        FlushGate::new(device, world.spawn.clone())
+    }
+
+    /// Start to serve a grid disk of the catalog.
+    pub(crate) fn serve(self: &Arc<Self>, record: &celldisk::GridDisk) -> Result<Arc<GridDisk>, GridDiskError> {
+        let slice = self.store().slice(record.id)?;
+        let block_bytes = self
+            .store()
+            .catalog()
+            .flash_cache
+            .as_ref()
+            .map_or(self.config.cache.block_bytes, |cache| cache.block_bytes);
+        let disk = GridDisk::new(GridDiskParts {
+            id: record.id.0,
+            name: record.name.clone(),
+            disk: slice,
+            size_bytes: record.size_bytes,
+            arena: self.arena.clone(),
+            block_bytes: u64::from(block_bytes),
+            alarm: self.alarm.clone(),
+            sabotage: self.config.sabotage,
+        });
+        self.bind(&disk, record);
+        disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
+        lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
+        Ok(disk)
+    }
+
+    /// Connect a grid disk with the flash cache as its record says.
+    pub(crate) fn bind(&self, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
+        let cache = self.cache_at_work().map(|c| {
+            let handle = c.cache.disk(record.id.0, record.cache_generation);
+            (c.cache, handle)
+        });
+        disk.set_cache(cache, mode_in_force(record));
+    }
+
+    /// The catalog's record of a grid disk that is served.
+    pub(crate) fn record(&self, disk: &GridDisk) -> Option<celldisk::GridDisk> {
+        self.store().catalog().grid_disks.get(&GridDiskId(disk.id())).cloned()
+    }
+}
+
+/// How a grid disk is cached in effect: the policy NONE overrides the mode.
+pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
+    if record.caching_policy == celldisk::CachingPolicy::None {
+        return CachingMode::None;
+    }
+    match record.caching_mode {
+        celldisk::CachingMode::WriteThrough => CachingMode::WriteThrough,
+        celldisk::CachingMode::WriteAround => CachingMode::WriteAround,
+        // Not offered by this version (admin refuses them): what a newer one has set is served safely, without write-back.
+        celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
+        celldisk::CachingMode::None => CachingMode::None,
+    }
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cell({} grid disks)", lock(&self.state).grid_disks.len())
     }
 }

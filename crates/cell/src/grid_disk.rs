@@ -10,7 +10,7 @@ use crate::session::Session;
 use device::sync::{Notify, lock};
 use device::{Arena, Buf, Device, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The unit of caching validity and of CRCs.
@@ -29,6 +29,7 @@ pub struct GridDisk {
     size_bytes: AtomicU64,
     read_only: AtomicBool,
     stopping: AtomicBool,
+    pub(crate) sessions: AtomicUsize,
     /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
     lost_epoch: AtomicU64,
     /// Acknowledged writes so far, those a flush has covered, and those covered when the last loss was seen.
@@ -49,6 +50,8 @@ pub(crate) struct Binding {
     pub(crate) cache: Arc<FlashCache>,
     pub(crate) disk: DiskHandle,
     pub(crate) mode: CachingMode,
+    /// Hits and fills are allowed; else writes only end cached copies, on the way out of the cache.
+    pub(crate) serving: bool,
 }
 
 /// What a grid disk is made of.
@@ -87,6 +90,7 @@ impl GridDisk {
             size_bytes: AtomicU64::new(parts.size_bytes),
             read_only: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            sessions: AtomicUsize::new(0),
             lost_epoch: AtomicU64::new(0),
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
@@ -139,6 +143,29 @@ impl GridDisk {
         self.stopping.store(true, Ordering::Release);
     }
 
+    /// Take requests again after [`GridDisk::stop`].
+    pub(crate) fn resume(&self) {
+        self.stopping.store(false, Ordering::Release);
+    }
+
+    /// Wait until every request that holds or waits for a range now has ended.
+    pub(crate) async fn drain(&self) {
+        self.locks.drain().await;
+    }
+
+    /// Open sessions.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Acquire)
+    }
+
+    /// Allow or stop hits and fills; writes go on to end cached copies.
+    pub(crate) fn set_serving_from_cache(&self, serving: bool) {
+        if let Some(binding) = lock(&self.cache).as_mut() {
+            binding.serving = serving;
+        }
+    }
+
     pub(crate) fn lost_epoch(&self) -> u64 {
         self.lost_epoch.load(Ordering::Acquire)
     }
@@ -185,7 +212,12 @@ impl GridDisk {
     /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request
     /// under way ends with what it began with.
     pub fn set_cache(&self, cache: Option<(Arc<FlashCache>, DiskHandle)>, mode: CachingMode) {
-        let binding = cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Binding { cache, disk, mode });
+        let binding = cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Binding {
+            cache,
+            disk,
+            mode,
+            serving: true,
+        });
         *lock(&self.cache) = binding;
     }
 

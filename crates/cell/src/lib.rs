@@ -2,17 +2,22 @@
 //!
 //! This crate never opens a socket, never knows a wire or text format, and has no threads of its own.
 
+pub mod admin;
 mod cached;
 pub mod cell;
 pub mod counters;
+mod expel;
 pub mod grid_disk;
 pub mod housekeeping;
+pub mod open;
 mod path;
 pub mod range_lock;
 pub mod request;
 pub mod session;
 
-pub use cell::Cell;
+pub use admin::AdminError;
+pub use cell::{Cell, CellConfig};
 pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
+pub use open::{CellError, NewDevice, OpenReport};
 pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
 pub use session::Session;

@@ -48,7 +48,7 @@ impl GridDisk {
         if len == 0 {
             return (Ok(()), bufs);
         }
-        let cache = self.cache();
+        let cache = self.cache().filter(|binding| binding.serving);
         // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
         let logical = u64::from(self.disk.geometry().logical_bytes);
         let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
@@ -273,7 +273,7 @@ impl GridDisk {
 
     /// Cut a stretch by where it is cached; false when the list is full.
     fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
-        let Some(binding) = self.cache() else { return out.push(high - low, hole, Tier::Disk) };
+        let Some(binding) = self.cache().filter(|b| b.serving) else { return out.push(high - low, hole, Tier::Disk) };
         let mut at = low;
         while at < high {
             // Bounded steps: a lookup takes a lock per block.

@@ -34,6 +34,8 @@ struct Table {
     /// Holders and waiters of a block in order of arrival.
     queues: BTreeMap<u64, VecDeque<u64>>,
     tickets: BTreeMap<u64, Ticket>,
+    /// Who waits for all tickets below a number to be gone.
+    drains: Vec<(u64, Waker)>,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,20 @@ impl RangeLock {
         guard
     }
 
+    /// Wait until every guard that is held or waited for now has been released.
+    pub async fn drain(&self) {
+        let before = lock(&self.0).next_ticket;
+        std::future::poll_fn(|cx| {
+            let mut table = lock(&self.0);
+            if table.tickets.first_key_value().is_none_or(|(&oldest, _)| oldest >= before) {
+                return Poll::Ready(());
+            }
+            table.drains.push((before, cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// How many guards are held or waited for.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -118,6 +134,13 @@ impl Table {
     fn release(&mut self, id: u64) -> Vec<Waker> {
         let Some(gone) = self.tickets.remove(&id) else { unreachable!("released once") };
         let mut wakers = Vec::new();
+        if !self.drains.is_empty() {
+            let oldest = self.tickets.first_key_value().map_or(u64::MAX, |(&oldest, _)| oldest);
+            let (done, rest) = std::mem::take(&mut self.drains).into_iter().partition(|&(before, _)| oldest >= before);
+            self.drains = rest;
+            let done: Vec<(u64, Waker)> = done;
+            wakers.extend(done.into_iter().map(|(_, waker)| waker));
+        }
         for block in gone.blocks {
             let Some(queue) = self.queues.get_mut(&block) else {
                 unreachable!("a ticket queues at each of its blocks")

@@ -29,6 +29,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(disk: Arc<GridDisk>, context: Context, epoch: u64) -> Session {
+        disk.sessions.fetch_add(1, Ordering::AcqRel);
         Session {
             disk,
             context,
@@ -211,5 +212,11 @@ impl Session {
         self.counted(self.check(offset, len))?;
         let result = self.disk.extents(offset, len, extents_max).await;
         self.counted(result)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.disk.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }

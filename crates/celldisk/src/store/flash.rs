@@ -98,7 +98,10 @@ impl CellStore {
     }
 
     /// Raise the cache era of flash devices: segments written before are void.
-    async fn raise_cache_era(&self, devices: impl IntoIterator<Item = DeviceId>) -> Result<(), GridDiskError> {
+    ///
+    /// # Errors
+    /// A label cannot be written.
+    pub async fn raise_cache_era(&self, devices: impl IntoIterator<Item = DeviceId>) -> Result<(), GridDiskError> {
         for id in devices {
             let Some(disk) = self.cell_disk(id) else { continue };
             disk.update_label(|label| label.cache_era += 1)

@@ -1,0 +1,310 @@
+//! Changes to a running cell. Each is durable in the catalog when it returns, or says why not; one runs at a time.
+//!
+//! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
+//! then; what widens is recorded first.
+
+use crate::cell::{CacheAtWork, Cell, mode_in_force};
+use crate::grid_disk::GridDisk;
+use crate::open::{CellError, OpenReport};
+use crate::request::CachingMode;
+use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
+use device::sync::lock;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// No grid disk of that name.
+    #[error("grid disk {0} does not exist\nhint: LIST GRIDDISK shows the grid disks of this cell")]
+    NoGridDisk(String),
+    /// No cell disk of that name.
+    #[error("cell disk {0} does not exist\nhint: LIST CELLDISK shows the cell disks of this cell")]
+    NoCellDisk(String),
+    /// The grid disk has sessions.
+    #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
+    InUse(String, usize),
+    /// The cell does not do this yet.
+    #[error("{0} is not supported by this version")]
+    NotSupported(&'static str),
+    /// The cell is stopping.
+    #[error("the cell is stopping")]
+    Stopping,
+    /// The catalog refused or could not be written.
+    #[error(transparent)]
+    Store(#[from] GridDiskError),
+    /// The cell could not follow.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+}
+
+/// Calls back with bytes done and bytes in all.
+pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
+
+impl Cell {
+    async fn turn(&self) -> Result<device::sync::Permits, AdminError> {
+        let turn = self.changing.acquire(1).await;
+        if self.stop.is_stopped() { Err(AdminError::Stopping) } else { Ok(turn) }
+    }
+
+    fn named(&self, name: &str) -> Result<Arc<GridDisk>, AdminError> {
+        self.grid_disk(name).ok_or_else(|| AdminError::NoGridDisk(name.to_owned()))
+    }
+
+    /// A change that some device did not take: it stands, the operator is told.
+    fn stood<T>(&self, changed: Changed<T>) -> T {
+        for failure in changed.failed {
+            self.alert(format!("cell disk {} is out of service: {}", failure.name, failure.error));
+        }
+        changed.value
+    }
+
+    /// Create a grid disk; it reads as zeroes. Served when this returns.
+    ///
+    /// # Errors
+    /// The name is taken, no space, a device fails, or write-back is asked for.
+    pub async fn create_grid_disk(
+        self: &Arc<Self>,
+        spec: GridDiskSpec,
+        progress: Progress<'_>,
+    ) -> Result<Arc<GridDisk>, AdminError> {
+        let _turn = self.turn().await?;
+        refuse_write_back(spec.caching_mode)?;
+        let record = self.stood(self.store().create_grid_disk(spec, progress).await?);
+        Ok(self.serve(&record)?)
+    }
+
+    /// Drop a grid disk. Its content is gone.
+    ///
+    /// # Errors
+    /// It has sessions and `force` is not set, or no device took the change: then it is served as before.
+    pub async fn drop_grid_disk(self: &Arc<Self>, name: &str, force: bool) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        if !force && disk.sessions() > 0 {
+            return Err(AdminError::InUse(disk.name(), disk.sessions()));
+        }
+        disk.stop();
+        disk.drain().await;
+        match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
+            Ok(changed) => {
+                let _ = self.stood(changed);
+                lock(&self.state).grid_disks.remove(&disk.name().to_lowercase());
+                if let Some(binding) = disk.cache() {
+                    binding.cache.forget(&binding.disk);
+                }
+                disk.set_cache(None, CachingMode::None);
+                Ok(())
+            }
+            Err(error) => {
+                disk.resume();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Grow or shrink a grid disk. New space reads as zeroes; what a shrink cuts off is gone.
+    ///
+    /// # Errors
+    /// Too small, no space, or a device fails.
+    pub async fn resize_grid_disk(
+        self: &Arc<Self>,
+        name: &str,
+        size_bytes: u64,
+        progress: Progress<'_>,
+    ) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        let id = GridDiskId(disk.id());
+        let before = disk.size_bytes();
+        if size_bytes < before {
+            // Requests beyond the new end are refused from here on; fills end before the generation is raised.
+            disk.set_size_bytes(size_bytes);
+            disk.set_serving_from_cache(false);
+            disk.drain().await;
+        }
+        let resized = self.store().resize_grid_disk(id, size_bytes, progress).await;
+        let record = self.record(&disk);
+        disk.set_size_bytes(record.as_ref().map_or(before, |r| r.size_bytes));
+        if let Some(record) = record {
+            self.bind(&disk, &record);
+        }
+        let _ = self.stood(resized?);
+        Ok(())
+    }
+
+    /// Rename a grid disk.
+    ///
+    /// # Errors
+    /// The name is taken or too long.
+    pub async fn rename_grid_disk(self: &Arc<Self>, name: &str, new_name: &str) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        let to = new_name.to_owned();
+        let changed = self.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.name = to).await?;
+        let _ = self.stood(changed);
+        let mut state = lock(&self.state);
+        state.grid_disks.remove(&disk.name().to_lowercase());
+        disk.set_name(new_name.to_owned());
+        state.grid_disks.insert(new_name.to_lowercase(), disk);
+        Ok(())
+    }
+
+    /// Set comment and clients of a grid disk.
+    ///
+    /// # Errors
+    /// Too long, or a device fails.
+    pub async fn set_grid_disk_text(
+        self: &Arc<Self>,
+        name: &str,
+        comment: Option<String>,
+        available_to: Option<String>,
+    ) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        let changed = self.store().alter_grid_disk(GridDiskId(disk.id()), |g| {
+            g.comment = comment.unwrap_or_else(|| std::mem::take(&mut g.comment));
+            g.available_to = available_to.unwrap_or_else(|| std::mem::take(&mut g.available_to));
+        });
+        let _ = self.stood(changed.await?);
+        Ok(())
+    }
+
+    /// Change how a grid disk is cached, with I/O running. To NONE: hits stop at once, and its blocks are void.
+    ///
+    /// # Errors
+    /// Write-back is asked for, or a device fails.
+    pub async fn set_caching(
+        self: &Arc<Self>,
+        name: &str,
+        mode: Option<celldisk::CachingMode>,
+        policy: Option<celldisk::CachingPolicy>,
+    ) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        if let Some(mode) = mode {
+            refuse_write_back(mode)?;
+        }
+        let id = GridDiskId(disk.id());
+        let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
+        let mut next = record.clone();
+        next.caching_mode = mode.unwrap_or(next.caching_mode);
+        next.caching_policy = policy.unwrap_or(next.caching_policy);
+        let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
+        if leaves {
+            // Hits and fills stop; writes go on to invalidate until the generation is raised durably.
+            disk.set_serving_from_cache(false);
+            disk.drain().await;
+        }
+        let altered = async {
+            if leaves {
+                let _ = self.stood(self.store().raise_cache_generation(id).await?);
+            }
+            let (mode, policy) = (next.caching_mode, next.caching_policy);
+            let changed =
+                self.store().alter_grid_disk(id, |g| (g.caching_mode, g.caching_policy) = (mode, policy)).await?;
+            let _ = self.stood(changed);
+            Ok(())
+        }
+        .await;
+        // Whatever happened, serve as the catalog says.
+        if let Some(now) = self.record(&disk) {
+            self.bind(&disk, &now);
+        }
+        altered
+    }
+
+    /// Create the flash cache on the named flash cell disks (all when none is named), `size_total_bytes` over all of them
+    /// or all that is free.
+    ///
+    /// # Errors
+    /// There is one, no flash, no space, or a device fails.
+    pub async fn create_flash_cache(
+        self: &Arc<Self>,
+        size_total_bytes: Option<u64>,
+        cell_disks: &[String],
+    ) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let catalog = self.store().catalog();
+        let mut devices = Vec::new();
+        for name in cell_disks {
+            let found = catalog.member_named(name).ok_or_else(|| AdminError::NoCellDisk(name.clone()))?;
+            devices.push(found.0);
+        }
+        let count = match devices.len() {
+            0 => self.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).count(),
+            n => n,
+        };
+        let mut prng = self.world.prng.fork("flash cache");
+        let mut stamp = prng.next_u128();
+        stamp ^= u128::from(self.world.clock.wall().0) << 64 | u128::from(self.world.clock.now().0);
+        let spec = FlashCacheSpec {
+            id: Stamp(stamp.max(1)),
+            devices,
+            size_per_device_bytes: size_total_bytes.map(|all| all / count.max(1) as u64),
+            segment_bytes: self.config.cache.segment_bytes,
+            block_bytes: self.config.cache.block_bytes,
+            created: self.world.clock.wall(),
+        };
+        let record = self.stood(self.store().create_flash_cache(spec).await?);
+        let members: BTreeSet<DeviceId> = record.regions.keys().copied().collect();
+        let disks = self.store().cell_disks();
+        let pairs: Vec<(DeviceId, DeviceId)> = disks
+            .iter()
+            .filter(|d| d.role() == Role::Disk)
+            .flat_map(|d| members.iter().map(|f| (d.id(), *f)))
+            .collect();
+        let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
+        if !failed.is_empty() {
+            return Err(CellError::Labels(failed).into());
+        }
+        let mut report = OpenReport::default();
+        self.open_flash_cache(&members, &mut report).await?;
+        for disk in self.grid_disks() {
+            if let Some(record) = self.record(&disk) {
+                self.bind(&disk, &record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drop the flash cache. It holds nothing that is not on disk.
+    ///
+    /// # Errors
+    /// There is none, or a device fails.
+    pub async fn drop_flash_cache(self: &Arc<Self>) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        for disk in self.grid_disks() {
+            disk.set_serving_from_cache(false);
+            disk.drain().await;
+        }
+        let dropped = self.store().drop_flash_cache().await;
+        if self.store().catalog().flash_cache.is_some() {
+            self.grid_disks().iter().for_each(|disk| disk.set_serving_from_cache(true));
+            let _ = self.stood(dropped?);
+            return Ok(());
+        }
+        let at_work: Option<CacheAtWork> = lock(&self.state).cache.take();
+        for disk in self.grid_disks() {
+            disk.set_cache(None, CachingMode::None);
+        }
+        if let Some(at_work) = at_work {
+            // Writes that began under it end under it.
+            for disk in self.grid_disks() {
+                disk.drain().await;
+            }
+            at_work.cache.stop().await;
+        }
+        let _ = self.stood(dropped?);
+        Ok(())
+    }
+}
+
+fn refuse_write_back(mode: celldisk::CachingMode) -> Result<(), AdminError> {
+    match mode {
+        celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => {
+            Err(AdminError::NotSupported("write-back caching"))
+        }
+        _ => Ok(()),
+    }
+}

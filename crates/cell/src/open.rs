@@ -1,0 +1,379 @@
+//! Bringing a cell up and down: which flash content may be believed, new stamps, recovery, clean stop.
+//!
+//! Order of an open: the catalog's new term; expulsions and void content durable; new open stamps; then recovery of the
+//! flash; then grid disks are served. Nothing is served before what must be durable is.
+
+use crate::cell::{CacheAtWork, Cell, CellConfig, State};
+use crate::grid_disk::GridDisk;
+use celldisk::{
+    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashState, FormatOptions, GridDiskError, Label, OpenOptions,
+    Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
+};
+use device::sync::lock;
+use device::{Class, Device, World};
+use flashcache::format::Owner;
+use flashcache::{FlashCache, MemberDevice, MemberError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Why a cell cannot be made, opened or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum CellError {
+    /// The catalog or the devices.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A device cannot be made a cell disk.
+    #[error("device {name}: {error}")]
+    Format {
+        /// Its cell disk name.
+        name: String,
+        /// Why.
+        error: CellDiskError,
+    },
+    /// A label could not be written.
+    #[error("labels could not be written: {}", failures(.0))]
+    Labels(Vec<ReplicaFailure>),
+    /// A catalog change did not happen.
+    #[error(transparent)]
+    Change(#[from] GridDiskError),
+    /// The flash cache's parameters.
+    #[error(transparent)]
+    Cache(#[from] MemberError),
+}
+
+fn failures(list: &[ReplicaFailure]) -> String {
+    list.iter().map(|f| format!("{}: {}", f.name, f.error)).collect::<Vec<_>>().join("; ")
+}
+
+/// A device to become a cell disk of a new cell.
+pub struct NewDevice {
+    /// The device.
+    pub device: Device,
+    /// Cell disk name.
+    pub name: String,
+    /// Disk or flash.
+    pub role: Role,
+    /// Durability class; `None`: what the device says.
+    pub class: Option<Class>,
+    /// True page; `None`: what the device says.
+    pub page_bytes: Option<u32>,
+    /// Allocation unit; `None`: by size.
+    pub au_bytes: Option<u64>,
+}
+
+/// What was noticed when a cell was opened.
+#[derive(Debug, Default)]
+pub struct OpenReport {
+    /// By the store.
+    pub store: StoreReport,
+    /// The last stop was not clean.
+    pub unclean: bool,
+    /// Lines for the log: flash that was expelled, void or recovered.
+    pub notes: Vec<String>,
+}
+
+impl Cell {
+    /// Make a new cell of these devices, with an empty catalog. Open it afterwards.
+    ///
+    /// # Errors
+    /// A device that carries anything unless `force`, or an I/O error.
+    pub async fn create(
+        name: &str,
+        devices: Vec<NewDevice>,
+        force: bool,
+        world: &World,
+    ) -> Result<Arc<CellStore>, CellError> {
+        let mut prng = world.prng.fork("identities");
+        let mut random = || prng.next_u128().max(1);
+        let cell_id = CellId(random());
+        let created = world.clock.wall();
+        let mut disks = Vec::new();
+        for new in devices {
+            let options = FormatOptions {
+                cell_id,
+                device_id: DeviceId(random()),
+                role: new.role,
+                class: new.class,
+                name: new.name.clone(),
+                au_bytes: new.au_bytes,
+                page_bytes: new.page_bytes,
+                created,
+                stamp: Stamp(random()),
+                force,
+            };
+            let formatted = CellDisk::format(new.device, options).await;
+            disks.push(formatted.map_err(|error| CellError::Format { name: new.name, error })?);
+        }
+        Ok(CellStore::create(name, disks, created, Stamp(random()), Stamp(random())).await?)
+    }
+
+    /// Open the devices of a cell, found by what is on them, recover, and serve.
+    ///
+    /// A flash device that is missing, blank, swapped or failing does not stop it: the cell goes on without it, which is
+    /// durable in the labels before anything is served (I3). A grid disk whose cell disk is missing is not served.
+    ///
+    /// # Errors
+    /// No usable catalog, or disks whose labels cannot be written.
+    pub async fn open(
+        devices: Vec<Device>,
+        config: CellConfig,
+        world: World,
+    ) -> Result<(Arc<Cell>, OpenReport), CellError> {
+        let mut prng = world.prng.fork("open stamps");
+        let mut random = || prng.next_u128().max(1);
+        let devices = devices.into_iter().map(|device| Cell::gate(device, &world)).collect();
+        let options =
+            OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };
+        let opened = CellStore::open(devices, options).await?;
+        let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
+        report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
+
+        let expelled = expel_missing(&store, &mut report).await?;
+        make_void(&store, &expelled, &mut report).await?;
+        let flash = renew(&store, &mut world.prng.fork("renewal"), &mut report).await?;
+        if report.unclean {
+            let stamp = Stamp(random());
+            let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
+        }
+
+        let state = State { instance_stamp: store.catalog().instance_stamp.0, ..State::default() };
+        let cell = Arc::new(Cell::assemble(world, config, Some(store.clone()), state));
+        cell.open_flash_cache(&flash, &mut report).await?;
+        for record in store.catalog().grid_disks.values() {
+            if let Err(error) = cell.serve(record) {
+                report.notes.push(format!("grid disk {} is not served: {error}", record.name));
+            }
+        }
+        let alarm_task = cell.clone();
+        cell.world.spawn.spawn(Box::pin(async move { alarm_task.run_instance_stamp().await }));
+        Ok((cell, report))
+    }
+
+    /// Bring up the flash cache of the catalog on the members that are there and were paired.
+    pub(crate) async fn open_flash_cache(
+        self: &Arc<Self>,
+        usable: &BTreeSet<DeviceId>,
+        report: &mut OpenReport,
+    ) -> Result<(), CellError> {
+        let catalog = self.store().catalog();
+        let Some(record) = &catalog.flash_cache else { return Ok(()) };
+        let mut members = Vec::new();
+        let mut ids = Vec::new();
+        for id in record.regions.keys().filter(|id| usable.contains(id)) {
+            let (Some(disk), Ok(slice)) = (self.store().cell_disk(*id), self.store().flash_cache_slice(*id)) else {
+                continue;
+            };
+            let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
+            members.push(MemberDevice { device: slice, owner });
+            ids.push(*id);
+        }
+        if members.is_empty() {
+            report.notes.push("no flash device of the flash cache is usable: serving from disk alone".to_owned());
+            return Ok(());
+        }
+        let mut config = self.config.cache.clone();
+        config.block_bytes = record.block_bytes;
+        config.segment_bytes = record.segment_bytes;
+        config.sabotage = self.config.sabotage;
+        let disks: Vec<(u64, u32)> = catalog.grid_disks.values().map(|g| (g.id.0, g.cache_generation)).collect();
+        let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
+        let at_work = CacheAtWork { cache, devices: ids.into() };
+        lock(&self.state).cache = Some(at_work.clone());
+        for (index, result) in recovered.into_iter().enumerate() {
+            match result {
+                Ok(r) => report.notes.push(format!(
+                    "flash {}: {} entries in {} segments, {} regions to compare with disk",
+                    at_work.devices[index], r.entries, r.segments, r.unsettled_regions
+                )),
+                Err(error) => {
+                    report.notes.push(format!("flash {}: {error}", at_work.devices[index]));
+                    self.expel(&at_work, index).await;
+                }
+            }
+        }
+        let cell = self.clone();
+        self.world.spawn.spawn(Box::pin(async move { cell.run_expel(at_work).await }));
+        Ok(())
+    }
+
+    /// Stop clean: everything durable, everything settled, labels say so. The front ends have drained before.
+    ///
+    /// # Errors
+    /// A disk cannot be flushed, or a label not be written: the stop counts as unclean, nothing is lost.
+    pub async fn stop(&self) -> Result<(), CellError> {
+        let _turn = self.changing.acquire(1).await;
+        self.stop.stop();
+        self.alarm.notify_all();
+        let disks = self.grid_disks();
+        for disk in &disks {
+            disk.stop();
+            disk.drain().await;
+        }
+        let mut clean = true;
+        for disk in &disks {
+            clean &= self.settle_all(disk).await;
+        }
+        if let Some(at_work) = self.cache_at_work() {
+            at_work.cache.stop().await;
+        }
+        let Some(store) = &self.store else { return Ok(()) };
+        if !clean {
+            return Ok(());
+        }
+        let pairs = store.matching_pairs();
+        let mut prng = self.world.prng.fork("stop stamps");
+        let failed = store.renew_stamps(Renewal::CleanStop, &pairs, &mut prng).await;
+        if failed.is_empty() { Ok(()) } else { Err(CellError::Labels(failed)) }
+    }
+
+    async fn settle_all(&self, disk: &Arc<GridDisk>) -> bool {
+        if disk.flush_all().await.is_err() {
+            return false;
+        }
+        if let Some(binding) = disk.cache() {
+            let all: Vec<u64> = binding.cache.epochs();
+            disk.settle_before(&binding, &all).await;
+        }
+        true
+    }
+
+    /// A flush has failed somewhere: clients learn by a new stamp that un-flushed data may be gone.
+    async fn run_instance_stamp(self: Arc<Self>) {
+        let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut prng = self.world.prng.fork("instance stamps");
+        loop {
+            let ticket = self.alarm.ticket();
+            if self.stop.is_stopped() {
+                return;
+            }
+            let mut lost = false;
+            for disk in self.grid_disks() {
+                let epoch = disk.lost_epoch();
+                lost |= seen.insert(disk.id(), epoch).unwrap_or(0) != epoch;
+            }
+            if lost {
+                let stamp = Stamp(prng.next_u128().max(1));
+                // In memory first: a client must not see the old stamp because the catalog is slow to take the new one.
+                lock(&self.state).instance_stamp = stamp.0;
+                self.alert("a disk failed to flush: un-flushed writes may be gone".to_owned());
+                let _ = self.store().alter_cell(|catalog| catalog.instance_stamp = stamp).await;
+            }
+            self.alarm.wait(ticket).await;
+        }
+    }
+}
+
+/// Flash devices of the cache that are not there: expelled in the label of every disk, durably. Those expelled by any disk.
+async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Result<BTreeSet<DeviceId>, CellError> {
+    let catalog = store.catalog();
+    let present: BTreeSet<DeviceId> = store.cell_disks().iter().map(|d| d.id()).collect();
+    let mut expelled = BTreeSet::new();
+    for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+        let label = disk.label();
+        expelled.extend(label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled).map(|(id, _)| *id));
+        let missing: Vec<DeviceId> = label
+            .flash_members
+            .iter()
+            .filter(|(id, m)| !present.contains(id) && !matches!(m.state, FlashState::Expelled | FlashState::Absent))
+            .map(|(id, _)| *id)
+            .collect();
+        if missing.is_empty() {
+            continue;
+        }
+        for id in &missing {
+            let name = catalog.members.get(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+            report.notes.push(format!("flash {name} is missing: cell disk {} goes on without it", disk.name()));
+        }
+        expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;
+        expelled.extend(missing);
+    }
+    Ok(expelled)
+}
+
+/// Write into a disk's label that flash devices are expelled.
+pub(crate) async fn expel_from(disk: &Arc<CellDisk>, flash: &[DeviceId]) -> Result<(), ReplicaFailure> {
+    let flash = flash.to_vec();
+    let written = disk.update_label(move |label| {
+        for id in flash {
+            if let Some(member) = label.flash_members.get_mut(&id) {
+                member.state = FlashState::Expelled;
+            }
+        }
+    });
+    written.await.map_err(|error| ReplicaFailure { device_id: disk.id(), name: disk.name(), error })
+}
+
+/// Void what must not be believed: all of an expelled flash that came back, and every grid disk of a disk whose stamp does
+/// not match a flash device that was paired with it.
+async fn make_void(
+    store: &Arc<CellStore>,
+    expelled: &BTreeSet<DeviceId>,
+    report: &mut OpenReport,
+) -> Result<(), CellError> {
+    let labels: Vec<Arc<Label>> = store.cell_disks().iter().map(|d| d.label()).collect();
+    let back: Vec<DeviceId> = labels
+        .iter()
+        .filter(|l| l.role == Role::Flash && expelled.contains(&l.device_id))
+        .map(|l| l.device_id)
+        .collect();
+    for id in &back {
+        report.notes.push(format!("flash {id} had been expelled: its content is void"));
+    }
+    store.raise_cache_era(back.iter().copied()).await?;
+    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    let flash: Vec<&Arc<Label>> = labels.iter().filter(|l| l.role == Role::Flash).collect();
+    let strangers: Vec<DeviceId> = labels
+        .iter()
+        .filter(|l| l.role == Role::Disk)
+        .filter(|l| {
+            let doubtful = |f: &&Arc<Label>| {
+                !back.contains(&f.device_id)
+                    && f.disk_stamps.contains_key(&l.device_id)
+                    && !matching.contains(&(l.device_id, f.device_id))
+            };
+            flash.iter().any(doubtful)
+        })
+        .map(|l| l.device_id)
+        .collect();
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    for id in &strangers {
+        report.notes.push(format!("cell disk {id} was used or restored without its flash: its cached content is void"));
+    }
+    let doomed: Vec<_> =
+        store.catalog().grid_disks.values().filter(|g| strangers.contains(&g.cell_disk)).map(|g| g.id).collect();
+    for id in doomed {
+        let _ = store.raise_cache_generation(id).await?;
+    }
+    Ok(())
+}
+
+/// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.
+/// The flash devices that are paired.
+async fn renew(
+    store: &Arc<CellStore>,
+    prng: &mut device::Prng,
+    report: &mut OpenReport,
+) -> Result<BTreeSet<DeviceId>, CellError> {
+    let catalog = store.catalog();
+    let in_cache = |id: &DeviceId| catalog.flash_cache.as_ref().is_some_and(|c| c.regions.contains_key(id));
+    let mut usable: BTreeSet<DeviceId> =
+        store.cell_disks().iter().filter(|d| d.role() == Role::Flash && in_cache(&d.id())).map(|d| d.id()).collect();
+    loop {
+        let disks: Vec<Arc<CellDisk>> = store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk).collect();
+        let pairs: Vec<(DeviceId, DeviceId)> = disks.iter().flat_map(|d| usable.iter().map(|f| (d.id(), *f))).collect();
+        let failed = store.renew_stamps(Renewal::Open, &pairs, prng).await;
+        let bad: Vec<DeviceId> = failed.iter().map(|f| f.device_id).filter(|id| usable.contains(id)).collect();
+        if bad.is_empty() {
+            return if failed.is_empty() { Ok(usable) } else { Err(CellError::Labels(failed)) };
+        }
+        for disk in &disks {
+            expel_from(disk, &bad).await.map_err(|f| CellError::Labels(vec![f]))?;
+        }
+        for id in bad {
+            report.notes.push(format!("flash {id}: its label cannot be written, going on without it"));
+            usable.remove(&id);
+        }
+    }
+}
