@@ -180,3 +180,70 @@ fn claims(device: &Path) -> Claims {
         device: device.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn claims(physical_bytes: u32, rotational: bool) -> Claims {
+        Claims { physical_bytes: Some(physical_bytes), rotational: Some(rotational), ..Claims::default() }
+    }
+
+    #[test]
+    fn flash_that_claims_512_has_4_kib_pages_and_disks_are_believed() {
+        let page = |claims: &Claims, logical| found(claims, 1 << 30, logical, true).page_bytes;
+        assert_eq!(page(&claims(512, false), 512), 4096, "S3");
+        assert_eq!(page(&claims(4096, false), 512), 4096);
+        assert_eq!(page(&claims(16384, false), 512), 16384);
+        assert_eq!(page(&claims(512, true), 512), 512, "old disks do write sectors");
+        assert_eq!(page(&claims(4096, true), 512), 4096);
+        assert_eq!(page(&claims(512, true), 4096), 4096, "never below the logical unit");
+        assert_eq!(page(&claims(3000, false), 512), 4096, "nonsense is not believed");
+        assert_eq!(page(&Claims::default(), 512), 4096, "nothing is known");
+    }
+
+    #[test]
+    fn an_override_must_be_possible() {
+        let found = found(&claims(512, false), 1 << 30, 4096, true);
+        let with = |page| OpenOptions { page_override: Some(page), ..OpenOptions::default() };
+        assert_eq!(found.geometry(&with(8192)).unwrap().page_bytes, 8192);
+        for wrong in [0, 512, 4097, 2 << 20] {
+            assert_eq!(found.geometry(&with(wrong)), Err(wrong));
+        }
+    }
+
+    #[test]
+    fn volatile_caches_are_assumed_where_nothing_is_said() {
+        let volatile = |write_back, is_block| {
+            found(&Claims { write_back, ..claims(4096, false) }, 1 << 30, 512, is_block).volatile_cache
+        };
+        assert!(volatile(Some(true), true) && volatile(None, true));
+        assert!(!volatile(Some(false), true));
+        assert!(volatile(Some(false), false), "a file system has a cache of its own");
+    }
+
+    #[test]
+    fn instance_stores_and_ram_disks_are_ephemeral() {
+        for (model, device) in [
+            ("Amazon EC2 NVMe Instance Storage        ", "nvme1n1"),
+            ("nvme_card", "nvme0n1"),
+            ("EphemeralDisk", "sdb"),
+            ("Microsoft NVMe Direct Disk v2", "nvme2n1"),
+            ("", "zram0"),
+            ("", "ram3"),
+        ] {
+            assert_eq!(class_of(model, device), Class::Ephemeral, "{model} {device}");
+        }
+        for (model, device) in [
+            ("Amazon Elastic Block Store", "nvme0n1"),
+            ("nvme_card-pd", "nvme0n1"),
+            ("Samsung SSD 980 PRO 1TB", "nvme0n1"),
+            ("", "vda"),
+            ("", "ramen1"),
+        ] {
+            assert_eq!(class_of(model, device), Class::Durable, "{model} {device}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //!
 //! Never retries an I/O, never spins, never frees memory the kernel may still write.
 
+mod backend;
 mod driver;
 mod executor;
 mod files;
@@ -17,8 +18,9 @@ mod timers;
 mod uring;
 mod worker;
 
+pub use backend::Backend;
 pub use open::{Direct, OpenError, OpenOptions, create_file};
-pub use runtime::{Backend, InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
+pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 
 #[cfg(test)]
 mod tests;

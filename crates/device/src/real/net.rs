@@ -2,10 +2,11 @@
 //!
 //! Never buffers, never retries a lost connection, never removes a path that is not a dead server's socket.
 
+use super::backend::Engine;
 use super::executor;
 use super::inbox::Message;
 use super::request::Request;
-use super::runtime::{Engine, Shared};
+use super::runtime::Shared;
 use super::sys;
 use super::timers::Sleep;
 use crate::buf::{Buf, SharedBufs};

@@ -2,6 +2,7 @@
 //!
 //! Never waits without a deadline at shutdown: a device that hangs is named, its memory is left to the kernel.
 
+use super::backend::{self, Backend, Engine};
 use super::driver::Driver;
 use super::executor::{self, Local};
 use super::files::{DeviceFile, FileDevice, FixedSlot, Opened};
@@ -11,7 +12,7 @@ use super::open::{OpenError, OpenOptions};
 use super::poller::Poller;
 use super::sys;
 use super::timers::Sleep;
-use super::uring::{self, FIXED_FILES_MAX, Uring};
+use super::uring::{FIXED_FILES_MAX, Uring};
 use super::worker::Lane;
 use crate::World;
 use crate::buf::Arena;
@@ -37,39 +38,6 @@ pub const THREADS_MAX: usize = 64;
 const RESOLVERS_MAX: usize = 4;
 /// How long a dropped runtime waits for its devices.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
-/// What chooses the back-end when the configuration says `Auto`: `uring` or `threads`.
-const BACKEND_VARIABLE: &str = "FLASHCELL_IO";
-const RING_OPCODES: [(u8, &str); 8] = [
-    (io_uring::opcode::Read::CODE, "read"),
-    (io_uring::opcode::Writev::CODE, "writev"),
-    (io_uring::opcode::ReadFixed::CODE, "read fixed"),
-    (io_uring::opcode::Recv::CODE, "recv"),
-    (io_uring::opcode::SendMsg::CODE, "sendmsg"),
-    (io_uring::opcode::Accept::CODE, "accept"),
-    (io_uring::opcode::Connect::CODE, "connect"),
-    (io_uring::opcode::AsyncCancel::CODE, "cancel"),
-];
-
-/// Which back-end carries out I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Backend {
-    /// The environment variable `FLASHCELL_IO` (`uring` or `threads`) if set, else io_uring where the kernel has it and
-    /// allows it, else threads; [`Runtime::facts`] says why.
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// Blocking threads for devices, epoll for sockets.
-    Threads,
-}
-
-/// The back-end that is running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
-    Uring,
-    Threads,
-}
-
 /// How to start a [`Runtime`].
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeConfig {
@@ -188,7 +156,7 @@ impl Runtime {
             let what = format!("{threads} executor threads are more than {THREADS_MAX}");
             return Err(RuntimeError::Setting { what, hint: "one thread per core is enough" });
         }
-        let (engine, mut facts) = choose(config.backend)?;
+        let (engine, mut facts) = backend::choose(config.backend)?;
         let inboxes: Result<Vec<_>, _> = (0..threads).map(|i| Inbox::new(i).map(Arc::new)).collect();
         let inboxes = inboxes.map_err(|source| RuntimeError::Start { what: "eventfd", source })?;
         let shared = Arc::new(Shared {
@@ -416,81 +384,6 @@ fn thread_main(
         drop(local);
     }
     let _ = ended.send(());
-}
-
-/// Decide on the back-end, and say why.
-fn choose(wanted: Backend) -> Result<(Engine, Vec<String>), RuntimeError> {
-    let wanted = match wanted {
-        Backend::Auto => match std::env::var(BACKEND_VARIABLE).as_deref() {
-            Ok("uring") => Backend::Uring,
-            Ok("threads") => Backend::Threads,
-            Ok("") | Ok("auto") | Err(_) => Backend::Auto,
-            Ok(other) => {
-                let what = format!("{BACKEND_VARIABLE}={other} is not a back-end");
-                return Err(RuntimeError::Setting { what, hint: "uring, threads or auto" });
-            }
-        },
-        other => other,
-    };
-    match wanted {
-        Backend::Threads => Ok((Engine::Threads, vec!["back-end: threads, as configured".to_owned()])),
-        Backend::Uring => match probe_uring() {
-            Ok(()) => Ok((Engine::Uring, vec!["back-end: io_uring".to_owned()])),
-            Err((reason, hint)) => Err(RuntimeError::Uring { reason, hint }),
-        },
-        Backend::Auto => match probe_uring() {
-            Ok(()) => Ok((Engine::Uring, vec!["back-end: io_uring".to_owned()])),
-            Err((reason, hint)) => {
-                let line = format!("back-end: threads, since io_uring cannot be used: {reason}; hint: {hint}");
-                Ok((Engine::Threads, vec![line]))
-            }
-        },
-    }
-}
-
-/// Whether a ring can be had and knows what is needed; else what forbids it and a hint.
-fn probe_uring() -> Result<(), (String, String)> {
-    let (ring, _) = uring::build_ring(8, 16).map_err(|e| why_no_ring(&e))?;
-    if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
-        return Err(("the kernel is older than 5.11".to_owned(), "run a newer kernel".to_owned()));
-    }
-    let mut probe = io_uring::Probe::new();
-    if ring.submitter().register_probe(&mut probe).is_err() {
-        return Err(("the kernel cannot list its io_uring verbs".to_owned(), "run a newer kernel".to_owned()));
-    }
-    let missing: Vec<_> =
-        RING_OPCODES.iter().filter(|(code, _)| !probe.is_supported(*code)).map(|(_, name)| *name).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err((format!("the kernel's io_uring lacks {}", missing.join(", ")), "run a newer kernel".to_owned()))
-}
-
-fn why_no_ring(error: &std::io::Error) -> (String, String) {
-    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    let filtered = std::fs::read_to_string("/proc/self/status")
-        .is_ok_and(|s| s.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2")));
-    match (error.raw_os_error(), sysctl.trim(), filtered) {
-        (Some(libc::EPERM), "2", _) => {
-            ("the sysctl kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())
-        }
-        (Some(libc::EPERM), "1", _) => (
-            "the sysctl kernel.io_uring_disabled is 1 and this process has neither CAP_SYS_ADMIN nor the group"
-                .to_owned(),
-            "sysctl -w kernel.io_uring_disabled=0, or put the user's group into kernel.io_uring_group".to_owned(),
-        ),
-        (Some(libc::EPERM | libc::ENOSYS | libc::EACCES), _, true) => (
-            format!("a seccomp filter refuses io_uring_setup ({error})"),
-            "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile".to_owned(),
-        ),
-        (Some(libc::ENOSYS), _, _) => {
-            ("the kernel has no io_uring".to_owned(), "run a kernel of 5.11 or newer with CONFIG_IO_URING".to_owned())
-        }
-        (Some(libc::ENOMEM), _, _) => {
-            ("the memlock limit leaves no room for a ring".to_owned(), "raise LimitMEMLOCK / ulimit -l".to_owned())
-        }
-        _ => (format!("io_uring_setup: {error}"), "set FLASHCELL_IO=threads to do without".to_owned()),
-    }
 }
 
 struct RealClock(Arc<Shared>);

@@ -33,6 +33,8 @@ pub(crate) const PIECES_MAX: usize = 1024;
 const BLOCKED_WORKERS_MAX: u32 = 256;
 /// The kernel takes registered buffers of at most 1 GiB.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a socket's buffer in one entry: its length field has 32 bits, the kernel's own limit is 2 GiB.
+const STRETCH_BYTES_MAX: usize = 1 << 30;
 /// Scratch lists kept for the next requests.
 const SCRATCH_KEPT_MAX: usize = 256;
 
@@ -352,7 +354,7 @@ impl Uring {
                 entry.flags(flags)
             }
             Request::Receive { socket, buf, .. } => {
-                opcode::Recv::new(types::Fd(socket.fd()), buf.as_mut_ptr(), buf.len() as u32).build()
+                opcode::Recv::new(types::Fd(socket.fd()), buf.as_mut_ptr(), stretch(buf.len())).build()
             }
             Request::Send { socket, data, .. } => {
                 let fd = types::Fd(socket.fd());
@@ -360,7 +362,7 @@ impl Uring {
                 match data.pieces() {
                     [piece] => {
                         let rest = &piece[*sent..];
-                        opcode::Send::new(fd, rest.as_ptr(), rest.len() as u32).flags(flags).build()
+                        opcode::Send::new(fd, rest.as_ptr(), stretch(rest.len())).flags(flags).build()
                     }
                     _ => {
                         let list = scratch.get_or_insert_with(|| take_scratch(free));
@@ -411,6 +413,11 @@ fn find(registered: &[Registered], arena: Option<u64>, start: *const u8) -> Opti
     let arena = arena?;
     let found = registered.iter().position(|r| r.arena == arena && (r.start..r.end).contains(&start.addr()));
     found.and_then(|index| u16::try_from(index).ok())
+}
+
+/// What of a socket's buffer goes into one entry; the rest follows.
+fn stretch(len: usize) -> u32 {
+    len.min(STRETCH_BYTES_MAX) as u32
 }
 
 fn iovec(start: *mut u8, len: usize) -> libc::iovec {

@@ -4,7 +4,7 @@ use super::{Directory, runtime, runtimes, with_arena};
 use crate::buf::{Arena, Buf, Bufs, SharedBufs};
 use crate::io::{Device, FailKind, Op, Outcome};
 use crate::prng::Prng;
-use crate::real::runtime::Engine;
+use crate::real::backend::Engine;
 use crate::real::{Backend, Direct, OpenError, OpenOptions, create_file};
 use std::sync::mpsc;
 use std::time::Duration;
