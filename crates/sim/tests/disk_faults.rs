@@ -8,7 +8,7 @@ use sim::executor::{Executor, ExecutorConfig, Process};
 use sim::situations::Situations;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SIZE: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -336,10 +336,10 @@ fn requests_that_do_not_fit_are_refused() {
     });
 }
 
-/// What a seed of the harness costs here: far more device requests than its 2,000 operations give rise to.
+/// Far more device requests than the 2,000 operations of a harness seed give rise to; in a release build 20 us each,
+/// most of it copying.
 #[test]
-fn twenty_thousand_requests_are_quick() {
-    let began = Instant::now();
+fn twenty_thousand_requests_of_many_tasks_all_end() {
     let executor = Executor::seeded(11);
     let mut prng = Prng::new(11);
     let mut config = DiskConfig::random("disk", 64 << 20, false, &mut prng);
@@ -378,8 +378,8 @@ fn twenty_thousand_requests_are_quick() {
         }
     };
     executor.run(main).unwrap();
-    let took = began.elapsed();
+    let counts = device.counts();
+    assert_eq!(counts.requests.iter().sum::<u64>(), 20_000);
+    assert_eq!(device.in_flight(), 0);
     assert!(executor.trace().events() > 60_000);
-    // Half a second on two cores of 2026; the bound only catches what is quadratic.
-    assert!(took < Duration::from_secs(20), "{took:?}");
 }

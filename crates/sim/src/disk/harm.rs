@@ -46,7 +46,7 @@ impl SimDevice {
         }
     }
 
-    /// The device is gone: everything under way and everything submitted fails with [`FailKind::Gone`] (or is
+    /// The device is gone: everything under way and everything submitted fails with [`device::FailKind::Gone`] (or is
     /// unknown). Its content stays as it is for [`SimDevice::reappear`].
     pub fn vanish(&self) {
         let mut state = lock(&self.state);

@@ -77,7 +77,7 @@ pub(super) struct State {
     /// Wake-ups that arrive at a step.
     late: BTreeMap<(u64, u64), u64>,
     events: BTreeMap<EventKey, Event>,
-    /// Wakers of timers that are due; hardware events are fired one by one.
+    /// Numbers events and late wake-ups.
     next_event: u64,
     processes: Vec<ProcessEntry>,
     in_run: bool,
@@ -508,7 +508,7 @@ impl Handle {
         dead.into_iter().for_each(drop);
     }
 
-    /// Set a timer, or give a set one a new waker; what was there before is given back to be dropped.
+    /// Set a timer, or give a set one a new waker; true when its time has come already.
     pub(super) fn set_timer(&self, at: Instant, key: &mut Option<EventKey>, waker: &Waker) -> bool {
         let mut state = lock(&self.shared.state);
         if state.now_ns >= at.0 {
