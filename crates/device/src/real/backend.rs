@@ -22,7 +22,7 @@ const RING_OPCODES: [(u8, &str); 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The environment variable `FLASHCELL_IO` (`uring` or `threads`) if set, else io_uring where the kernel has it and
-    /// allows it, else threads; [`Runtime::facts`] says why.
+    /// allows it, else threads; [`Runtime::facts`](crate::Runtime::facts) says why.
     #[default]
     Auto,
     /// io_uring or an error.
