@@ -4,3 +4,7 @@
 //! socket, a thread or a clock of its own; never knows what lies below a cell.
 
 pub mod codec;
+pub mod context;
+pub mod server;
+
+pub use server::{FrontEnd, FrontEndLimits, FrontEndStats};

@@ -1,7 +1,5 @@
 //! The codec: round trips, hostile bytes, and the errno of every refusal.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use nbd::codec::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,0 +1,219 @@
+//! The front end: sessions of NBD clients on a cell.
+//!
+//! One task per connection holds all of its state: it reads what the socket holds, starts every request in it, and
+//! sends all replies that are ready with one call. Never spawns a task per request, never holds memory for a payload
+//! that was not reserved first, never cancels a request.
+
+mod counters;
+mod exports;
+mod handshake;
+mod intake;
+mod job;
+mod limits;
+mod negotiate;
+mod outbox;
+mod registry;
+mod transmission;
+
+pub use counters::FrontEndStats;
+pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports};
+pub use limits::FrontEndLimits;
+pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
+
+use crate::codec::UNFRAGMENTED_BYTES_MIN;
+use counters::Counters;
+use device::sync::Semaphore;
+use device::{Arena, Conn, Listener, NetError, World};
+use exports::CellExports;
+use registry::{Gate, Registry};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long to wait after a failed accept (out of descriptors): it heals when connections close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The NBD front end of a cell: any number of listeners, one set of limits.
+pub struct FrontEnd {
+    shared: Arc<Shared>,
+}
+
+/// What all sessions share.
+struct Shared {
+    cell: Arc<cell::Cell>,
+    world: World,
+    arena: Arena,
+    limits: FrontEndLimits,
+    /// Connections still allowed.
+    slots: Semaphore,
+    /// Requests still allowed.
+    gate: Gate,
+    registry: Registry,
+    counters: Counters,
+    /// Connections per executor thread.
+    threads: Vec<AtomicUsize>,
+}
+
+impl FrontEnd {
+    /// A front end that serves every grid disk of `cell`.
+    ///
+    /// `arena` is the memory of all payloads and must not be the cell's own: a request holds memory of this one while
+    /// it may wait for the cell's. Its size bounds the bytes in flight; the largest block size announced is at most
+    /// half of it.
+    ///
+    /// # Panics
+    /// When a limit is 0.
+    #[must_use]
+    pub fn new(cell: Arc<cell::Cell>, world: World, arena: Arena, limits: FrontEndLimits) -> FrontEnd {
+        let limits = limits.fitted(arena.size_bytes());
+        let threads = (0..world.spawn.threads().max(1)).map(|_| AtomicUsize::new(0)).collect();
+        let shared = Shared {
+            slots: Semaphore::new(limits.connections_max as u64),
+            gate: Gate::new(limits.requests_max),
+            registry: Registry::default(),
+            counters: Counters::default(),
+            cell,
+            world,
+            arena,
+            limits,
+            threads,
+        };
+        FrontEnd { shared: Arc::new(shared) }
+    }
+
+    /// Serve what connects to `listener`, from now until [`FrontEnd::stop`] or the listener is closed. Returns at
+    /// once; a listener handed in after `stop` is closed.
+    pub fn serve(&self, listener: Arc<dyn Listener>) {
+        let shared = self.shared.clone();
+        if !shared.registry.add_listener(listener.clone()) {
+            listener.close();
+            return;
+        }
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            accept_loop(&shared, &listener).await;
+            shared.registry.remove_listener(&listener);
+        }));
+    }
+
+    /// Stop: accept nothing more, read no further request, let those under way finish and their replies go out, close.
+    /// Ready when the last connection is closed. A device that hangs makes this wait; the caller sets a deadline.
+    pub async fn stop(&self) {
+        self.shared.registry.stop();
+        self.shared.registry.empty().await;
+    }
+
+    /// What has been served so far.
+    #[must_use]
+    pub fn stats(&self) -> FrontEndStats {
+        self.shared.counters.snapshot()
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &FrontEndLimits {
+        &self.shared.limits
+    }
+}
+
+impl std::fmt::Debug for FrontEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FrontEnd({:?})", self.stats())
+    }
+}
+
+impl Drop for FrontEnd {
+    fn drop(&mut self) {
+        self.shared.registry.stop();
+    }
+}
+
+async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>) {
+    loop {
+        // Taken before accepting: the clients beyond the limit wait in the listener's backlog.
+        let slot = shared.slots.acquire(1).await;
+        match listener.accept().await {
+            Ok(conn) => start_session(shared, conn, slot),
+            Err(NetError::Closed) => return,
+            Err(_) => {
+                shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
+                shared.world.clock.sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, slot: device::sync::Permits) {
+    let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.limits) else {
+        conn.close();
+        return;
+    };
+    if first {
+        start_sweeper(shared);
+    }
+    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+    let loads = shared.threads.iter().map(|t| t.load(Ordering::Relaxed));
+    let thread = loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(i, _)| i);
+    shared.threads[thread].fetch_add(1, Ordering::Relaxed);
+    let shared = shared.clone();
+    let spawn = shared.world.spawn.clone();
+    spawn.spawn_on(
+        thread,
+        Box::pin(async move {
+            session(&shared, &conn, &handle).await;
+            conn.close();
+            shared.threads[thread].fetch_sub(1, Ordering::Relaxed);
+            shared.counters.connections_closed.fetch_add(1, Ordering::Relaxed);
+            shared.registry.remove(&handle);
+            drop(slot);
+        }),
+    );
+}
+
+/// Close connections that have made no progress, for as long as there are connections.
+fn start_sweeper(shared: &Arc<Shared>) {
+    let shared = shared.clone();
+    let spawn = shared.world.spawn.clone();
+    spawn.spawn(Box::pin(async move {
+        loop {
+            shared.world.clock.sleep(registry::TICK).await;
+            match shared.registry.sweep() {
+                Some(expired) => shared.counters.timed_out.fetch_add(expired, Ordering::Relaxed),
+                None => return,
+            };
+        }
+    }));
+}
+
+async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, handle: &Arc<registry::Handle>) {
+    let exports = CellExports { cell: &shared.cell, limits: &shared.limits };
+    let (chosen, unread) = match handshake::negotiate(conn, &exports).await {
+        Ok(Some(done)) => done,
+        Ok(None) => return,
+        Err(handshake::HandshakeError::Malformed) => {
+            shared.counters.malformed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        Err(handshake::HandshakeError::Lost) => return,
+    };
+    handle.established();
+    let Some(disk) = shared.cell.grid_disk(&chosen.export.grid_disk) else {
+        // Dropped between the option and here.
+        return;
+    };
+    let context = cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() };
+    let link = transmission::Link {
+        session: disk.open_session(context),
+        arena: shared.arena.clone(),
+        structured: chosen.structured,
+        contexts: chosen.contexts,
+        shape: crate::codec::ExportShape {
+            size_bytes: chosen.export.size_bytes,
+            flags: chosen.flags,
+            contexts: !chosen.contexts.is_empty(),
+            payload_bytes_max: chosen.export.block_bytes_max,
+            unfragmented_bytes_max: job::PIECE_BYTES_MAX.min(chosen.export.block_bytes_max),
+        },
+    };
+    const { assert!(job::PIECE_BYTES_MAX >= UNFRAGMENTED_BYTES_MIN) };
+    transmission::run(shared.clone(), conn.clone(), handle.clone(), link, unread).await;
+}

@@ -1,0 +1,53 @@
+//! What clients may use of the front end.
+
+use crate::codec::{PAYLOAD_BYTES_MAX, UNFRAGMENTED_BYTES_MIN};
+use std::time::Duration;
+
+/// Limits of a [`super::FrontEnd`]. Whoever reaches one waits; only time-outs close a connection. The bytes in flight
+/// over all connections are bounded by the arena.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontEndLimits {
+    /// Connections at a time; further ones wait in the backlog. Each costs some 20 KiB while idle.
+    pub connections_max: usize,
+    /// Requests under way on one connection: twice what fio, the kernel or qemu keep in flight.
+    pub requests_per_connection_max: usize,
+    /// Payload bytes under way on one connection, so that one client cannot take the whole arena.
+    pub bytes_per_connection_max: usize,
+    /// Requests under way in all: bounds the memory of those that carry no payload.
+    pub requests_max: usize,
+    /// Longest READ or WRITE in bytes, announced as the maximum block size.
+    pub payload_bytes_max: u32,
+    /// For the whole handshake.
+    pub handshake_timeout: Duration,
+    /// For a batch of replies to be taken, or a payload begun to go on arriving.
+    pub stall_timeout: Duration,
+}
+
+impl Default for FrontEndLimits {
+    fn default() -> FrontEndLimits {
+        FrontEndLimits {
+            connections_max: 4096,
+            requests_per_connection_max: 256,
+            bytes_per_connection_max: 64 << 20,
+            requests_max: 16 << 10,
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            handshake_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+impl FrontEndLimits {
+    /// These limits as far as an arena of `arena_bytes` carries them: a request of the maximum size always leaves room
+    /// for others.
+    pub(super) fn fitted(mut self, arena_bytes: usize) -> FrontEndLimits {
+        assert!(self.connections_max > 0, "a front end admits at least one connection");
+        assert!(self.requests_per_connection_max > 0, "a connection may have at least one request under way");
+        assert!(self.requests_max > 0, "at least one request may be under way");
+        let half = u32::try_from(arena_bytes / 2).unwrap_or(u32::MAX);
+        // The protocol lets clients use 64 KiB without asking, and the smallest arena is larger than twice that.
+        self.payload_bytes_max = self.payload_bytes_max.clamp(UNFRAGMENTED_BYTES_MIN, PAYLOAD_BYTES_MAX).min(half);
+        self.bytes_per_connection_max = self.bytes_per_connection_max.max(self.payload_bytes_max as usize);
+        self
+    }
+}

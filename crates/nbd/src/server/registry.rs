@@ -1,0 +1,230 @@
+//! Who is connected: for stopping, for time-outs, and the count of requests in all.
+//!
+//! Never touches a request; closing a connection is all it does to one.
+
+use super::FrontEndLimits;
+use device::sync::{Notify, lock};
+use device::{Conn, Listener};
+use futures_util::task::AtomicWaker;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often time-outs are looked at; they are that coarse.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+/// A payload must come at least this fast, besides the stall time-out: it holds memory while it comes.
+const PAYLOAD_BYTES_PER_TICK_MIN: u64 = 64 * 1024;
+const NEVER: u64 = u64::MAX;
+
+/// A session as others see it.
+pub(super) struct Handle {
+    id: u64,
+    conn: Arc<dyn Conn>,
+    stop: AtomicBool,
+    established: AtomicBool,
+    waker: AtomicWaker,
+    now: Arc<AtomicU64>,
+    stall_ticks: u64,
+    /// Ticks at which what is under way must be over.
+    receive_until: AtomicU64,
+    send_until: AtomicU64,
+}
+
+impl Handle {
+    /// The handshake is over.
+    pub(super) fn established(&self) {
+        self.established.store(true, Ordering::Release);
+        self.receive_until.store(NEVER, Ordering::Relaxed);
+        // A stop between the two stores of `Registry::stop` and this has closed the connection already.
+    }
+
+    /// Whether the session shall end. Registers `waker` for when it shall.
+    pub(super) fn stopping(&self, waker: &std::task::Waker) -> bool {
+        self.waker.register(waker);
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// A payload of `bytes` is due.
+    pub(super) fn payload_due(&self, bytes: u64) {
+        let ticks = self.stall_ticks + bytes / PAYLOAD_BYTES_PER_TICK_MIN;
+        self.receive_until.store(self.now.load(Ordering::Relaxed) + ticks, Ordering::Relaxed);
+    }
+
+    /// The payload is there.
+    pub(super) fn payload_done(&self) {
+        self.receive_until.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// A batch of replies is being sent.
+    pub(super) fn send_due(&self) {
+        self.send_until.store(self.now.load(Ordering::Relaxed) + self.stall_ticks, Ordering::Relaxed);
+    }
+
+    /// The batch is sent.
+    pub(super) fn send_done(&self) {
+        self.send_until.store(NEVER, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Registry {
+    state: Mutex<State>,
+    changed: Notify,
+    now: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct State {
+    stopping: bool,
+    sweeping: bool,
+    next_id: u64,
+    sessions: BTreeMap<u64, Arc<Handle>>,
+    listeners: Vec<Arc<dyn Listener>>,
+}
+
+impl Registry {
+    /// Know a listener; false when everything is stopping.
+    pub(super) fn add_listener(&self, listener: Arc<dyn Listener>) -> bool {
+        let mut state = lock(&self.state);
+        if !state.stopping {
+            state.listeners.push(listener);
+        }
+        !state.stopping
+    }
+
+    pub(super) fn remove_listener(&self, listener: &Arc<dyn Listener>) {
+        lock(&self.state).listeners.retain(|l| !Arc::ptr_eq(l, listener));
+        self.changed.notify_all();
+    }
+
+    /// Know a connection. None when everything is stopping; true when a sweeper is to be started.
+    pub(super) fn add(&self, conn: Arc<dyn Conn>, limits: &FrontEndLimits) -> Option<(Arc<Handle>, bool)> {
+        let ticks = |d: Duration| d.as_secs().max(1) + 1;
+        let mut state = lock(&self.state);
+        if state.stopping {
+            return None;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let handle = Arc::new(Handle {
+            id,
+            conn,
+            stop: AtomicBool::new(false),
+            established: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+            now: self.now.clone(),
+            stall_ticks: ticks(limits.stall_timeout),
+            receive_until: AtomicU64::new(self.now.load(Ordering::Relaxed) + ticks(limits.handshake_timeout)),
+            send_until: AtomicU64::new(NEVER),
+        });
+        state.sessions.insert(id, handle.clone());
+        let first = !std::mem::replace(&mut state.sweeping, true);
+        Some((handle, first))
+    }
+
+    pub(super) fn remove(&self, handle: &Handle) {
+        lock(&self.state).sessions.remove(&handle.id);
+        self.changed.notify_all();
+    }
+
+    /// A tick has passed: close what is overdue and tell how many. None when there is nobody left to watch.
+    pub(super) fn sweep(&self) -> Option<u64> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let overdue: Vec<Arc<Handle>> = {
+            let mut state = lock(&self.state);
+            if state.sessions.is_empty() {
+                state.sweeping = false;
+                return None;
+            }
+            let late = |h: &&Arc<Handle>| {
+                h.receive_until.load(Ordering::Relaxed).min(h.send_until.load(Ordering::Relaxed)) < now
+            };
+            state.sessions.values().filter(late).cloned().collect()
+        };
+        for handle in &overdue {
+            handle.conn.close();
+            // Counted once.
+            handle.payload_done();
+            handle.send_done();
+        }
+        Some(overdue.len() as u64)
+    }
+
+    /// Close the listeners and tell every session to end.
+    pub(super) fn stop(&self) {
+        let (listeners, sessions): (Vec<_>, Vec<_>) = {
+            let mut state = lock(&self.state);
+            state.stopping = true;
+            (state.listeners.clone(), state.sessions.values().cloned().collect())
+        };
+        listeners.iter().for_each(|l| l.close());
+        for handle in sessions {
+            handle.stop.store(true, Ordering::Release);
+            if !handle.established.load(Ordering::Acquire) {
+                handle.conn.close();
+            }
+            handle.waker.wake();
+        }
+    }
+
+    /// Ready when nobody is connected and nothing listens.
+    pub(super) async fn empty(&self) {
+        loop {
+            let ticket = self.changed.ticket();
+            {
+                let state = lock(&self.state);
+                if state.sessions.is_empty() && state.listeners.is_empty() {
+                    return;
+                }
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+}
+
+/// A count with a limit, over all sessions. Cheaper than a semaphore where the limit is hardly ever reached.
+pub(super) struct Gate {
+    inside: AtomicUsize,
+    max: usize,
+    waiting: AtomicUsize,
+    opened: Notify,
+}
+
+impl Gate {
+    pub(super) fn new(max: usize) -> Gate {
+        Gate { inside: AtomicUsize::new(0), max, waiting: AtomicUsize::new(0), opened: Notify::new() }
+    }
+
+    pub(super) fn try_enter(&self) -> bool {
+        // Never above the limit even for a moment: another's failed attempt must not look like a full house.
+        self.inside.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < self.max).then_some(n + 1)).is_ok()
+    }
+
+    pub(super) fn leave(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.inside.fetch_sub(count, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.opened.notify_all();
+        }
+    }
+
+    /// Ready when it is worth trying again.
+    pub(super) async fn opened(&self) {
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.waiting);
+        let ticket = self.opened.ticket();
+        if self.inside.load(Ordering::SeqCst) < self.max {
+            return;
+        }
+        self.opened.wait(ticket).await;
+    }
+}
