@@ -1,0 +1,330 @@
+//! Goal: grid disk commands do what they say, refuse what they must, and new space reads as zeroes.
+
+use crate::slices::{create, spec};
+use crate::support::{Fault, MIB, TestDisk, Whole, cell, open, options, read, run, write};
+use celldisk::layout::{DATA_OFFSET, EXTENTS_MAX, GRID_DISKS_MAX};
+use celldisk::{
+    CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FlashCacheSpec, FlashLogSpec,
+    GridDiskError, GridDiskId, Purpose, Role, Stamp,
+};
+use device::{FailKind, Outcome, Verb, WallTime};
+use futures_executor::LocalPool;
+use futures_util::task::LocalSpawnExt;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const AU: u64 = 512 << 10;
+
+fn one_disk() -> (Arc<CellStore>, Vec<Arc<TestDisk>>) {
+    let (store, media) = cell(1, 0, 64 * MIB);
+    // Whatever was there before: space that is not zeroed on purpose would show it.
+    media[0].patch(DATA_OFFSET, &vec![0xdd; (64 * MIB - DATA_OFFSET) as usize]);
+    (store, media)
+}
+
+fn nothing(_: u64, _: u64) {}
+
+#[test]
+fn created_space_is_zero_and_sizes_round_down() {
+    let (store, media) = one_disk();
+    let mut steps = Vec::new();
+    let big =
+        run(store.create_grid_disk(spec(&store, "CD_01_c1", "DATA_CD_00_c1", 40 * MIB + 5), &mut |done, total| {
+            steps.push((done, total));
+        }))
+        .whole();
+    assert_eq!(steps, [(16 * MIB, 40 * MIB), (32 * MIB, 40 * MIB), (40 * MIB, 40 * MIB)]);
+    assert_eq!((big.size_bytes, big.id, big.cache_generation), (40 * MIB, GridDiskId(1), 1));
+    let slice = store.slice(big.id).unwrap();
+    for at in (0..40).step_by(8) {
+        assert!(read(&*slice, at * MIB, (8 * MIB) as usize).unwrap().iter().all(|&b| b == 0));
+    }
+    let small = create(&store, "small", 1);
+    assert_eq!(small.size_bytes, AU, "at least one unit");
+    let again = open(&media, 2).unwrap();
+    assert_eq!(again.store.catalog().grid_disks, store.catalog().grid_disks, "state survives a restart");
+}
+
+#[test]
+fn devices_without_write_zeroes_get_zeroes_written() {
+    let (store, media) = one_disk();
+    media[0].fail(|verb, _, _| (verb == Verb::WriteZeroes).then_some(Fault::Fail(FailKind::Unsupported)));
+    let g = create(&store, "g", 3 * MIB);
+    let slice = store.slice(g.id).unwrap();
+    assert!(read(&*slice, 0, (3 * MIB) as usize).unwrap().iter().all(|&b| b == 0));
+}
+
+#[test]
+fn names_and_limits() {
+    let (store, _media) = one_disk();
+    create(&store, "Data", AU);
+    let make = |name: &str, size| run(store.create_grid_disk(spec(&store, "CD_01_c1", name, size), &mut nothing));
+    assert!(matches!(make("DATA", AU), Err(GridDiskError::Invalid(CatalogError::NameTaken { .. }))));
+    assert!(matches!(make("a@b", AU), Err(GridDiskError::Invalid(CatalogError::Name { .. }))));
+    assert!(matches!(make(&"x".repeat(31), AU), Err(GridDiskError::Invalid(CatalogError::Name { .. }))));
+    assert!(matches!(make("zero", 0), Err(GridDiskError::TooSmall { .. })));
+    let Err(GridDiskError::NoSpace { name, free_bytes, wanted_bytes }) = make("huge", u64::MAX) else {
+        panic!("no space")
+    };
+    assert_eq!((name.as_str(), free_bytes), ("CD_01_c1", 119 * AU));
+    assert!(wanted_bytes > free_bytes);
+    assert_eq!(store.catalog().grid_disks.len(), 1, "refusals leave nothing behind");
+    assert_eq!(make("rest", 119 * AU).whole().size_bytes, 119 * AU, "nor reserve anything");
+    let mut elsewhere = spec(&store, "CD_01_c1", "y", AU);
+    elsewhere.cell_disk = DeviceId(99);
+    assert!(matches!(run(store.create_grid_disk(elsewhere, &mut nothing)), Err(GridDiskError::NoSuch)));
+}
+
+#[test]
+fn ids_are_never_reused_and_space_is() {
+    let (store, media) = one_disk();
+    let a = create(&store, "a", 100 * AU);
+    assert_eq!(write(&*store.slice(a.id).unwrap(), 0, &[0xaa; 4096], true), Outcome::Done);
+    run(store.drop_grid_disk(a.id)).whole();
+    assert_eq!(run(store.drop_grid_disk(a.id)), Err(GridDiskError::NoSuch));
+    let store = open(&media, 2).unwrap().store;
+    let b = create(&store, "a", 100 * AU);
+    assert_eq!((b.id, &b.extents), (GridDiskId(2), &a.extents));
+    assert!(read(&*store.slice(b.id).unwrap(), 0, 4096).unwrap().iter().all(|&b| b == 0));
+}
+
+#[test]
+fn growth_prefers_its_place_and_reads_as_zeroes() {
+    let (store, _media) = one_disk();
+    let a = create(&store, "a", 2 * AU);
+    let b = create(&store, "b", AU);
+    let slice = store.slice(a.id).unwrap();
+    assert_eq!(write(&*slice, 0, &vec![7; 2 * AU as usize], true), Outcome::Done);
+    let grown = run(store.resize_grid_disk(a.id, 4 * AU + 17, &mut nothing)).whole();
+    assert_eq!(grown.extents, [Extent { start_au: 0, count_au: 2 }, Extent { start_au: 3, count_au: 2 }]);
+    assert_eq!(grown.cache_generation, a.cache_generation, "growth voids nothing");
+    run(store.drop_grid_disk(b.id)).whole();
+    let more = run(store.resize_grid_disk(a.id, 6 * AU, &mut nothing)).whole();
+    assert_eq!(more.extents, [Extent { start_au: 0, count_au: 2 }, Extent { start_au: 3, count_au: 4 }]);
+    assert!(read(&*slice, 0, 2 * AU as usize).unwrap().iter().all(|&b| b == 7), "what was there stays");
+    assert!(read(&*slice, 2 * AU, 4 * AU as usize).unwrap().iter().all(|&b| b == 0));
+}
+
+#[test]
+fn a_shrink_raises_the_generation_and_stops_at_one_unit() {
+    let (store, _media) = one_disk();
+    let a = create(&store, "a", 4 * AU);
+    let slice = store.slice(a.id).unwrap();
+    assert_eq!(write(&*slice, 3 * AU, &[9; 512], true), Outcome::Done);
+    let cut = run(store.resize_grid_disk(a.id, 2 * AU, &mut nothing)).whole();
+    assert_eq!((cut.size_bytes, cut.cache_generation), (2 * AU, 2));
+    assert!(matches!(run(store.resize_grid_disk(a.id, AU - 1, &mut nothing)), Err(GridDiskError::TooSmall { .. })));
+    let same = run(store.resize_grid_disk(a.id, 2 * AU, &mut nothing)).whole();
+    assert_eq!(same.cache_generation, 2, "no change, no news");
+    run(store.resize_grid_disk(a.id, 4 * AU, &mut nothing)).whole();
+    assert_eq!(read(&*slice, 3 * AU, 512).unwrap(), [0; 512], "cut off is gone");
+}
+
+#[test]
+fn fragments_are_used_up_to_the_limit() {
+    let (store, _media) = cell(1, 0, 400 * MIB);
+    let au = store.cell_disks()[0].au_bytes();
+    let count = store.catalog().free_au(DeviceId(1));
+    assert_eq!((au, count), (4 * MIB, 99));
+    // A comb: every other unit free, fewer than the limit of extents.
+    let comb: Vec<_> = (0..count).map(|n| create(&store, &format!("x{n}"), au)).collect();
+    for g in comb.iter().step_by(2) {
+        run(store.drop_grid_disk(g.id)).whole();
+    }
+    let all = create(&store, "all", 50 * au);
+    assert_eq!(all.extents.len(), 50);
+    const { assert!(50 < EXTENTS_MAX) };
+    assert_eq!(store.catalog().free_au(DeviceId(1)), 0);
+}
+
+#[test]
+fn attributes() {
+    let (store, media) = one_disk();
+    let a = create(&store, "a", AU);
+    let altered = run(store.alter_grid_disk(a.id, |g| {
+        g.name = "b".to_owned();
+        g.comment = "für Müller".to_owned();
+        g.available_to = "db1,db2".to_owned();
+        g.purpose = Purpose::Redo;
+        g.asm.insert("asmDiskgroupName".to_owned(), "DATA".to_owned());
+        g.caching_policy = CachingPolicy::Keep;
+    }))
+    .whole();
+    assert_eq!((altered.cache_generation, altered.size_bytes), (1, AU));
+    let none = run(store.alter_grid_disk(a.id, |g| g.caching_policy = CachingPolicy::None)).whole();
+    assert_eq!(none.cache_generation, 2, "none stops hits at once");
+    type Change = fn(&mut celldisk::GridDisk);
+    let fixed: [(Change, &str); 5] = [
+        (|g| g.id.0 += 1, "id"),
+        (|g| g.size_bytes -= 4096, "size"),
+        (|g| g.extents[0].start_au += 1, "extents"),
+        (|g| g.cache_generation -= 1, "cache generation"),
+        (|g| g.created.0 += 1, "creation time"),
+    ];
+    for (change, field) in fixed {
+        assert_eq!(run(store.alter_grid_disk(a.id, change)), Err(GridDiskError::Fixed { field }));
+    }
+    let long = run(store.alter_grid_disk(a.id, |g| g.comment = "x".repeat(129)));
+    assert!(matches!(long, Err(GridDiskError::Invalid(CatalogError::Limit { what: "comment", .. }))));
+    assert_eq!(run(store.raise_cache_generation(a.id)).whole(), 3);
+    run(store.alter_cell(|cell| {
+        cell.attributes.insert("flashCacheMode".to_owned(), "WriteThrough".to_owned());
+        cell.iorm_plan = "objective=auto\n".to_owned();
+        cell.instance_stamp = Stamp(77);
+    }))
+    .whole();
+    assert!(matches!(run(store.alter_cell(|cell| cell.grid_disks.clear())), Err(GridDiskError::Fixed { .. })));
+    let again = open(&media, 2).unwrap().store.catalog();
+    assert!(again.same_content(&store.catalog()));
+    assert_eq!(again.grid_disk_named("B").unwrap().comment, "für Müller");
+}
+
+#[test]
+fn a_mode_switch_is_a_state_of_its_own() {
+    let (store, media) = one_disk();
+    let id = create(&store, "a", AU).id;
+    assert!(matches!(run(store.finish_mode_switch(id)), Err(GridDiskError::Switch { .. })));
+    assert!(matches!(run(store.begin_mode_switch(id, CachingMode::WriteThrough)), Err(GridDiskError::Switch { .. })));
+    run(store.begin_mode_switch(id, CachingMode::WriteBack)).whole();
+    assert!(matches!(run(store.begin_mode_switch(id, CachingMode::None)), Err(GridDiskError::Switch { .. })));
+    let direct = run(store.alter_grid_disk(id, |g| g.caching_mode = CachingMode::None));
+    assert_eq!(direct, Err(GridDiskError::Fixed { field: "caching mode" }));
+    let store = open(&media, 2).unwrap().store;
+    let switch = store.catalog().grid_disks[&id].mode_switch.unwrap();
+    assert_eq!((switch.from, switch.to), (CachingMode::WriteThrough, CachingMode::WriteBack));
+    assert_eq!(run(store.finish_mode_switch(id)).whole().caching_mode, CachingMode::WriteBack);
+    run(store.begin_mode_switch(id, CachingMode::None)).whole();
+    run(store.cancel_mode_switch(id)).whole();
+    run(store.begin_mode_switch(id, CachingMode::None)).whole();
+    let none = run(store.finish_mode_switch(id)).whole();
+    assert_eq!((none.caching_mode, none.cache_generation, none.mode_switch), (CachingMode::None, 2, None));
+}
+
+#[test]
+fn creations_at_the_same_time_never_share_space() {
+    let (store, media) = one_disk();
+    media[0].hold();
+    let mut pool = LocalPool::new();
+    let made = Rc::new(RefCell::new(Vec::new()));
+    for n in 0..8 {
+        let (store, made) = (store.clone(), made.clone());
+        let task = async move {
+            let spec = spec(&store, "CD_01_c1", &format!("g{n}"), 15 * AU);
+            let one = store.create_grid_disk(spec, &mut nothing).await;
+            made.borrow_mut().push(one);
+        };
+        pool.spawner().spawn_local(task).unwrap();
+    }
+    for _ in 0..100 {
+        pool.run_until_stalled();
+        media[0].release();
+        media[0].hold();
+    }
+    media[0].release();
+    pool.run_until_stalled();
+    assert_eq!(made.borrow().len(), 8);
+    assert!(made.borrow().iter().all(Result::is_ok), "120 units are 8 times 15");
+    store.catalog().validate().unwrap();
+    assert_eq!(store.catalog().free_au(DeviceId(1)), 0);
+}
+
+#[test]
+fn space_that_may_still_be_zeroed_is_not_given_out() {
+    let (store, media) = one_disk();
+    media[0].fail(|verb, _, _| (verb == Verb::WriteZeroes).then_some(Fault::Unknown));
+    let failed = run(store.create_grid_disk(spec(&store, "CD_01_c1", "a", AU), &mut nothing));
+    assert!(matches!(failed, Err(GridDiskError::Zeroing { .. })));
+    media[0].mend();
+    assert_eq!(create(&store, "b", AU).extents[0].start_au, 1);
+    media[0].fail(|verb, _, _| (verb == Verb::WriteZeroes).then_some(Fault::Fail(FailKind::Media)));
+    assert!(run(store.create_grid_disk(spec(&store, "CD_01_c1", "c", AU), &mut nothing)).is_err());
+    media[0].mend();
+    assert_eq!(create(&store, "d", AU).extents[0].start_au, 2, "a zeroing that failed for certain leaves no trace");
+    let store = open(&media, 2).unwrap().store;
+    assert_eq!(create(&store, "e", AU).extents[0].start_au, 0, "after a restart nothing is under way");
+}
+
+#[test]
+fn a_full_house_of_grid_disks_fits() {
+    let medium = TestDisk::new(200 * MIB);
+    let mut small = options(1, Role::Disk);
+    small.au_bytes = Some(64 << 10);
+    let disk = run(CellDisk::format(medium.device(), small)).unwrap();
+    let store = run(CellStore::create("c1", vec![disk], WallTime(1), Stamp(1), Stamp(2))).unwrap();
+    run(store.change(|catalog| {
+        for n in 0..GRID_DISKS_MAX as u64 {
+            let mut g = celldisk::GridDisk {
+                id: GridDiskId(n + 1),
+                name: format!("{n:x>30}"),
+                cell_disk: DeviceId(1),
+                extents: (0..2).map(|e| Extent { start_au: (2 * n + e) as u32, count_au: 1 }).collect(),
+                size_bytes: 128 << 10,
+                purpose: Purpose::Temp,
+                caching_mode: CachingMode::WriteBackOrdered,
+                mode_switch: None,
+                caching_policy: CachingPolicy::Keep,
+                cache_generation: u32::MAX,
+                available_to: "a".repeat(128),
+                comment: "c".repeat(128),
+                created: WallTime(u64::MAX),
+                asm: std::collections::BTreeMap::new(),
+            };
+            for key in ["a", "b"] {
+                g.asm.insert(key.repeat(26), "v".repeat(100));
+            }
+            catalog.grid_disks.insert(g.id, g);
+        }
+        catalog.next_grid_disk_id = GridDiskId(GRID_DISKS_MAX as u64 + 1);
+        Ok::<(), std::convert::Infallible>(())
+    }))
+    .whole();
+    let again = open(&[medium], 3).unwrap().store;
+    assert_eq!(again.catalog().grid_disks.len(), GRID_DISKS_MAX);
+    let one_more = run(again.create_grid_disk(spec(&again, "CD_01_c1", "one_more", 1), &mut nothing));
+    assert!(matches!(one_more, Err(GridDiskError::Invalid(CatalogError::Limit { what: "grid disks", .. }))));
+}
+
+#[test]
+fn flash_cache_and_log_share_the_flash_with_grid_disks() {
+    let (store, media) = cell(1, 2, 64 * MIB);
+    let flash = [DeviceId(2), DeviceId(3)];
+    let log = run(store.create_flash_log(FlashLogSpec {
+        id: Stamp(1),
+        devices: Vec::new(),
+        size_per_device_bytes: 4 * MIB,
+        created: WallTime(1),
+    }))
+    .whole();
+    assert_eq!(log.regions.keys().copied().collect::<Vec<_>>(), flash);
+    run(store.create_grid_disk(spec(&store, "FD_02_c1", "on_flash", 8 * MIB), &mut nothing)).whole();
+    let cache_spec = |id| FlashCacheSpec {
+        id: Stamp(id),
+        devices: Vec::new(),
+        size_per_device_bytes: None,
+        segment_bytes: 2 << 20,
+        block_bytes: 16 << 10,
+        created: WallTime(2),
+    };
+    let cache = run(store.create_flash_cache(cache_spec(2))).whole();
+    assert_eq!(cache.size_per_device_bytes, 48 * MIB, "what the fuller one has left, in whole segments");
+    assert!(matches!(run(store.create_flash_cache(cache_spec(3))), Err(GridDiskError::Exists { .. })));
+    for id in flash {
+        assert_eq!(store.cell_disk(id).unwrap().label().cache_era, 1);
+    }
+    let slice = store.flash_cache_slice(flash[0]).unwrap();
+    assert_eq!(slice.size_bytes(), 48 * MIB);
+    assert_eq!(write(&*slice, 0, &[5; 4096], true), Outcome::Done);
+    assert!(matches!(store.flash_cache_slice(DeviceId(1)), Err(GridDiskError::NoSuch)));
+    assert_eq!(store.flash_log_slice(flash[1]).unwrap().size_bytes(), 4 * MIB);
+
+    run(store.drop_flash_cache()).whole();
+    assert!(slice.is_closed());
+    run(store.create_flash_cache(cache_spec(4))).whole();
+    assert!(slice.is_closed(), "a new cache in the same place is another device");
+    assert_eq!(store.cell_disk(flash[1]).unwrap().label().cache_era, 3, "dropped and made again");
+    let again = open(&media, 2).unwrap().store;
+    assert_eq!(again.catalog().flash_cache.as_ref().unwrap().id, Stamp(4));
+    run(again.drop_flash_log()).whole();
+    assert_eq!(run(again.drop_flash_log()), Err(GridDiskError::NoSuch));
+}

@@ -1,0 +1,12 @@
+//! Tests of the whole crate on a medium that forgets: power cuts, torn writes, failing devices, foreign data.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod foreign;
+mod grid_disks;
+mod labels;
+mod power_cut;
+mod replicas;
+
+mod slices;
+mod stamps;
+mod support;
