@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod client;
 mod codec;
+mod remote;
 mod session;
 mod world;
