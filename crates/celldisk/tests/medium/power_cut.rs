@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const SIZE: u64 = 16 * MIB;
 const AU: u64 = 128 << 10;
-const FATES: u64 = 6;
+const FATES: u64 = 12;
 
 /// The devices that did not take an acknowledged change; none when it was not acknowledged.
 type Acknowledged = Option<Vec<DeviceId>>;

@@ -1,12 +1,13 @@
 //! A device in memory for the tests of this crate: volatile cache, power cuts, failures, requests held back.
 //!
 //! What is written is visible at once and durable only after a flush or with FUA. A cut stops the machine after so many
-//! requests: the request in flight then, and everything in the volatile cache, is applied whole, in part (torn at 512 bytes)
+//! requests: the requests in flight then, and everything in the volatile cache, is applied whole, in part (torn at 512 bytes)
 //! or not at all, by seed. Time does not exist.
 
 use celldisk::{
     CellDisk, CellId, CellStore, Changed, DeviceId, FormatOptions, OpenOptions, Opened, Role, Stamp, StoreError,
 };
+use device::spawn::yield_now;
 use device::sync::lock;
 use device::{
     Buf, Bufs, Class, Completed, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Prng, Verb,
@@ -187,7 +188,7 @@ type FaultFor = Box<dyn Fn(Verb, u64, u64) -> Option<Fault> + Send>;
 
 pub(crate) struct TestDisk {
     geometry: Geometry,
-    state: Mutex<TestState>,
+    state: Arc<Mutex<TestState>>,
     power: Power,
 }
 
@@ -196,6 +197,9 @@ struct TestState {
     visible: Image,
     durable: Image,
     cache: Vec<Change>,
+    /// Submitted, not yet performed: a cut tears them.
+    in_flight: BTreeMap<u64, Change>,
+    submitted: u64,
     fault: Option<FaultFor>,
     log: Vec<(Verb, u64, u64)>,
     size_bytes: u64,
@@ -228,13 +232,15 @@ impl TestDisk {
             visible: image.clone(),
             durable: image,
             cache: Vec::new(),
+            in_flight: BTreeMap::new(),
+            submitted: 0,
             fault: None,
             log: Vec::new(),
             size_bytes: geometry.size_bytes,
             hold: false,
             held: Vec::new(),
         };
-        Arc::new(TestDisk { geometry, state: Mutex::new(state), power })
+        Arc::new(TestDisk { geometry, state: Arc::new(Mutex::new(state)), power })
     }
 
     pub(crate) fn device(self: &Arc<TestDisk>) -> Device {
@@ -245,7 +251,7 @@ impl TestDisk {
     pub(crate) fn after_power_cut(&self, prng: &mut Prng) -> Image {
         let state = lock(&self.state);
         let mut image = state.durable.clone();
-        for change in &state.cache {
+        for change in state.cache.iter().chain(state.in_flight.values()) {
             change.apply_torn(&mut image, prng);
         }
         image
@@ -290,6 +296,22 @@ impl TestDisk {
             std::mem::take(&mut state.held)
         };
         held.into_iter().for_each(|(completer, completed)| completer.complete(completed));
+    }
+
+    fn answer(state: &mut TestState, mut op: Op) -> Completed {
+        let (offset, len) = op.range();
+        let fault = state.fault.as_ref().and_then(|fault| fault(op.verb(), offset, len));
+        let (outcome, extents) = match fault {
+            None => TestDisk::perform(state, &mut op),
+            Some(Fault::FailLanded(kind)) => {
+                TestDisk::perform(state, &mut op);
+                (Outcome::Failed(kind), Vec::new())
+            }
+            Some(Fault::Fail(kind)) => (Outcome::Failed(kind), Vec::new()),
+            Some(Fault::Short(done)) => (Outcome::Short(done), Vec::new()),
+            Some(Fault::Unknown) => (Outcome::Unknown, Vec::new()),
+        };
+        Completed { outcome, bufs: op.into_bufs(), extents }
     }
 
     fn perform(state: &mut TestState, op: &mut Op) -> (Outcome, Vec<DeviceExtent>) {
@@ -337,7 +359,7 @@ impl Io for TestDisk {
         Geometry { size_bytes: lock(&self.state).size_bytes, ..self.geometry.clone() }
     }
 
-    fn submit(&self, mut op: Op) -> Completion {
+    fn submit(&self, op: Op) -> Completion {
         let (offset, len) = op.range();
         let verb = op.verb();
         let mut state = lock(&self.state);
@@ -347,40 +369,41 @@ impl Io for TestDisk {
         if matches!(verb, Verb::Read | Verb::Write) && len > u64::from(self.geometry.transfer_bytes_max) {
             return Completion::failed(FailKind::Invalid, op);
         }
-        let was_off = self.power.is_off();
-        let on = self.power.request();
         state.log.push((verb, offset, len));
-        if !on {
-            if !was_off {
-                // The one request the cut meets: it may land in part. A flush that it meets counts for nothing.
-                match &op {
-                    Op::Write { offset, data, .. } => {
-                        state.cache.push(Change::Write(*offset, data.to_vec(0..data.len_bytes())));
-                    }
-                    Op::WriteZeroes { offset, len, .. } => state.cache.push(Change::Zero(*offset, *len)),
-                    _ => {}
-                }
-            }
+        if self.power.is_off() {
             return Completion::failed(FailKind::Gone, op);
         }
-        let fault = state.fault.as_ref().and_then(|fault| fault(verb, offset, len));
-        let (outcome, extents) = match fault {
-            None => TestDisk::perform(&mut state, &mut op),
-            Some(Fault::FailLanded(kind)) => {
-                TestDisk::perform(&mut state, &mut op);
-                (Outcome::Failed(kind), Vec::new())
-            }
-            Some(Fault::Fail(kind)) => (Outcome::Failed(kind), Vec::new()),
-            Some(Fault::Short(done)) => (Outcome::Short(done), Vec::new()),
-            Some(Fault::Unknown) => (Outcome::Unknown, Vec::new()),
-        };
-        let completed = Completed { outcome, bufs: op.into_bufs(), extents };
         if state.hold {
+            let completed = TestDisk::answer(&mut state, op);
             let (completer, completion) = Completion::pair();
             state.held.push((completer, completed));
             return completion;
         }
-        Completion::ready(completed)
+        // What is submitted together is in flight together: performed when its waiter is polled again.
+        let number = state.submitted;
+        state.submitted += 1;
+        match &op {
+            Op::Write { offset, data, .. } => {
+                let change = Change::Write(*offset, data.to_vec(0..data.len_bytes()));
+                state.in_flight.insert(number, change);
+            }
+            Op::WriteZeroes { offset, len, .. } => {
+                state.in_flight.insert(number, Change::Zero(*offset, *len));
+            }
+            _ => {}
+        }
+        drop(state);
+        let (state, power) = (self.state.clone(), self.power.clone());
+        Completion::future(async move {
+            yield_now().await;
+            let mut state = lock(&state);
+            if !power.request() {
+                let outcome = Outcome::Failed(FailKind::Gone);
+                return Completed { outcome, bufs: op.into_bufs(), extents: Vec::new() };
+            }
+            state.in_flight.remove(&number);
+            TestDisk::answer(&mut state, op)
+        })
     }
 }
 
