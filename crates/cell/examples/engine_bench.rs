@@ -1,6 +1,6 @@
 //! What the engine costs without network and without devices: CPU time per 4 KiB read hit, copy included.
 //!
-//! `cargo run --release -p cell --example engine_bench [ENTRIES]`: a cache of ENTRIES 4 KiB blocks (default 100,000) on
+//! `cargo run --release -p cell --example engine_bench [ENTRIES [READS]]`: a cache of ENTRIES 4 KiB blocks (default 100,000) on
 //! memory devices is filled by reading, then random hits are read one after the other on one executor thread. Prints one
 //! JSON line: nanoseconds of CPU per hit (CPU clock of the process), and bytes of index per entry.
 
@@ -15,8 +15,6 @@ use flashcache::format::Owner;
 use flashcache::{CacheConfig, FlashCache, MemberDevice};
 use std::sync::Arc;
 use std::time::Instant;
-
-const READS: u64 = 1_000_000;
 
 /// CPU time of this process in nanoseconds, from the scheduler's accounting.
 fn cpu_ns() -> u64 {
@@ -35,6 +33,7 @@ fn cpu_ns() -> u64 {
 
 fn main() {
     let entries: u64 = std::env::args().nth(1).map_or(100_000, |a| a.parse().unwrap());
+    let reads: u64 = std::env::args().nth(2).map_or(1_000_000, |a| a.parse().unwrap());
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
     let world = runtime.world(1);
     let line = runtime.block_on(async move {
@@ -74,7 +73,7 @@ fn main() {
         let hits = grid_disk.counters.cache_hits.requests.get();
         let (cpu, start) = (cpu_ns(), Instant::now());
         let mut bufs = arena.alloc(4096).await;
-        for _ in 0..READS {
+        for _ in 0..reads {
             let (result, back) = session.read(prng.below(entries) * 4096, bufs).await;
             result.unwrap();
             bufs = back;
@@ -83,9 +82,9 @@ fn main() {
         let hits = grid_disk.counters.cache_hits.requests.get() - hits;
         let index: u64 = cache.members().map(|m| m.index_bytes()).sum();
         format!(
-            "{{\"entries\":{entries},\"reads\":{READS},\"hits\":{hits},\"cpu_ns_per_read\":{},\"wall_ns_per_read\":{},\"index_bytes_per_entry\":{}}}",
-            cpu / READS,
-            wall.as_nanos() as u64 / READS,
+            "{{\"entries\":{entries},\"reads\":{reads},\"hits\":{hits},\"cpu_ns_per_read\":{},\"wall_ns_per_read\":{},\"index_bytes_per_entry\":{}}}",
+            cpu / reads,
+            wall.as_nanos() as u64 / reads,
             index / entries,
         )
     });

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A change to the disk under way, announced to the cache.
 pub(crate) struct Change {
-    binding: Binding,
+    binding: Arc<Binding>,
     ticket: WriteTicket,
 }
 

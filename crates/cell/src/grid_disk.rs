@@ -24,6 +24,8 @@ pub struct GridDisk {
     pub(crate) locks: Arc<RangeLock>,
     pub(crate) arena: Arena,
     pub(crate) block_bytes: u64,
+    /// Smallest unit of the device below.
+    pub(crate) logical_bytes: u64,
     /// A piece of zeroes.
     pub(crate) zeroes: SharedBuf,
     size_bytes: AtomicU64,
@@ -36,7 +38,7 @@ pub struct GridDisk {
     writes_acked: AtomicU64,
     writes_flushed: AtomicU64,
     flushed_at_loss: AtomicU64,
-    cache: Mutex<Option<Binding>>,
+    cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
     pub(crate) alarm: Arc<Notify>,
@@ -82,10 +84,11 @@ impl GridDisk {
         Arc::new(GridDisk {
             id: parts.id,
             name: Mutex::new(parts.name),
-            disk: parts.disk,
             locks: Arc::new(RangeLock::new()),
             arena: parts.arena,
             block_bytes: parts.block_bytes,
+            logical_bytes: u64::from(parts.disk.geometry().logical_bytes),
+            disk: parts.disk,
             zeroes: Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze(),
             size_bytes: AtomicU64::new(parts.size_bytes),
             read_only: AtomicBool::new(false),
@@ -162,7 +165,7 @@ impl GridDisk {
     /// Allow or stop hits and fills; writes go on to end cached copies.
     pub(crate) fn set_serving_from_cache(&self, serving: bool) {
         if let Some(binding) = lock(&self.cache).as_mut() {
-            binding.serving = serving;
+            *binding = Arc::new(Binding { serving, ..(**binding).clone() });
         }
     }
 
@@ -212,16 +215,13 @@ impl GridDisk {
     /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request
     /// under way ends with what it began with.
     pub fn set_cache(&self, cache: Option<(Arc<FlashCache>, DiskHandle)>, mode: CachingMode) {
-        let binding = cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Binding {
-            cache,
-            disk,
-            mode,
-            serving: true,
-        });
+        let binding = cache
+            .filter(|_| mode != CachingMode::None)
+            .map(|(cache, disk)| Arc::new(Binding { cache, disk, mode, serving: true }));
         *lock(&self.cache) = binding;
     }
 
-    pub(crate) fn cache(&self) -> Option<Binding> {
+    pub(crate) fn cache(&self) -> Option<Arc<Binding>> {
         lock(&self.cache).clone()
     }
 

@@ -9,6 +9,7 @@ use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
 use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What the outcome of the disk means to the client.
 pub(crate) fn to_request_error(kind: FailKind) -> RequestError {
@@ -50,7 +51,7 @@ impl GridDisk {
         }
         let cache = self.cache().filter(|binding| binding.serving);
         // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
-        let logical = u64::from(self.disk.geometry().logical_bytes);
+        let logical = self.logical_bytes;
         let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
         let span = cover(offset, len, unit);
         let aligned =
@@ -75,7 +76,7 @@ impl GridDisk {
     async fn read_aligned(
         &self,
         context: &Context,
-        cache: Option<Binding>,
+        cache: Option<Arc<Binding>>,
         offset: u64,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
@@ -106,7 +107,7 @@ impl GridDisk {
         if len == 0 {
             return if fua { self.flush_all().await } else { Ok(()) };
         }
-        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let unit = self.logical_bytes;
         let span = cover(offset, len, unit);
         if span == (offset..offset + len) && aligned_in_memory(&data, unit as usize) {
             let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
@@ -190,7 +191,7 @@ impl GridDisk {
         len: u64,
         flags: ZeroFlags,
     ) -> Result<(), RequestError> {
-        let unit = u64::from(self.disk.geometry().logical_bytes);
+        let unit = self.logical_bytes;
         let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
         if start >= end {
             return self.write_piece(context, offset, self.zeroes(len), flags.fua).await;

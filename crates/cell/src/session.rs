@@ -150,7 +150,7 @@ impl Session {
             return Ok(());
         }
         // Whole parts only: the odd edges keep their content, which trim permits.
-        let logical = u64::from(self.disk.disk.geometry().logical_bytes).max(crate::grid_disk::PART_BYTES);
+        let logical = self.disk.logical_bytes.max(crate::grid_disk::PART_BYTES);
         let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
         if start < end {
             let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }).await;

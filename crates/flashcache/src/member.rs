@@ -12,9 +12,8 @@ use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Outcome, World};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Why a member cannot be used.
@@ -82,7 +81,8 @@ pub struct Member {
     pub(crate) crcs: Vec<AtomicU32>,
     pub(crate) pins: Vec<AtomicU32>,
     pub(crate) readable: Arc<[AtomicU32]>,
-    pub(crate) disks: Mutex<BTreeMap<DiskSlot, DiskName>>,
+    /// By slot.
+    pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
     failed: AtomicBool,
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -132,7 +132,7 @@ impl Member {
             crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),
             pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
             readable,
-            disks: Mutex::new(BTreeMap::new()),
+            disks: RwLock::new(Vec::new()),
             failed: AtomicBool::new(false),
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -146,11 +146,17 @@ impl Member {
     /// Make a grid disk's entries of one generation valid.
     pub(crate) fn register(&self, slot: DiskSlot, id: u64, generation: u32) {
         assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
-        lock(&self.disks).insert(slot, DiskName { id, generation });
+        let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::from(slot.0);
+        if disks.len() <= index {
+            disks.resize(index + 1, None);
+        }
+        disks[index] = Some(DiskName { id, generation });
     }
 
     pub(crate) fn disk_name(&self, slot: DiskSlot) -> Option<DiskName> {
-        lock(&self.disks).get(&slot).copied()
+        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
+        disks.get(usize::from(slot.0)).copied().flatten()
     }
 
     /// Whether it has been given up.

@@ -10,9 +10,12 @@ use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
 use device::{Bufs, Outcome};
 use smallvec::SmallVec;
+use std::future::Future;
 use std::ops::Range;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 /// A segment held against reuse while somebody reads from it.
 #[derive(Debug)]
@@ -220,6 +223,12 @@ impl Member {
 
     /// Await a read; after the soft limit give the completion back and call the member slow until a probe is quick again.
     async fn hedge(self: &Arc<Self>, completion: device::Completion) -> Result<device::Completed, device::Completion> {
+        let mut completion = completion;
+        // Done already (memory devices): no timer is needed.
+        let first = std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut completion).poll(cx))).await;
+        if let Poll::Ready(done) = first {
+            return Ok(done);
+        }
         let timer = self.world.clock.sleep(self.config.soft_limit);
         match futures_util::future::select(completion, timer).await {
             futures_util::future::Either::Left((done, _)) => Ok(done),

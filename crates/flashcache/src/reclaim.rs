@@ -7,7 +7,7 @@ use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::SegmentState;
-use crate::member::{Member, MemberError};
+use crate::member::{DiskName, Member, MemberError};
 use crate::policy::Verdict;
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
@@ -17,8 +17,8 @@ use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// Free segments below which reclaim runs.
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
@@ -114,8 +114,9 @@ impl Member {
 
     pub(crate) fn slot_of(&self, disk: u64, generation: u32) -> Option<DiskSlot> {
         let old_too = self.sabotaged(Sabotage::OldGenerationAccepted);
-        let disks = lock(&self.disks);
-        disks.iter().find(|(_, n)| n.id == disk && (n.generation == generation || old_too)).map(|(&slot, _)| slot)
+        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
+        let named = |n: &Option<DiskName>| n.is_some_and(|n| n.id == disk && (n.generation == generation || old_too));
+        disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
     }
 
     /// Ask the policy; return what is to be written again.

@@ -32,8 +32,7 @@ fn record(prng: &mut Prng) -> Record {
             let bare = matches!(kind, EntryKind::Zero | EntryKind::Trim);
             let crcs: SmallVec<[u32; 4]> =
                 (0..if bare { 0 } else { mask.count_ones() }).map(|_| prng.next_u64() as u32).collect();
-            let name =
-                BlockName { disk: prng.next_u64(), generation: prng.next_u64() as u32, block: prng.next_u64() };
+            let name = BlockName { disk: prng.next_u64(), generation: prng.next_u64() as u32, block: prng.next_u64() };
             Record::Entry { kind, name, mask, position: Position(prng.below(512) as u32), crcs }
         }
     }
