@@ -1,0 +1,49 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+# Rust 1.88 or newer and a C compiler are all that is needed; `make test` installs its test clients itself.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+RELEASE := target/release/flashcell
+SEEDS ?= 0..2000
+
+.PHONY: help demo test lint bench sim soak build check-rust clients fuzz
+
+help:
+	@echo "make demo   the main job end to end, in a temporary directory (no root, no packages)"
+	@echo "make test   everything CI runs; installs its test clients first (says so)"
+	@echo "make lint   format, clippy"
+	@echo "make bench  the speed rows, side by side with fio, nbdkit and qemu-nbd"
+	@echo "make sim    many seeds of the simulator (SEEDS=A..B)"
+	@echo "make soak   long crash loops on devices that forget un-flushed writes"
+	@echo "make fuzz   every fuzz target for ten minutes (needs cargo-fuzz)"
+
+check-rust:
+	@scripts/check-rust
+
+build: check-rust
+	$(CARGO) build --release --locked -p flashcell
+
+demo: build
+	$(RELEASE) demo
+
+lint: check-rust
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+clients:
+	@scripts/install-test-clients
+
+test: check-rust clients lint build
+	scripts/test
+
+bench: build clients
+	bench/run
+
+sim: build
+	$(RELEASE) sim --seeds $(SEEDS)
+
+soak: build clients
+	tests/e2e/run --soak
+
+fuzz:
+	scripts/fuzz 600

@@ -1,0 +1,128 @@
+//! Goal: the house stands as drawn, and what it is built of may be given away. Method: ask `cargo metadata`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// The picture of DESIGN section 1: who stands directly on whom. An edge is allowed along any way down.
+const PICTURE: &[(&str, &[&str])] = &[
+    ("flashcell", &["server", "lab"]),
+    ("server", &["cellcli", "nbd"]),
+    ("lab", &["buffercache", "sim"]),
+    ("sim", &["nbd"]),
+    ("buffercache", &["nbd"]),
+    ("nbd", &["cell"]),
+    ("cell", &["flashcache", "flashlog", "celldisk"]),
+    ("flashcache", &["device"]),
+    ("flashlog", &["device"]),
+    ("celldisk", &["device"]),
+    ("cellcli", &[]),
+    ("device", &[]),
+];
+
+/// Licences that may be in the product.
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "MIT",
+    "MIT-0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "0BSD",
+    "BSL-1.0",
+    "Unicode-3.0",
+    "Unlicense",
+    "CC0-1.0",
+];
+
+fn metadata() -> serde_json::Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn below(name: &str) -> BTreeSet<&'static str> {
+    let picture: BTreeMap<&str, &[&'static str]> = PICTURE.iter().copied().collect();
+    let mut found = BTreeSet::new();
+    let mut todo: Vec<&str> = vec![name];
+    while let Some(next) = todo.pop() {
+        for &lower in picture.get(next).copied().unwrap_or_default() {
+            if found.insert(lower) {
+                todo.push(lower);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn arrows_go_down_only() {
+    let metadata = metadata();
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array().unwrap().iter().map(|m| m.as_str().unwrap()).collect();
+    let names: BTreeSet<&str> = PICTURE.iter().map(|(name, _)| *name).collect();
+    let mut edges = 0;
+    for package in metadata["packages"].as_array().unwrap() {
+        if !members.contains(package["id"].as_str().unwrap()) {
+            continue;
+        }
+        let name = package["name"].as_str().unwrap();
+        assert!(names.contains(name), "crate {name} is not in the picture of the house");
+        let allowed = below(name);
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let to = dependency["name"].as_str().unwrap();
+            let normal = dependency["kind"].is_null();
+            if names.contains(to) && normal {
+                edges += 1;
+                assert!(allowed.contains(to), "{name} -> {to} is not a way down in the picture of the house");
+            }
+        }
+    }
+    assert!(edges >= 8, "the test sees the edges it is about");
+}
+
+#[test]
+fn engine_crates_have_no_runtime_of_their_own() {
+    let metadata = metadata();
+    let engine = ["device", "celldisk", "flashcache", "cell", "nbd", "cellcli", "sim"];
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        if !engine.contains(&name) || !package["source"].is_null() {
+            continue;
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let to = dependency["name"].as_str().unwrap();
+            let banned = ["tokio", "axum", "serde", "serde_json"].contains(&to);
+            assert!(!banned || !dependency["kind"].is_null(), "{name} must not depend on {to}");
+        }
+    }
+}
+
+/// `MIT OR Apache-2.0`, `(MIT OR Apache-2.0) AND Unicode-3.0`, `MIT/Apache-2.0`: every AND term needs an allowed
+/// alternative.
+fn allowed(expression: &str) -> bool {
+    let flat = expression.replace('/', " OR ").replace(['(', ')'], "");
+    flat.split(" AND ").all(|term| term.split(" OR ").any(|one| LICENCES.contains(&one.trim())))
+}
+
+#[test]
+fn licences_may_be_given_away() {
+    let metadata = metadata();
+    let mut checked = 0;
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or("none stated");
+        assert!(allowed(licence), "{name} has licence {licence}, which is not on the list");
+        checked += 1;
+    }
+    assert!(checked > 20, "the test sees the packages it is about");
+    assert!(!allowed("GPL-3.0-only") && !allowed("MIT AND GPL-2.0-only") && allowed("GPL-2.0-only OR MIT"));
+}
