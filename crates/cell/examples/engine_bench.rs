@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 #![expect(clippy::unwrap_used, reason = "a program for people")]
+#![expect(clippy::disallowed_methods, reason = "it measures real time")]
 
 use cell::{CachingMode, Context, GridDisk, GridDiskParts};
 use device::layers::Memory;
