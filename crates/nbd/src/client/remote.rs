@@ -451,7 +451,7 @@ impl Shared {
     async fn status(self: &Arc<Self>, offset: u64, len: u64) -> Completed {
         let extents = vec![DeviceExtent { len, hole: false }];
         let unknown = Completed { outcome: Outcome::Done, bufs: Bufs::new(), extents };
-        let asked = u32::try_from(len).unwrap_or(u32::MAX & !0xffff);
+        let asked = u32::try_from(len).unwrap_or(!0xffff);
         let Ok(link) = self.link().await else { return Completed::bare(Outcome::Failed(FailKind::Gone)) };
         // The answer is a hint: everything that goes wrong means "data".
         let Ok(contexts) = self.client(&link).block_status(offset, asked, false).await else { return unknown };

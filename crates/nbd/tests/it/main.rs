@@ -4,6 +4,8 @@
 
 mod client;
 mod codec;
+mod corpus;
 mod remote;
 mod session;
+mod transcripts;
 mod world;

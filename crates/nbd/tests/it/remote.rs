@@ -289,3 +289,76 @@ fn status_and_discard_pass_through() {
         assert_eq!(read(&disk, SIZE as u64, 512).await.0, Outcome::Failed(FailKind::Invalid));
     });
 }
+
+#[test]
+fn nothing_acknowledged_is_lost_over_many_crashes() {
+    const SLOTS: u64 = 12;
+    for seed in 0..20 {
+        run(seed, move |mut server, w| async move {
+            let mut prng = w.0.prng.fork("crashes");
+            server.start(&w, 1).await;
+            *lock(&server.disk.latency) = Duration::from_micros(300);
+            let connections = 1 + (seed % 3) as usize;
+            let options = RemoteOptions { connections, keep_bytes_max: 1, ..RemoteOptions::default() };
+            let remote = Arc::new(connect(&w, options).await);
+            let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let latest: Arc<std::sync::Mutex<Vec<u8>>> = Arc::new(std::sync::Mutex::new(vec![0; SLOTS as usize]));
+            let written = Arc::new(std::sync::atomic::AtomicU64::new(0));
+            let mut tasks = Vec::new();
+            // Writers count up in their own slot; every answer is Done, since every new server has a new stamp.
+            for slot in 0..SLOTS {
+                let (remote, over, latest) = (remote.clone(), over.clone(), latest.clone());
+                let written = written.clone();
+                let clock = w.0.clock.clone();
+                let mut prng = prng.fork(&format!("writer {slot}"));
+                let (done, ended) = device::sync::one_shot();
+                tasks.push(ended);
+                w.0.spawn.spawn(Box::pin(async move {
+                    let mut version = 0_u8;
+                    while !over.load(Ordering::SeqCst) {
+                        version = version.wrapping_add(1);
+                        let fua = prng.chance(1, 10);
+                        let outcome = remote.io.write(slot * 65536, shared(version, 8192), fua).await.outcome;
+                        assert_eq!(outcome, Outcome::Done);
+                        lock(&latest)[slot as usize] = version;
+                        written.fetch_add(1, Ordering::SeqCst);
+                        clock.sleep(Duration::from_micros(prng.below(2000))).await;
+                        let (outcome, got) = read(&remote, slot * 65536, 8192).await;
+                        assert_eq!((outcome, got), (Outcome::Done, vec![version; 8192]), "slot {slot}");
+                    }
+                    done.send(());
+                }));
+            }
+            {
+                let (remote, over, clock) = (remote.clone(), over.clone(), w.0.clock.clone());
+                let (done, ended) = device::sync::one_shot();
+                tasks.push(ended);
+                w.0.spawn.spawn(Box::pin(async move {
+                    while !over.load(Ordering::SeqCst) {
+                        assert_eq!(remote.io.flush().await.outcome, Outcome::Done);
+                        clock.sleep(Duration::from_micros(700)).await;
+                    }
+                    done.send(());
+                }));
+            }
+            for stamp in 2..8 {
+                w.0.clock.sleep(Duration::from_micros(prng.below(500_000))).await;
+                server.crash();
+                w.0.clock.sleep(Duration::from_micros(prng.below(100_000))).await;
+                server.start(&w, stamp).await;
+                *lock(&server.disk.latency) = Duration::from_micros(300);
+            }
+            w.0.clock.sleep(Duration::from_millis(50)).await;
+            over.store(true, Ordering::SeqCst);
+            for task in tasks {
+                assert!(task.await.is_some());
+            }
+            assert_eq!(remote.io.flush().await.outcome, Outcome::Done);
+            let durable = server.disk.durable();
+            assert!(written.load(Ordering::SeqCst) > 100, "{written:?} writes are too few to mean anything");
+            for (slot, version) in lock(&latest).iter().enumerate() {
+                assert!(durable[slot * 65536..slot * 65536 + 8192].iter().all(|b| b == version), "slot {slot}");
+            }
+        });
+    }
+}

@@ -326,6 +326,28 @@ pub(crate) struct MemoryDisk {
 struct DiskState {
     now: Vec<u8>,
     durable: Vec<u8>,
+    /// What is not durable yet, in order: a flush covers what was there when it was issued, and nothing later.
+    volatile: Vec<(usize, Vec<u8>)>,
+    volatile_start: usize,
+}
+
+impl DiskState {
+    fn put(&mut self, offset: usize, bytes: Vec<u8>, fua: bool) {
+        self.now[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        self.volatile.push((offset, bytes));
+        if fua {
+            self.destage(self.volatile_start + self.volatile.len());
+        }
+    }
+
+    /// Make durable what came before `point`.
+    fn destage(&mut self, point: usize) {
+        let count = point.saturating_sub(self.volatile_start);
+        for (offset, bytes) in self.volatile.drain(..count) {
+            self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        self.volatile_start += count;
+    }
 }
 
 impl MemoryDisk {
@@ -342,7 +364,12 @@ impl MemoryDisk {
             class: Class::Durable,
         };
         Arc::new(MemoryDisk {
-            state: Mutex::new(DiskState { now: vec![0; size], durable: vec![0; size] }),
+            state: Mutex::new(DiskState {
+                now: vec![0; size],
+                durable: vec![0; size],
+                volatile: Vec::new(),
+                volatile_start: 0,
+            }),
             clock,
             latency: Mutex::new(Duration::ZERO),
             fail_reads: AtomicBool::new(false),
@@ -359,6 +386,8 @@ impl MemoryDisk {
         let mut state = lock(&self.state);
         let durable = state.durable.clone();
         state.now = durable;
+        state.volatile_start += state.volatile.len();
+        state.volatile.clear();
     }
 
     pub(crate) fn content(&self) -> Vec<u8> {
@@ -369,7 +398,8 @@ impl MemoryDisk {
         lock(&self.state).durable.clone()
     }
 
-    fn apply(&self, op: Op) -> Completed {
+    /// Carry out a request that was issued when so much had been written.
+    fn apply(&self, op: Op, issued: usize) -> Completed {
         let mut state = lock(&self.state);
         let failed = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         match op {
@@ -387,19 +417,11 @@ impl MemoryDisk {
                     return Completed::bare(Outcome::Failed(FailKind::Media));
                 }
                 let bytes = data.to_vec(0..data.len_bytes());
-                let range = offset as usize..offset as usize + bytes.len();
-                state.now[range.clone()].copy_from_slice(&bytes);
-                if fua {
-                    state.durable[range].copy_from_slice(&bytes);
-                }
+                state.put(offset as usize, bytes, fua);
                 Completed::bare(Outcome::Done)
             }
             Op::WriteZeroes { offset, len, fua, .. } => {
-                let range = offset as usize..(offset + len) as usize;
-                state.now[range.clone()].fill(0);
-                if fua {
-                    state.durable[range].fill(0);
-                }
+                state.put(offset as usize, vec![0; len as usize], fua);
                 Completed::bare(Outcome::Done)
             }
             Op::Discard { .. } => Completed::bare(Outcome::Done),
@@ -408,8 +430,7 @@ impl MemoryDisk {
                 if failed(&self.fail_flushes) {
                     return Completed::bare(Outcome::Failed(FailKind::Media));
                 }
-                let now = state.now.clone();
-                state.durable = now;
+                state.destage(issued);
                 Completed::bare(Outcome::Done)
             }
             Op::Status { offset, len } => {
@@ -437,13 +458,17 @@ impl Io for DiskDevice {
     fn submit(&self, op: Op) -> Completion {
         let disk = self.0.clone();
         let latency = *lock(&disk.latency);
+        let issued = {
+            let state = lock(&disk.state);
+            state.volatile_start + state.volatile.len()
+        };
         if latency.is_zero() {
-            return Completion::ready(disk.apply(op));
+            return Completion::ready(disk.apply(op, issued));
         }
         let timer = disk.clock.sleep(latency);
         Completion::future(async move {
             timer.await;
-            disk.apply(op)
+            disk.apply(op, issued)
         })
     }
 }

@@ -1,0 +1,73 @@
+//! The option phase: any bytes, cut anywhere, against a server with two exports. What comes out must be replies a
+//! client can read, and only so much may be held back.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nbd::codec::{OptionReply, OptionReplyHeader, TransmissionFlags};
+use nbd::server::{ExportInfo, Exports, Negotiation, Step};
+
+struct Two;
+
+impl Exports for Two {
+    fn list(&self) -> Vec<(String, String)> {
+        vec![("data".into(), "grid disk".into()), ("redo".into(), String::new())]
+    }
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let (grid_disk, database) = name.split_once('@').map_or((name, None), |(g, d)| (g, Some(d)));
+        matches!(grid_disk, "data" | "redo").then(|| ExportInfo {
+            name: name.into(),
+            grid_disk: grid_disk.into(),
+            database: database.map(Into::into),
+            description: "grid disk".into(),
+            size_bytes: 1 << 30,
+            flags: TransmissionFlags::HAS_FLAGS,
+            block_bytes_preferred: 4096,
+            block_bytes_max: 32 << 20,
+        })
+    }
+    fn instance_stamp(&self) -> u128 {
+        7
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    // The first byte says how the stream is cut.
+    let Some((cut, data)) = data.split_first() else { return };
+    let cut = usize::from(*cut).max(1) * 7;
+    let (mut negotiation, mut out) = (Negotiation::new(), Vec::new());
+    let (mut used_in_all, mut have) = (0, cut.min(data.len()));
+    let mut ended_with_export_name = false;
+    loop {
+        let Ok((used, step)) = negotiation.input(&data[used_in_all..have], &Two, &mut out) else { break };
+        used_in_all += used;
+        assert!(used_in_all <= have);
+        match step {
+            Step::More if have == data.len() => break,
+            Step::More => {
+                assert!(have - used_in_all <= Negotiation::CARRY_BYTES_MAX, "it asks to keep too much");
+                have = (have + cut).min(data.len());
+            }
+            Step::Next => {}
+            Step::Chosen(chosen) => {
+                assert!(chosen.export.grid_disk == "data" || chosen.export.grid_disk == "redo");
+                assert!(chosen.contexts.is_empty() || chosen.structured);
+                // Its answer has a shape of its own: size, flags, perhaps zeroes; it is no option reply.
+                ended_with_export_name = !out.ends_with(&[0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0]);
+                break;
+            }
+            Step::Close => break,
+        }
+    }
+    if ended_with_export_name {
+        return;
+    }
+    let mut rest = &out[..];
+    while !rest.is_empty() {
+        let (head, tail) = rest.split_first_chunk::<{ OptionReplyHeader::BYTES }>().expect("whole replies");
+        let header = OptionReplyHeader::decode(head).expect("replies a client can read");
+        let (data, tail) = tail.split_at(header.len as usize);
+        OptionReply::decode(header.kind, data).expect("replies a client can read");
+        rest = tail;
+    }
+});

@@ -1,0 +1,192 @@
+//! Handshakes as real clients do them, byte for byte, on the state machine alone.
+
+use nbd::codec::{Info, OptionReply, OptionReplyHeader, RepError, TransmissionFlags};
+use nbd::server::{Chosen, ExportInfo, Exports, Negotiation, Step};
+
+struct One;
+
+fn export(name: &str, database: Option<&str>) -> ExportInfo {
+    ExportInfo {
+        name: name.into(),
+        grid_disk: "data".into(),
+        database: database.map(Into::into),
+        description: "grid disk, 64 MiB".into(),
+        size_bytes: 64 << 20,
+        flags: TransmissionFlags::from_bits(0b1101_0110_1101),
+        block_bytes_preferred: 4096,
+        block_bytes_max: 32 << 20,
+    }
+}
+
+impl Exports for One {
+    fn list(&self) -> Vec<(String, String)> {
+        vec![("data".into(), "grid disk, 64 MiB".into())]
+    }
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        match name {
+            "" | "data" => Some(export("data", None)),
+            "data@SPOT" => Some(export(name, Some("SPOT"))),
+            _ => None,
+        }
+    }
+    fn instance_stamp(&self) -> u128 {
+        0xfeed
+    }
+}
+
+/// Bytes of hexadecimal text, blanks and line ends left out; `"..."` is text.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (i, part) in text.split('"').enumerate() {
+        if i % 2 == 1 {
+            out.extend_from_slice(part.as_bytes());
+            continue;
+        }
+        let digits: Vec<u8> = part.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+        out.extend(digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]));
+    }
+    out
+}
+
+/// Feed a transcript in one go and byte by byte: the same must come out.
+fn negotiate(input: &[u8]) -> (Vec<u8>, Option<Chosen>, usize) {
+    let run = |step: usize| {
+        let (mut negotiation, mut out, mut chosen) = (Negotiation::new(), Vec::new(), None);
+        let (mut have, mut used_in_all) = (step.min(input.len()), 0);
+        while chosen.is_none() {
+            let (used, step_taken) = negotiation.input(&input[used_in_all..have], &One, &mut out).unwrap();
+            used_in_all += used;
+            match step_taken {
+                Step::More if have == input.len() => break,
+                Step::More => have = (have + step).min(input.len()),
+                Step::Next => {}
+                Step::Chosen(export) => chosen = Some(*export),
+                Step::Close => break,
+            }
+        }
+        (out, chosen, used_in_all)
+    };
+    let whole = run(input.len());
+    assert_eq!(run(1), whole);
+    whole
+}
+
+fn replies(mut bytes: &[u8]) -> Vec<(u32, OptionReply)> {
+    let mut replies = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<{ OptionReplyHeader::BYTES }>() {
+        let header = OptionReplyHeader::decode(head).unwrap();
+        let (data, rest) = rest.split_at(header.len as usize);
+        replies.push((header.option, OptionReply::decode(header.kind, data).unwrap()));
+        bytes = rest;
+    }
+    assert!(bytes.is_empty());
+    replies
+}
+
+#[test]
+fn qemu_img_info() {
+    // Structured replies, one context, GO with block sizes, first request behind it.
+    let input = bytes(
+        r#"00000003
+           "IHAVEOPT" 00000008 00000000
+           "IHAVEOPT" 0000000a 0000001f 00000004 "data" 00000001 0000000f "base:allocation"
+           "IHAVEOPT" 00000007 0000000c 00000004 "data" 0001 0003
+           25609513 0000 0000 0000000000000001 0000000000000000 00000200"#,
+    );
+    let (out, chosen, used) = negotiate(&input);
+    assert_eq!(used, input.len() - 28, "requests are not the handshake's");
+    let want = bytes(
+        r#"0003e889045565a9 00000008 00000001 00000000
+           0003e889045565a9 0000000a 00000004 00000013 00000001 "base:allocation"
+           0003e889045565a9 0000000a 00000001 00000000
+           0003e889045565a9 00000007 00000003 0000000c 0000 0000000004000000 0ded
+           0003e889045565a9 00000007 00000003 0000000e 0003 00000001 00001000 02000000
+           0003e889045565a9 00000007 00000001 00000000"#,
+    );
+    assert_eq!(out, want);
+    let chosen = chosen.unwrap();
+    assert!(chosen.structured && chosen.flags.contains(TransmissionFlags::SEND_DF));
+    assert_eq!(chosen.contexts.iter().count(), 1);
+}
+
+#[test]
+fn nbdinfo() {
+    // libnbd 1.18: extended headers are asked for first, every context is listed, name and description wanted.
+    let input = bytes(
+        r#"00000003
+           "IHAVEOPT" 0000000b 00000000
+           "IHAVEOPT" 00000008 00000000
+           "IHAVEOPT" 00000009 00000008 00000000 00000000
+           "IHAVEOPT" 0000000a 0000001b 00000000 00000001 0000000f "base:allocation"
+           "IHAVEOPT" 00000006 0000000c 00000000 0003 0001 0002 0003
+           "IHAVEOPT" 00000007 0000000c 00000000 0003 0001 0002 0003"#,
+    );
+    let (out, chosen, used) = negotiate(&input);
+    assert_eq!(used, input.len());
+    let described = |option| {
+        let flags = TransmissionFlags::from_bits(0b1101_1110_1101);
+        [
+            (option, OptionReply::Info(Info::Export { size_bytes: 64 << 20, flags })),
+            (option, OptionReply::Info(Info::Name("data".into()))),
+            (option, OptionReply::Info(Info::Description("grid disk, 64 MiB".into()))),
+            (option, OptionReply::Info(Info::BlockSize { minimum: 1, preferred: 4096, maximum: 32 << 20 })),
+            (option, OptionReply::Ack),
+        ]
+    };
+    let context = |option, id, name: &str| (option, OptionReply::MetaContext { id, name: name.into() });
+    let mut want = vec![
+        (11, OptionReply::error(RepError::Unsup, "option not supported")),
+        (8, OptionReply::Ack),
+        context(9, 0, "base:allocation"),
+        context(9, 0, "flashcell:tier"),
+        context(9, 0, "flashcell:instance:0000000000000000000000000000feed"),
+        (9, OptionReply::Ack),
+        context(10, 1, "base:allocation"),
+        (10, OptionReply::Ack),
+    ];
+    want.extend(described(6));
+    want.extend(described(7));
+    assert_eq!(replies(&out), want);
+    assert_eq!(chosen.unwrap().contexts.iter().count(), 1);
+}
+
+#[test]
+fn nbd_client_for_the_kernel() {
+    // No structured replies; GO with block sizes; a tagged export.
+    let input = bytes(r#"00000003 "IHAVEOPT" 00000007 00000011 00000009 "data@SPOT" 0001 0003"#);
+    let (out, chosen, _) = negotiate(&input);
+    assert_eq!(replies(&out).len(), 3);
+    let chosen = chosen.unwrap();
+    assert_eq!(chosen.export.database.as_deref(), Some("SPOT"));
+    assert!(!chosen.structured && !chosen.flags.contains(TransmissionFlags::SEND_DF));
+}
+
+#[test]
+fn a_client_of_2012() {
+    // EXPORT_NAME only, with and without the 124 zeroes.
+    let (out, chosen, _) = negotiate(&bytes(r#"00000001 "IHAVEOPT" 00000001 00000004 "data""#));
+    assert_eq!(out, [bytes("0000000004000000 0d6d"), vec![0; 124]].concat());
+    assert!(chosen.is_some());
+    let (out, _, _) = negotiate(&bytes(r#"00000003 "IHAVEOPT" 00000001 00000000"#));
+    assert_eq!(out, bytes("0000000004000000 0d6d"));
+}
+
+#[test]
+fn a_client_that_insists_on_tls_is_told_and_leaves() {
+    let (out, chosen, _) = negotiate(&bytes(r#"00000003 "IHAVEOPT" 00000005 00000000 "IHAVEOPT" 00000002 00000000"#));
+    let want = vec![(5, OptionReply::error(RepError::Unsup, "this server has no TLS")), (2, OptionReply::Ack)];
+    assert_eq!((replies(&out), chosen), (want, None));
+}
+
+#[test]
+fn a_failed_set_of_contexts_drops_the_earlier_one() {
+    let (out, chosen, _) = negotiate(&bytes(
+        r#"00000003
+           "IHAVEOPT" 00000008 00000000
+           "IHAVEOPT" 0000000a 0000001b 00000000 00000001 0000000f "base:allocation"
+           "IHAVEOPT" 0000000a 0000000c 00000004 "nope" 00000000
+           "IHAVEOPT" 00000007 00000006 00000000 0000"#,
+    ));
+    assert!(matches!(&replies(&out)[3], (10, OptionReply::Error { kind: RepError::Unknown, .. })));
+    assert!(chosen.unwrap().contexts.is_empty());
+}
