@@ -109,6 +109,65 @@ fn write_the_fixture() {
     }
 }
 
+/// The fuzzers' first byte: place 0, a payload follows.
+const PAYLOAD: u8 = 0;
+/// Place 0, a whole section follows, its checksums repaired.
+const SECTION: u8 = 4;
+
+/// Valid inputs for the fuzz targets, cut where only zeroes follow: label target, catalog target.
+fn corpus() -> [Vec<(&'static str, Vec<u8>)>; 2] {
+    let place = Place::ALL[0];
+    let (mut labels, mut catalogs) = (Vec::new(), Vec::new());
+    for (fixture, payload_name, section_name) in [(DISK, "disk", "disk-section"), (FLASH, "flash", "flash-section")] {
+        let image = from_hex(fixture);
+        for (kind, inputs) in [(SectionKind::Label, &mut labels), (SectionKind::Catalog, &mut catalogs)] {
+            let bytes = image.read(kind.offset(place), 32 << 10);
+            let end = 128 + u32::from_le_bytes(bytes[72..76].try_into().unwrap()) as usize;
+            let mut payload = bytes[128..end].to_vec();
+            if kind == SectionKind::Label {
+                payload.truncate(payload.iter().rposition(|&b| b != 0).unwrap() + 1);
+            }
+            inputs.push((payload_name, [&[PAYLOAD][..], &payload].concat()));
+            inputs.push((section_name, [&[SECTION][..], &bytes[..end]].concat()));
+        }
+    }
+    [labels, catalogs]
+}
+
+#[test]
+#[ignore = "writes the fuzzers' corpus anew"]
+#[expect(clippy::disallowed_methods, reason = "a tool, not a test")]
+fn write_the_corpus() {
+    for (target, inputs) in ["label", "catalog"].iter().zip(corpus()) {
+        for (name, bytes) in inputs {
+            std::fs::write(format!("{}/fuzz/corpus/{target}/{name}", env!("CARGO_MANIFEST_DIR")), bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_fuzzers_start_from_valid_input() {
+    let committed: [[&[u8]; 4]; 2] = [
+        [
+            include_bytes!("../../fuzz/corpus/label/disk"),
+            include_bytes!("../../fuzz/corpus/label/disk-section"),
+            include_bytes!("../../fuzz/corpus/label/flash"),
+            include_bytes!("../../fuzz/corpus/label/flash-section"),
+        ],
+        [
+            include_bytes!("../../fuzz/corpus/catalog/disk"),
+            include_bytes!("../../fuzz/corpus/catalog/disk-section"),
+            include_bytes!("../../fuzz/corpus/catalog/flash"),
+            include_bytes!("../../fuzz/corpus/catalog/flash-section"),
+        ],
+    ];
+    for (inputs, committed) in corpus().iter().zip(committed) {
+        for ((name, bytes), committed) in inputs.iter().zip(committed) {
+            assert!(bytes == committed, "{name}");
+        }
+    }
+}
+
 #[test]
 fn the_code_still_writes_version_1() {
     for (medium, fixture) in devices().iter().zip([DISK, FLASH]) {
