@@ -9,11 +9,13 @@ pub mod counters;
 mod expel;
 pub mod grid_disk;
 pub mod housekeeping;
+pub mod metrics;
 pub mod open;
 mod path;
 pub mod range_lock;
 pub mod request;
 pub mod session;
+mod transfer;
 
 pub use admin::AdminError;
 pub use cell::{Cell, CellConfig};

@@ -302,7 +302,13 @@ const TABLE: &[&[Definition]] = &[
         "processor time of the cell server, of one processor",
         Formula::ShareOfTime("CL_CPU_TM_CS")
     ),
-    metric!(Cell, "CL_CPU_TM_CS", Nanoseconds, "processor time of the cell server", Formula::Counter(Reading::Cell(|u| u.cpu_ns))),
+    metric!(
+        Cell,
+        "CL_CPU_TM_CS",
+        Nanoseconds,
+        "processor time of the cell server",
+        Formula::Counter(Reading::Cell(|u| u.cpu_ns))
+    ),
     metric!(
         Cell,
         "CL_MEMUT_CS",
@@ -577,12 +583,16 @@ mod tests {
     /// Reading a counter that the cache does not have would show 0 for ever.
     #[test]
     fn every_member_counter_that_is_read_exists() {
-        let known: BTreeMap<_, _> = flashcache::Counters::default().snapshot().into_iter().map(|(n, _)| (n, 1)).collect();
+        let known: BTreeMap<_, _> =
+            flashcache::Counters::default().snapshot().into_iter().map(|(n, _)| (n, 1)).collect();
         let totals = CacheTotals { members: known, ..CacheTotals::default() };
         let read_from_members = ["FC_IO_BY_FLASH_W", "FC_IO_BY_W", "FC_IO_ERRS", "FC_IO_ROT", "FC_IO_RQ_EVICT"];
-        let more = ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
+        let more =
+            ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
         for name in read_from_members.into_iter().chain(more) {
-            let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else { panic!("{name}") };
+            let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
+                panic!("{name}")
+            };
             assert!(read(&totals) > 0, "{name} reads a counter that does not exist");
         }
     }
@@ -600,8 +610,10 @@ mod tests {
             sample("CD_IO_TM_R_SM", "new", 50),
             sample("CD_IO_RQ_R_SM", "new", 0),
         ];
-        let rates: BTreeMap<_, _> =
-            between(&before, &after, 7).into_iter().map(|r| ((r.definition.name, r.object), (r.amount, r.per))).collect();
+        let rates: BTreeMap<_, _> = between(&before, &after, 7)
+            .into_iter()
+            .map(|r| ((r.definition.name, r.object), (r.amount, r.per)))
+            .collect();
         let rate = |name, object: &str| rates.get(&(name, object.to_owned())).copied();
         assert_eq!(rate("CD_IO_RQ_R_SM_SEC", "d"), Some((4, 7)));
         assert_eq!(rate("CD_IO_TM_R_SM_RQ", "d"), Some((1_000, 4)));

@@ -1,1 +1,141 @@
-fn main() {}
+//! The `flashcell` binary: the command line and nothing else. Each sub-command is one call into `server`, `lab` or `sim`.
+//!
+//! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
+//! stderr is talk. Named `cellcli`, it is that client.
+
+use clap::{Args, Parser, Subcommand};
+use server::console::ConsoleOptions;
+use server::{GridDiskPlan, InitPlan};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// An open storage cell: grid disks over NBD, flash in front of slow disks.
+#[derive(Parser)]
+#[command(name = "flashcell", version, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Sub,
+}
+
+#[derive(Subcommand)]
+enum Sub {
+    /// Make a cell in a directory
+    Init(Init),
+    /// Serve a cell until SIGTERM
+    Serve(Serve),
+    /// Administer a cell
+    Cellcli(Cellcli),
+}
+
+#[derive(Args)]
+struct Init {
+    /// Directory of the cell: cell.toml, and disk-0.img, flash-0.img … for sizes
+    dir: PathBuf,
+    /// A disk: SIZE makes a file (10G, 512M), PATH takes a file or block device
+    #[arg(long = "disk", value_name = "SIZE|PATH", required = true)]
+    disks: Vec<String>,
+    /// A flash device, likewise
+    #[arg(long = "flash", value_name = "SIZE|PATH")]
+    flash: Vec<String>,
+    /// A grid disk; MODE is write-through, write-around or none
+    #[arg(long = "griddisk", value_name = "NAME:SIZE[:data|redo|temp][:MODE]")]
+    grid_disks: Vec<GridDiskPlan>,
+    /// Emulate a medium on every disk: sata-7200, sas-15k, network-volume, sata-ssd, pcie-flash, fixed:TIME[:PARALLEL]
+    #[arg(long, value_name = "NAME")]
+    disk_model: Option<String>,
+    /// Destroy what is there
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Directory of the cell, or its cell.toml
+    #[arg(value_name = "DIR|cell.toml")]
+    cell: PathBuf,
+}
+
+#[derive(Args)]
+struct Cellcli {
+    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
+    #[arg(short = 'c', value_name = "CELL")]
+    cell: Option<String>,
+    /// No prompt, no line editing
+    #[arg(short = 'n')]
+    non_interactive: bool,
+    /// Monitor: refuse everything that changes something
+    #[arg(short = 'm')]
+    monitor: bool,
+    /// No banner
+    #[arg(short = 'x')]
+    no_banner: bool,
+    /// LIST and DESCRIBE answer in JSON, with raw numbers
+    #[arg(long)]
+    json: bool,
+    /// Carry out the rest of the line and leave
+    #[arg(short = 'e', value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    execute: Option<Vec<String>>,
+}
+
+/// `cellcli` as a program of its own.
+#[derive(Parser)]
+#[command(name = "cellcli", version, about = "Administer a Flashcell cell")]
+struct CellcliLine {
+    #[command(flatten)]
+    cellcli: Cellcli,
+}
+
+/// What went wrong, as it is printed.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let command = if name.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "cellcli") {
+        Sub::Cellcli(CellcliLine::parse().cellcli)
+    } else {
+        CommandLine::parse().command
+    };
+    match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // Nobody is left to tell when stderr is gone.
+            let _ = writeln!(std::io::stderr(), "flashcell: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all of it was done; what is false has been told on stderr.
+fn run(command: Sub) -> Result<bool, Failure> {
+    match command {
+        Sub::Init(init) => {
+            let plan = InitPlan {
+                dir: init.dir,
+                disks: init.disks,
+                flash: init.flash,
+                grid_disks: init.grid_disks,
+                disk_model: init.disk_model,
+                force: init.force,
+            };
+            for line in server::init(&plan)? {
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+            Ok(true)
+        }
+        Sub::Serve(serve) => {
+            server::log_to_stderr();
+            server::serve(&serve.cell)?;
+            Ok(true)
+        }
+        Sub::Cellcli(cellcli) => Ok(server::console::cellcli(&ConsoleOptions {
+            cell: cellcli.cell,
+            non_interactive: cellcli.non_interactive,
+            monitor: cellcli.monitor,
+            no_banner: cellcli.no_banner,
+            json: cellcli.json,
+            execute: cellcli.execute.map(|words| words.join(" ")),
+        })?),
+    }
+}

@@ -1,1 +1,26 @@
-//! The daemon: configuration, admin socket, serving.
+//! The daemon: configuration, making a cell, serving it, the admin socket and its client.
+//!
+//! ```text
+//!   cell.toml --config--> devices (real -> forgetful -> delay -> by size) --cell--> nbd front end   (executor threads)
+//!                                                                          '------> admin socket    (tokio, one thread)
+//! ```
+//!
+//! This crate alone has tokio, HTTP and serde, and uses them for administration only: no byte of a client's data passes
+//! through them. It never decides what is cached or durable.
+
+mod admin;
+pub mod config;
+pub mod console;
+mod devices;
+mod http;
+mod init;
+mod lock;
+mod process;
+mod serve;
+
+pub use config::{Config, ConfigError};
+pub use init::{GridDiskPlan, InitError, InitPlan, init};
+pub use serve::{ServeError, log_to_stderr, serve};
+
+/// The version of this software, as CELL shows it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

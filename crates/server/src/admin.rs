@@ -1,0 +1,73 @@
+//! The admin service: CellCLI statements, status and metrics over HTTP, on unix sockets (mode 0600) and read-only TCP.
+//!
+//! | path | what |
+//! |---|---|
+//! | `POST /v1/cellcli` | [`Request`] in, [`Response`] out |
+//! | `GET /v1/status` | what is served, in JSON |
+//! | `GET /metrics` | Prometheus text |
+//!
+//! Runs on one thread of its own with tokio. What touches the cell is carried out on the cell's executor threads, so
+//! that a slow catalog write never holds up another answer here. Never sees a byte of a client's data.
+
+mod change;
+mod history;
+mod prometheus;
+mod protocol;
+mod rows;
+mod service;
+mod statement;
+
+pub(crate) use history::History;
+pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
+pub(crate) use service::{AdminListener, Service};
+
+use crate::devices::OpenDevice;
+use cell::Cell;
+use celldisk::DeviceId;
+use device::{Instant, World};
+use nbd::FrontEnd;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the service tells about and works on.
+pub(crate) struct Context {
+    /// The cell.
+    pub(crate) cell: Arc<Cell>,
+    /// Its world: time and tasks.
+    pub(crate) world: World,
+    /// Its devices.
+    pub(crate) devices: Vec<OpenDevice>,
+    /// Its front end.
+    pub(crate) front_end: FrontEnd,
+    /// Readings of the metrics, for rates.
+    pub(crate) history: History,
+    /// When it began to serve.
+    pub(crate) started: Instant,
+    /// Where it listens, as printed.
+    pub(crate) addresses: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Context {
+    /// The device of a cell disk, when it is open.
+    fn device(&self, id: DeviceId) -> Option<&OpenDevice> {
+        self.devices.iter().find(|device| device.device_id == Some(id))
+    }
+
+    fn cell_name(&self) -> String {
+        self.cell.store().catalog().cell_name.clone()
+    }
+
+    /// Every counter and gauge now. Walks the cache's index.
+    fn samples(&self) -> Vec<cell::metrics::Sample> {
+        let catalog = self.cell.store().catalog();
+        let devices: Vec<_> = self
+            .devices
+            .iter()
+            .filter_map(|device| {
+                let member = catalog.members.get(&device.device_id?)?;
+                Some(device.io.totals(member.name.clone()))
+            })
+            .collect();
+        cell::metrics::samples(&self.cell, &catalog.cell_name, &devices, &crate::process::usage())
+    }
+}

@@ -1,0 +1,413 @@
+//! CREATE, ALTER and DROP on the cell.
+//!
+//! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
+//! the first failure and say which were done.
+
+use super::Context;
+use super::rows::{flash_cache_name, rows};
+use crate::init::{caching_mode_named, purpose_named};
+use cell::AdminError;
+use cellcli::command::{Change, DiskType, Operation, Target};
+use cellcli::{ErrorCode, ObjectType, failure_text, format};
+use celldisk::catalog::CatalogError;
+use celldisk::{
+    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, GridDiskError, GridDiskId, GridDiskSpec, LabelError,
+    Purpose, Role,
+};
+use std::sync::Arc;
+
+/// Why a statement was not carried out.
+pub(super) struct Refusal {
+    code: ErrorCode,
+    what: String,
+    hint: Option<String>,
+}
+
+impl Refusal {
+    fn new(code: ErrorCode, what: impl Into<String>, hint: Option<&str>) -> Refusal {
+        Refusal { code, what: what.into(), hint: hint.map(str::to_owned) }
+    }
+
+    fn unsupported(what: impl Into<String>) -> Refusal {
+        let what = format!("{} is not supported by this version", what.into());
+        Refusal::new(ErrorCode::NotSupported, what, None)
+    }
+
+    fn missing(object: ObjectType, name: &str) -> Refusal {
+        let what = format!("{} does not exist: {name}", object.spec().title);
+        let hint = format!("LIST {} shows what there is", object.spec().word);
+        Refusal::new(ErrorCode::NoSuchObject, what, Some(&hint))
+    }
+
+    /// The lines for stderr.
+    pub(super) fn text(&self) -> String {
+        failure_text(self.code, &self.what, self.hint.as_deref())
+    }
+}
+
+impl From<AdminError> for Refusal {
+    fn from(error: AdminError) -> Refusal {
+        if let AdminError::Store(error) = error {
+            return error.into();
+        }
+        let code = match &error {
+            AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
+            AdminError::InUse(..) | AdminError::Stopping => ErrorCode::NotPermittedNow,
+            AdminError::NotSupported(_) => ErrorCode::NotSupported,
+            AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
+        };
+        let text = error.to_string();
+        let (what, hint) = text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
+        Refusal::new(code, what, hint)
+    }
+}
+
+impl From<GridDiskError> for Refusal {
+    fn from(error: GridDiskError) -> Refusal {
+        let code = match &error {
+            GridDiskError::NoSuch => ErrorCode::NoSuchObject,
+            GridDiskError::Exists { .. } | GridDiskError::Invalid(CatalogError::NameTaken { .. }) => {
+                ErrorCode::ObjectExists
+            }
+            GridDiskError::NoSpace { .. } => ErrorCode::NoSpace,
+            GridDiskError::TooSmall { .. }
+            | GridDiskError::Invalid(_)
+            | GridDiskError::Label { error: CellDiskError::Label(LabelError::Name { .. }), .. } => {
+                ErrorCode::InvalidValue
+            }
+            GridDiskError::Fixed { .. } => ErrorCode::NotModifiable,
+            GridDiskError::Busy | GridDiskError::Switch { .. } | GridDiskError::Generations => {
+                ErrorCode::NotPermittedNow
+            }
+            GridDiskError::NotPresent { .. }
+            | GridDiskError::Zeroing { .. }
+            | GridDiskError::Label { .. }
+            | GridDiskError::Lost { .. } => ErrorCode::DeviceFailed,
+        };
+        Refusal::new(code, error.to_string(), error.hint())
+    }
+}
+
+/// Lines of success, and what ended the statement early.
+pub(super) type Done = (Vec<String>, Option<Refusal>);
+
+type Step<T = ()> = Result<T, Refusal>;
+
+/// A catalog change that some devices did not take stands; the log tells.
+fn stood<T>(changed: Changed<T>) -> T {
+    for failure in &changed.failed {
+        tracing::error!(cell_disk = %failure.name, error = %failure.error, "out of service: it did not take a change");
+    }
+    changed.value
+}
+
+/// CREATE.
+pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
+    let mut lines = Vec::new();
+    let ended = match change.object {
+        ObjectType::GridDisk => create_grid_disks(context, change, &mut lines).await,
+        ObjectType::FlashCache => create_flash_cache(context, change, &mut lines).await,
+        ObjectType::CellDisk => Err(Refusal::unsupported("CREATE CELLDISK on a running cell")),
+        other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
+    };
+    (lines, ended.err())
+}
+
+/// ALTER.
+pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
+    let mut lines = Vec::new();
+    let ended = match change.object {
+        ObjectType::Cell => alter_cell(context, change, &mut lines).await,
+        ObjectType::CellDisk => alter_cell_disks(context, change, &mut lines).await,
+        ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
+        ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
+        other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
+    };
+    (lines, ended.err())
+}
+
+/// DROP.
+pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
+    let mut lines = Vec::new();
+    let ended = match change.object {
+        ObjectType::GridDisk => drop_grid_disks(context, change, &mut lines).await,
+        ObjectType::FlashCache => drop_flash_cache(context, &mut lines).await,
+        ObjectType::CellDisk => Err(Refusal::unsupported("DROP CELLDISK on a running cell")),
+        other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
+    };
+    (lines, ended.err())
+}
+
+/// The names a statement is about: those given, each of which must exist, or all of the disk type; then WHERE.
+fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
+    let rows = rows(context, change.object);
+    let attribute = |row: &cellcli::Row, name| row.get(name).map(cellcli::Value::text);
+    let mut chosen = Vec::new();
+    match &change.target {
+        Target::Names(names) => {
+            for name in names {
+                let row = rows.iter().find(|row| row.name().eq_ignore_ascii_case(name));
+                chosen.push(row.ok_or_else(|| Refusal::missing(change.object, name))?);
+            }
+        }
+        Target::All(None) | Target::Whole => chosen.extend(&rows),
+        Target::All(Some(disk_type)) => {
+            let word = match disk_type {
+                DiskType::FlashDisk => "FlashDisk",
+                DiskType::HardDisk => "HardDisk",
+            };
+            chosen.extend(rows.iter().filter(|row| attribute(row, "diskType").as_deref() == Some(word)));
+        }
+    }
+    if let Some(filter) = &change.filter {
+        let matcher = cellcli::answer::Matcher::new(change.object, filter)
+            .map_err(|kind| Refusal::new(kind.code(), kind.to_string(), None))?;
+        chosen.retain(|row| matcher.matches(row));
+    }
+    Ok(chosen.into_iter().map(cellcli::Row::name).collect())
+}
+
+fn policy_named(word: &str) -> Step<CachingPolicy> {
+    match word.to_ascii_lowercase().as_str() {
+        "default" => Ok(CachingPolicy::Default),
+        "none" => Ok(CachingPolicy::None),
+        _ => Err(Refusal::unsupported(format!("cachingPolicy={word}"))),
+    }
+}
+
+/// The attributes a grid disk may be given, of whatever statement.
+struct GridDiskSettings {
+    mode: Option<CachingMode>,
+    policy: Option<CachingPolicy>,
+    purpose: Option<Purpose>,
+    size_bytes: Option<u64>,
+    comment: Option<String>,
+    available_to: Option<String>,
+}
+
+impl GridDiskSettings {
+    fn of(change: &Change) -> Step<GridDiskSettings> {
+        let mode = change
+            .choice("cachingMode")
+            .map(|word| caching_mode_named(word).ok_or_else(|| Refusal::unsupported(format!("cachingMode={word}"))));
+        let purpose = change
+            .choice("purpose")
+            .map(|word| purpose_named(word).ok_or_else(|| Refusal::unsupported(format!("purpose={word}"))));
+        Ok(GridDiskSettings {
+            mode: mode.transpose()?,
+            policy: change.choice("cachingPolicy").map(policy_named).transpose()?,
+            purpose: purpose.transpose()?,
+            size_bytes: change.size_bytes("size"),
+            comment: change.text("comment").map(str::to_owned),
+            available_to: change.list("availableTo").map(|clients| clients.join(",")),
+        })
+    }
+}
+
+async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if change.setting("offset").is_some() {
+        return Err(Refusal::unsupported("offset: the cell places grid disks itself; offset="));
+    }
+    let catalog = context.cell.store().catalog();
+    let mut places: Vec<(String, DeviceId)> = Vec::new();
+    match &change.target {
+        Target::Names(names) => {
+            let on = change.text("cellDisk").unwrap_or("");
+            let (id, _) = catalog.member_named(on).ok_or_else(|| Refusal::missing(ObjectType::CellDisk, on))?;
+            places.extend(names.iter().map(|name| (name.clone(), id)));
+        }
+        Target::All(disk_type) => {
+            let prefix = change.text("prefix").unwrap_or("");
+            let wanted = match disk_type {
+                Some(DiskType::FlashDisk) => Role::Flash,
+                // As the vendor's: flash takes part only when it is named.
+                Some(DiskType::HardDisk) | None => Role::Disk,
+            };
+            let members = catalog.members.iter().filter(|(_, member)| member.role == wanted);
+            places.extend(members.map(|(id, member)| (format!("{prefix}_{}", member.name), *id)));
+            places.sort_unstable();
+        }
+        Target::Whole => {}
+    }
+    let settings = GridDiskSettings::of(change)?;
+    for (name, cell_disk) in places {
+        let free_bytes = context.cell.store().catalog().free_bytes(cell_disk);
+        let spec = GridDiskSpec {
+            name: name.clone(),
+            cell_disk,
+            size_bytes: settings.size_bytes.unwrap_or(free_bytes),
+            purpose: settings.purpose.unwrap_or(Purpose::Data),
+            caching_mode: settings.mode.unwrap_or(CachingMode::WriteThrough),
+            caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
+            available_to: settings.available_to.clone().unwrap_or_default(),
+            comment: settings.comment.clone().unwrap_or_default(),
+            created: context.world.clock.wall(),
+        };
+        let made = context.cell.create_grid_disk(spec, &mut |_, _| ()).await?;
+        lines.push(format::created(ObjectType::GridDisk, &made.name()));
+    }
+    Ok(())
+}
+
+async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    match change.operation {
+        None => {}
+        Some(Operation::Active | Operation::Inactive) => {
+            return Err(Refusal::unsupported("taking grid disks in and out of service"));
+        }
+        Some(Operation::Flush | Operation::CancelFlush) => {
+            return Err(Refusal::new(
+                ErrorCode::NotSupported,
+                "FLUSH is not supported by this version",
+                Some("the flash cache is write-through: all data is on disk already"),
+            ));
+        }
+        Some(Operation::Services { .. }) => return Err(Refusal::unsupported("SERVICES of a grid disk")),
+    }
+    let names = targets(context, change)?;
+    let settings = GridDiskSettings::of(change)?;
+    let new_name = change.text("name");
+    if new_name.is_some() && names.len() > 1 {
+        let what = format!("one name cannot be given to {} grid disks", names.len());
+        return Err(Refusal::new(ErrorCode::InvalidValue, what, None));
+    }
+    let cell = &context.cell;
+    for name in names {
+        if settings.mode.is_some() || settings.policy.is_some() {
+            cell.set_caching(&name, settings.mode, settings.policy).await?;
+        }
+        if let Some(size_bytes) = settings.size_bytes {
+            let size_now = cell.grid_disk(&name).map_or(0, |disk| disk.size_bytes());
+            if size_bytes < size_now && !change.force {
+                let what = format!("{name} would lose the end of its content");
+                return Err(Refusal::new(ErrorCode::NotPermittedNow, what, Some("use FORCE if that is wanted")));
+            }
+            cell.resize_grid_disk(&name, size_bytes, &mut |_, _| ()).await?;
+        }
+        if settings.comment.is_some() || settings.available_to.is_some() {
+            cell.set_grid_disk_text(&name, settings.comment.clone(), settings.available_to.clone()).await?;
+        }
+        if let (Some(purpose), Some(disk)) = (settings.purpose, cell.grid_disk(&name)) {
+            let _ = stood(cell.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.purpose = purpose).await?);
+        }
+        // Last, since the name is how it is found.
+        if let Some(new_name) = new_name {
+            cell.rename_grid_disk(&name, new_name).await?;
+        }
+        lines.push(format::altered(ObjectType::GridDisk, new_name.unwrap_or(&name)));
+    }
+    Ok(())
+}
+
+async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if change.setting("erase").is_some() {
+        return Err(Refusal::unsupported("erase="));
+    }
+    let mut names = targets(context, change)?;
+    if let Some(prefix) = change.text("prefix") {
+        let prefix = prefix.to_lowercase();
+        names.retain(|name| name.to_lowercase().starts_with(&prefix));
+    }
+    for name in names {
+        context.cell.drop_grid_disk(&name, change.force).await?;
+        lines.push(format::dropped(ObjectType::GridDisk, &name));
+    }
+    Ok(())
+}
+
+async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    let on = change.list("cellDisk").unwrap_or(&[]);
+    context.cell.create_flash_cache(change.size_bytes("size"), on).await?;
+    lines.push(format::created(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
+    Ok(())
+}
+
+async fn drop_flash_cache(context: &Arc<Context>, lines: &mut Vec<String>) -> Step {
+    let name = flash_cache_name(&context.cell_name());
+    if context.cell.store().catalog().flash_cache.is_none() {
+        return Err(Refusal::new(ErrorCode::NoSuchObject, "there is no flash cache", None));
+    }
+    context.cell.drop_flash_cache().await?;
+    lines.push(format::dropped(ObjectType::FlashCache, &name));
+    Ok(())
+}
+
+/// With a size or cell disks: drop and make again, as the vendor's.
+async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if let Some(Operation::Flush | Operation::CancelFlush) = change.operation {
+        return Err(Refusal::new(
+            ErrorCode::NotSupported,
+            "FLUSH is not supported by this version",
+            Some("the flash cache is write-through: all data is on disk already"),
+        ));
+    }
+    let catalog = context.cell.store().catalog();
+    let Some(before) = &catalog.flash_cache else {
+        return Err(Refusal::new(ErrorCode::NoSuchObject, "there is no flash cache", Some("CREATE FLASHCACHE ALL")));
+    };
+    let name_of = |id: &DeviceId| catalog.members.get(id).map(|member| member.name.clone());
+    let same_disks: Vec<String> = before.regions.keys().filter_map(name_of).collect();
+    let on: Vec<String> = match (&change.target, change.list("cellDisk")) {
+        (_, Some(disks)) => disks.to_vec(),
+        (Target::All(_), None) => Vec::new(),
+        (_, None) => same_disks,
+    };
+    context.cell.drop_flash_cache().await?;
+    context.cell.create_flash_cache(change.size_bytes("size"), &on).await?;
+    lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&catalog.cell_name)));
+    Ok(())
+}
+
+async fn alter_cell(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if let Some(Operation::Services { action, .. }) = change.operation {
+        let what = format!("{} SERVICES is not supported by this version", action.word());
+        return Err(Refusal::new(ErrorCode::NotSupported, what, Some("SIGTERM stops `flashcell serve` clean")));
+    }
+    for setting in &change.settings {
+        match setting.name {
+            "name" | "comment" => {}
+            "flashCacheMode" if change.choice("flashCacheMode") == Some("WriteThrough") => {}
+            "flashCacheMode" => return Err(Refusal::unsupported("flashCacheMode=WriteBack")),
+            other => return Err(Refusal::unsupported(format!("{other} of CELL"))),
+        }
+    }
+    let (name, comment) = (change.text("name"), change.text("comment"));
+    let changed = context.cell.store().alter_cell(|catalog| {
+        if let Some(name) = name {
+            name.clone_into(&mut catalog.cell_name);
+        }
+        match comment {
+            Some("") => {
+                catalog.attributes.remove("comment");
+            }
+            Some(comment) => {
+                catalog.attributes.insert("comment".to_owned(), comment.to_owned());
+            }
+            None => {}
+        }
+    });
+    stood(changed.await?);
+    lines.push(format::altered(ObjectType::Cell, &context.cell_name()));
+    Ok(())
+}
+
+async fn alter_cell_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if change.operation.is_some() {
+        return Err(Refusal::unsupported("FLUSH of cell disks"));
+    }
+    if let Some(other) = change.settings.iter().find(|setting| setting.name != "name") {
+        return Err(Refusal::unsupported(format!("{} of CELLDISK", other.name)));
+    }
+    let names = targets(context, change)?;
+    let Some(new_name) = change.text("name") else { return Ok(()) };
+    let [name] = &names[..] else {
+        let what = format!("one name cannot be given to {} cell disks", names.len());
+        return Err(Refusal::new(ErrorCode::InvalidValue, what, None));
+    };
+    let store = context.cell.store();
+    let found = store.catalog().member_named(name).map(|(id, _)| id);
+    let id = found.ok_or_else(|| Refusal::missing(ObjectType::CellDisk, name))?;
+    stood(store.rename_cell_disk(id, new_name).await?);
+    lines.push(format::altered(ObjectType::CellDisk, new_name));
+    Ok(())
+}

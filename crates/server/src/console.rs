@@ -1,0 +1,133 @@
+//! The CellCLI client: statements from the command line, from a script or from a prompt, to a cell's admin socket.
+//!
+//! Parses here, so that a wrong statement is shown in its place without a server; carries out what is about the session
+//! (HELP, SET, SPOOL, START) itself. Never touches a cell.
+
+mod prompt;
+mod session;
+
+pub(crate) use session::Session;
+
+use crate::admin::Form;
+use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
+use crate::http::HttpError;
+use device::Address;
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+
+/// The variable that names the cell when the command line does not.
+pub const CELL_VARIABLE: &str = "FLASHCELL_CELL";
+
+/// How to start a client.
+#[derive(Clone, Debug, Default)]
+pub struct ConsoleOptions {
+    /// A cell's directory or `cell.toml`, or `HOST[:PORT]`; none: [`CELL_VARIABLE`], then the current directory.
+    pub cell: Option<String>,
+    /// No prompt and no line editing, though stdin is a terminal.
+    pub non_interactive: bool,
+    /// Read-only.
+    pub monitor: bool,
+    /// No banner.
+    pub no_banner: bool,
+    /// LIST and DESCRIBE in JSON.
+    pub json: bool,
+    /// Carry out these statements and leave.
+    pub execute: Option<String>,
+}
+
+/// Why a client cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// Which cell is not known.
+    #[error("no cell is named\nhint: add -c DIR or -c HOST[:PORT], set {CELL_VARIABLE}, or go to the cell's directory")]
+    NoCell,
+    /// The cell's configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It has no admin socket.
+    #[error("{path} names no admin address\nhint: add one under listen.admin, such as \"unix:admin.sock\"")]
+    NoAdmin {
+        /// The configuration.
+        path: PathBuf,
+    },
+    /// What was given is no address.
+    #[error("{given:?} is neither a directory nor HOST[:PORT]")]
+    Address {
+        /// What was given.
+        given: String,
+    },
+    /// The terminal or stdin.
+    #[error("cannot read statements: {0}")]
+    Input(String),
+    /// stdout.
+    #[error("cannot write to stdout: {0}")]
+    Output(std::io::Error),
+}
+
+/// Why one statement has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
+    Form(serde_json::Error),
+}
+
+/// Where the admin service of a cell is.
+fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
+    let given = match cell {
+        Some(cell) => cell.to_owned(),
+        None => match std::env::var(CELL_VARIABLE) {
+            Ok(cell) if !cell.is_empty() => cell,
+            _ if Path::new(crate::config::FILE_NAME).exists() => ".".to_owned(),
+            _ => return Err(ConsoleError::NoCell),
+        },
+    };
+    let path = Path::new(&given);
+    if path.exists() || given.contains('/') {
+        let located = Config::load(path)?;
+        let first = located.admin_addresses().into_iter().next();
+        return first.ok_or(ConsoleError::NoAdmin { path: located.path });
+    }
+    let (host, port) = host_and_port(&given, ADMIN_PORT).ok_or(ConsoleError::Address { given })?;
+    Ok(Address::Tcp { host, port })
+}
+
+/// Run a client to its end; whether every statement was carried out.
+///
+/// # Errors
+/// See [`ConsoleError`]; a statement that fails is told on stderr and is no error here.
+pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
+    let address = address_of(options.cell.as_deref())?;
+    let form = if options.json { Form::Json } else { Form::Text };
+    let mut session = Session::new(address, options.monitor, form);
+    if let Some(text) = &options.execute {
+        session.run(text)?;
+    } else if options.non_interactive || !std::io::stdin().is_terminal() {
+        run_script(&mut session)?;
+    } else {
+        if !options.no_banner {
+            session.print(&format!("CellCLI: Release {} of Flashcell\n\n", crate::VERSION))?;
+        }
+        prompt::run(&mut session)?;
+    }
+    Ok(session.is_good())
+}
+
+/// Statements from stdin, each line as it comes: a program at the other end may wait for the answer.
+fn run_script(session: &mut Session) -> Result<(), ConsoleError> {
+    let mut text = String::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| ConsoleError::Input(error.to_string()))?;
+        text.push_str(&line);
+        text.push('\n');
+        if cellcli::needs_continuation(&text) && text.len() <= cellcli::TEXT_BYTES_MAX {
+            continue;
+        }
+        let whole = std::mem::take(&mut text);
+        if session.run_in_script(&whole)? {
+            return Ok(());
+        }
+    }
+    session.run_in_script(&text).map(|_| ())
+}

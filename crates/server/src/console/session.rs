@@ -1,0 +1,202 @@
+//! One client session: its settings, and what it does with each statement.
+
+use super::{AskError, ConsoleError};
+use crate::admin::{DateStyle, Form, Outcome, Request, Response};
+use crate::http;
+use cellcli::command::{Command, DateFormat, Spool, SpoolMode};
+use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script};
+use device::Address;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Files that START one another; deeper is a file that starts itself.
+const START_DEPTH_MAX: usize = 16;
+
+/// A session.
+pub(crate) struct Session {
+    address: Address,
+    monitor: bool,
+    form: Form,
+    dates: DateStyle,
+    echo: bool,
+    spool: Option<(PathBuf, File)>,
+    good: bool,
+}
+
+impl Session {
+    pub(super) fn new(address: Address, monitor: bool, form: Form) -> Session {
+        Session { address, monitor, form, dates: DateStyle::default(), echo: false, spool: None, good: true }
+    }
+
+    /// Whether every statement so far was carried out.
+    pub(super) fn is_good(&self) -> bool {
+        self.good
+    }
+
+    /// Carry out the statements of a text; true when one of them leaves the session.
+    pub(super) fn run(&mut self, text: &str) -> Result<bool, ConsoleError> {
+        self.run_at(text, 0)
+    }
+
+    /// As [`Session::run`], for a script on stdin: SET ECHO shows its statements.
+    pub(super) fn run_in_script(&mut self, text: &str) -> Result<bool, ConsoleError> {
+        self.run_at(text, 1)
+    }
+
+    /// `depth` 0 is typed, more is a script.
+    fn run_at(&mut self, text: &str, depth: usize) -> Result<bool, ConsoleError> {
+        for statement in parse_script(text) {
+            if self.echo && depth > 0 {
+                self.print(&format!("> {}\n", statement.text))?;
+            }
+            let command = match statement.command {
+                Ok(command) => command,
+                Err(error) => {
+                    self.complain(&error.render(text));
+                    continue;
+                }
+            };
+            if self.monitor && !command.is_read_only() {
+                let what = format!("{} is not allowed in a monitor session", command.verb().word());
+                self.complain(&failure_text(ErrorCode::ReadOnlySession, &what, Some("leave out -m")));
+                continue;
+            }
+            match command {
+                Command::Exit | Command::Quit => return Ok(true),
+                Command::Remark(_) => {}
+                Command::Help { verb, object } => self.print(&help(verb, object))?,
+                Command::Describe(object) => self.print(&match self.form {
+                    Form::Json => format::describe_json(object),
+                    Form::Text | Form::Xml => format::describe(object),
+                })?,
+                Command::SetDateFormat(DateFormat::Standard) => self.dates = DateStyle::Standard,
+                Command::SetDateFormat(DateFormat::Local) => self.dates = DateStyle::Local,
+                Command::SetEcho(Some(on)) => self.echo = on,
+                Command::SetEcho(None) => {
+                    let line = format!("echo {}\n", if self.echo { "ON" } else { "OFF" });
+                    self.print(&line)?;
+                }
+                Command::Spool(spool) => self.spool(spool)?,
+                Command::Start(path) => {
+                    if self.start(&path, depth)? {
+                        return Ok(true);
+                    }
+                }
+                Command::List(_) | Command::Create(_) | Command::Alter(_) | Command::Drop(_) => {
+                    self.ask_and_print(statement.text)?;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn ask_and_print(&mut self, text: &str) -> Result<(), ConsoleError> {
+        match self.ask(text) {
+            Err(error) => self.complain(&error.to_string()),
+            Ok(results) => {
+                for Outcome { output, error } in results {
+                    self.print(&output)?;
+                    if let Some(error) = error {
+                        self.complain(&error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Have the cell carry out statements.
+    fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
+        let request = Request { text: text.to_owned(), monitor: self.monitor, form: self.form, dates: self.dates };
+        let body = serde_json::to_string(&request).map_err(AskError::Form)?;
+        let answer = http::post_json(&self.address, "/v1/cellcli", &body)?;
+        let response: Response = serde_json::from_str(&answer).map_err(AskError::Form)?;
+        Ok(response.results)
+    }
+
+    /// A read-only session with the same cell, for [`Session::names`].
+    pub(super) fn asker(&self) -> Session {
+        Session::new(self.address.clone(), true, Form::Text)
+    }
+
+    /// The names of all objects of a type, for completion; none when the cell does not answer.
+    pub(super) fn names(&self, object: ObjectType) -> Vec<String> {
+        let statement = format!("LIST {} ATTRIBUTES name", object.spec().word);
+        let outcomes = self.ask(&statement).unwrap_or_default();
+        outcomes.iter().flat_map(|outcome| outcome.output.lines()).map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn start(&mut self, path: &str, depth: usize) -> Result<bool, ConsoleError> {
+        if depth >= START_DEPTH_MAX {
+            let what = format!("{START_DEPTH_MAX} files start one another; {path} is not run");
+            self.complain(&failure_text(ErrorCode::TooLarge, &what, Some("does a file start itself?")));
+            return Ok(false);
+        }
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.run_at(&text, depth + 1),
+            Err(error) => {
+                self.complain(&failure_text(ErrorCode::NoSuchObject, &format!("cannot read {path}: {error}"), None));
+                Ok(false)
+            }
+        }
+    }
+
+    fn spool(&mut self, spool: Spool) -> Result<(), ConsoleError> {
+        match spool {
+            Spool::Show => {
+                let line = match &self.spool {
+                    Some((path, _)) => format!("currently spooling to {}\n", path.display()),
+                    None => "not spooling currently\n".to_owned(),
+                };
+                self.print(&line)
+            }
+            Spool::Off => {
+                self.spool = None;
+                Ok(())
+            }
+            Spool::To { path, mode } => {
+                let mut options = File::options();
+                match mode {
+                    SpoolMode::Create => options.write(true).create_new(true),
+                    SpoolMode::Replace => options.write(true).create(true).truncate(true),
+                    SpoolMode::Append => options.append(true).create(true),
+                };
+                match options.open(&path) {
+                    Ok(file) => self.spool = Some((Path::new(&path).to_owned(), file)),
+                    Err(error) => {
+                        let what = format!("cannot write {path}: {error}");
+                        self.complain(&failure_text(ErrorCode::NotPermittedNow, &what, None));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// To stdout, and to the spool file.
+    pub(super) fn print(&mut self, text: &str) -> Result<(), ConsoleError> {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(ConsoleError::Output)?;
+        drop(stdout);
+        self.copy(text);
+        Ok(())
+    }
+
+    /// To stderr, and to the spool file; the session is not good any more.
+    fn complain(&mut self, text: &str) {
+        self.good = false;
+        // There is nowhere to tell that stderr is gone.
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+        self.copy(&format!("{text}\n"));
+    }
+
+    fn copy(&mut self, text: &str) {
+        let Some((path, file)) = &mut self.spool else { return };
+        if let Err(error) = file.write_all(text.as_bytes()) {
+            let line = format!("cannot write {}: {error}; SPOOL is off", path.display());
+            self.spool = None;
+            self.complain(&line);
+        }
+    }
+}

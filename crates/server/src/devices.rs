@@ -1,0 +1,220 @@
+//! The devices of a cell, opened and wrapped: real, then forgetful (tests), then delayed (emulation), then counted.
+//!
+//! Never decides what a device is worth: its label and the cell do.
+
+use crate::config::{ConfigError, DeviceConfig, DeviceKind, Located};
+use cell::counters::SMALL_BYTES_MAX;
+use cell::metrics::{DeviceIo, IoTotals};
+use celldisk::{CellDiskError, DeviceId, Probe, Role};
+use device::layers::stats::VerbSnapshot;
+use device::layers::{Delay, Forgetful, Stats};
+use device::{Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Un-flushed writes a forgetful device keeps: more than any test writes between two flushes.
+const FORGETFUL_BYTES_MAX: u64 = 256 << 20;
+
+/// Counts small and large requests apart, as the metrics are divided.
+pub(crate) struct BySize {
+    small: Arc<Stats>,
+    large: Arc<Stats>,
+}
+
+impl BySize {
+    fn new(inner: Device, world: &World) -> Arc<BySize> {
+        let stats = || Stats::new(inner.clone(), world.clock.clone());
+        Arc::new(BySize { small: stats(), large: stats() })
+    }
+
+    /// The figures of both sizes: `(size, figures by verb)`.
+    pub(crate) fn snapshot(&self) -> [(&'static str, Vec<VerbSnapshot>); 2] {
+        [("small", self.small.snapshot()), ("large", self.large.snapshot())]
+    }
+
+    /// The figures as the metric table wants them.
+    pub(crate) fn totals(&self, name: String) -> DeviceIo {
+        let [small, large] = [&self.small, &self.large];
+        let all = || small.snapshot().into_iter().chain(large.snapshot());
+        let totals = |stats: &Stats, verb| {
+            let v = stats.verb(verb);
+            IoTotals { requests: v.done, bytes: v.bytes, busy_ns: v.latency_ns.sum }
+        };
+        DeviceIo {
+            name,
+            read_small: totals(small, Verb::Read),
+            read_large: totals(large, Verb::Read),
+            write_small: totals(small, Verb::Write),
+            write_large: totals(large, Verb::Write),
+            flush: totals(small, Verb::Flush),
+            errors: all().map(|v| v.short + v.failed + v.unknown).sum(),
+            in_flight: all().map(|v| v.in_flight).sum(),
+        }
+    }
+
+    /// Requests that failed, fell short or have an unknown fate.
+    pub(crate) fn errors(&self) -> u64 {
+        self.totals(String::new()).errors
+    }
+}
+
+impl Io for BySize {
+    fn geometry(&self) -> Geometry {
+        self.small.geometry()
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        let stats = if op.range().1 <= SMALL_BYTES_MAX { &self.small } else { &self.large };
+        stats.submit(op)
+    }
+}
+
+/// A device of the configuration, open.
+pub(crate) struct OpenDevice {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// What it has done.
+    pub(crate) io: Arc<BySize>,
+    /// Its identity, when it carries a label.
+    pub(crate) device_id: Option<DeviceId>,
+}
+
+impl OpenDevice {
+    /// The device to hand to the cell.
+    pub(crate) fn device(&self) -> Device {
+        self.io.clone()
+    }
+}
+
+/// Why a device of the configuration cannot be served from.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// It cannot be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// What is on it is not what it should be.
+    #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
+    Unusable {
+        /// Which.
+        path: String,
+        /// Why.
+        error: CellDiskError,
+    },
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// The way round a lost disk.
+const REQUIRED_HINT: &str =
+    "; to serve the other disks without it, write required = false under this device in cell.toml";
+
+/// Open one device and wrap it.
+pub(crate) fn open(
+    located: &Located,
+    config: &DeviceConfig,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<OpenDevice, DeviceError> {
+    let path = located.resolve(&config.path);
+    let name = path.display().to_string();
+    let options = OpenOptions {
+        direct: config.direct.into(),
+        page_override: config.page.and_then(|page| u32::try_from(page.0).ok()),
+        class_override: config.class.map(Into::into),
+        name: Some(name.clone()),
+        ..OpenOptions::default()
+    };
+    let mut device = runtime.open(&path, &options)?;
+    if config.forgetful {
+        device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
+    }
+    if let Some(model) = located.model(config)? {
+        let prng = world.prng.fork(&name);
+        device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
+    }
+    Ok(OpenDevice { path, io: BySize::new(device, world), device_id: None })
+}
+
+/// The devices that can be served from.
+pub(crate) struct Found {
+    /// Open, with a label of a cell disk.
+    pub(crate) devices: Vec<OpenDevice>,
+    /// What is not there or not usable, and not required: lines for the log.
+    pub(crate) without: Vec<String>,
+}
+
+/// Open every device of the configuration and look at its label.
+///
+/// # Errors
+/// The first one that is required and cannot be used.
+pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> Result<Found, DeviceError> {
+    let mut found = Found { devices: Vec::new(), without: Vec::new() };
+    for config in &located.config.device {
+        match open_labelled(located, config, runtime, world) {
+            Ok((device, role)) => {
+                let expected = if config.kind == DeviceKind::Disk { Role::Disk } else { Role::Flash };
+                if role != expected {
+                    let path = device.path.display();
+                    found.without.push(format!("{path}: cell.toml calls it {:?}, its label {role:?}", config.kind));
+                }
+                found.devices.push(device);
+            }
+            // Somebody else writes to it: that is never to be passed over.
+            Err(error @ DeviceError::Open(OpenError::InUse { .. })) => return Err(error),
+            Err(error) if config.is_required() => return Err(error),
+            Err(error) => found.without.push(format!("going on without {error}")),
+        }
+    }
+    Ok(found)
+}
+
+fn open_labelled(
+    located: &Located,
+    config: &DeviceConfig,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<(OpenDevice, Role), DeviceError> {
+    let mut open = open(located, config, runtime, world)?;
+    let device = open.device();
+    let unusable = |error| DeviceError::Unusable { path: open.path.display().to_string(), error };
+    match runtime.block_on(async move { celldisk::probe(&device).await }).map_err(unusable)? {
+        Probe::Flashcell(label) => {
+            open.device_id = Some(label.device_id);
+            Ok((open, label.role))
+        }
+        Probe::Blank => Err(unusable(CellDiskError::Blank)),
+        Probe::Foreign { what } => Err(unusable(CellDiskError::Foreign { what })),
+        Probe::Damaged { why } => Err(unusable(CellDiskError::Damaged { why })),
+        Probe::Newer(error) => Err(unusable(CellDiskError::Newer(error))),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use device::layers::Memory;
+    use device::{Buf, Bufs, RuntimeConfig};
+
+    #[test]
+    fn small_and_large_are_counted_apart() {
+        let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
+        let io = BySize::new(Memory::new(4 << 20), &runtime.world(1));
+        let device: Device = io.clone();
+        let done = runtime.block_on(async move {
+            let mut all_done = true;
+            for len in [512, 128 << 10, (128 << 10) + 512] {
+                let mut bufs = Bufs::new();
+                bufs.push(Buf::zeroed(len));
+                all_done &= device.read(0, bufs).await.outcome.ok().is_ok();
+            }
+            all_done & device.flush().await.outcome.ok().is_ok()
+        });
+        assert!(done);
+        let totals = io.totals("CD_00_x".to_owned());
+        assert_eq!((totals.read_small.requests, totals.read_small.bytes), (2, (128 << 10) + 512));
+        assert_eq!((totals.read_large.requests, totals.read_large.bytes), (1, (128 << 10) + 512));
+        assert_eq!((totals.flush.requests, totals.errors, totals.in_flight), (1, 0, 0));
+    }
+}

@@ -1,0 +1,444 @@
+//! Making a cell: its directory, its devices, its catalog, `cell.toml`.
+//!
+//! `cell.toml` is written last, so a directory that has one has a whole cell. Never overwrites anything unless told to
+//! by force; files it made itself are removed when it fails.
+
+use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located};
+use crate::devices::{self, DeviceError};
+use crate::lock::{DirLock, LockError};
+use cell::{AdminError, Cell, CellError, NewDevice};
+use cellcli::answer::parse_size;
+use celldisk::{CachingMode, CachingPolicy, DeviceId, GridDiskSpec, Purpose, Role};
+use device::{OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Longest name a cell gets from its directory: `DATA_CD_00_<name>` then still is a grid disk name.
+const NAME_BYTES_MAX: usize = 18;
+/// Disks and flash devices one call may name: what a cell can have.
+const DEVICES_MAX: usize = 128;
+
+/// What to make.
+#[derive(Clone, Debug, Default)]
+pub struct InitPlan {
+    /// The cell's directory, made when it is not there.
+    pub dir: PathBuf,
+    /// `SIZE` or `PATH`.
+    pub disks: Vec<String>,
+    /// `SIZE` or `PATH`.
+    pub flash: Vec<String>,
+    /// Grid disks to make, on the disks with the most room.
+    pub grid_disks: Vec<GridDiskPlan>,
+    /// A medium to emulate on every disk.
+    pub disk_model: Option<String>,
+    /// Destroy what is there.
+    pub force: bool,
+}
+
+/// `NAME:SIZE[:data|redo|temp][:MODE]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridDiskPlan {
+    /// Name.
+    pub name: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// How it is cached.
+    pub mode: CachingMode,
+}
+
+impl FromStr for GridDiskPlan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GridDiskPlan, String> {
+        let mut parts = text.split(':');
+        let form = || format!("{text:?} is not of the form NAME:SIZE[:data|redo|temp][:MODE]");
+        let name = parts.next().filter(|name| !name.is_empty()).ok_or_else(form)?.to_owned();
+        let size_bytes = parts.next().and_then(parse_size).ok_or_else(form)?;
+        let (mut purpose, mut mode) = (None, None);
+        for part in parts {
+            if let (None, None, Some(known)) = (purpose, mode, purpose_named(part)) {
+                purpose = Some(known);
+            } else if let (None, Some(known)) = (mode, caching_mode_named(part)) {
+                mode = Some(known);
+            } else {
+                return Err(form());
+            }
+        }
+        let (purpose, mode) = (purpose.unwrap_or(Purpose::Data), mode.unwrap_or(CachingMode::WriteThrough));
+        Ok(GridDiskPlan { name, size_bytes, purpose, mode })
+    }
+}
+
+/// The purpose of that name.
+pub(crate) fn purpose_named(name: &str) -> Option<Purpose> {
+    [Purpose::Data, Purpose::Redo, Purpose::Temp].into_iter().find(|p| purpose_name(*p).eq_ignore_ascii_case(name))
+}
+
+/// The word of the language for a purpose.
+pub(crate) fn purpose_name(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Data => "data",
+        Purpose::Redo => "redo",
+        Purpose::Temp => "temp",
+    }
+}
+
+const MODES: [CachingMode; 5] = [
+    CachingMode::WriteThrough,
+    CachingMode::WriteBack,
+    CachingMode::WriteBackOrdered,
+    CachingMode::WriteAround,
+    CachingMode::None,
+];
+
+/// The caching mode of that name.
+pub(crate) fn caching_mode_named(name: &str) -> Option<CachingMode> {
+    MODES.into_iter().find(|mode| caching_mode_name(*mode).eq_ignore_ascii_case(name))
+}
+
+/// The word of the language for a caching mode.
+pub(crate) fn caching_mode_name(mode: CachingMode) -> &'static str {
+    match mode {
+        CachingMode::WriteThrough => "write-through",
+        CachingMode::WriteBack => "write-back",
+        CachingMode::WriteBackOrdered => "write-back-ordered",
+        CachingMode::WriteAround => "write-around",
+        CachingMode::None => "none",
+    }
+}
+
+/// Why a cell was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// The plan makes no sense.
+    #[error("{what}\nhint: {hint}")]
+    Plan {
+        /// What is wrong.
+        what: String,
+        /// What would do.
+        hint: &'static str,
+    },
+    /// There is one.
+    #[error("{dir} holds a cell already\nhint: choose another directory, or add --force to destroy that cell")]
+    Exists {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// A file is in the way.
+    #[error("{path} is there already\nhint: remove it, or add --force to overwrite it")]
+    FileExists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is being served.
+    #[error(transparent)]
+    Locked(#[from] LockError),
+    /// A file cannot be made.
+    #[error("{path}: {source}\nhint: check that there is space, and the mode of the directory")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A device cannot be formatted, or the new cell not opened.
+    #[error("{error}{}", .hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default())]
+    Cell {
+        /// Why.
+        error: CellError,
+        /// What to do.
+        hint: Option<&'static str>,
+    },
+    /// A grid disk or the flash cache was not made.
+    #[error("{what}: {error}")]
+    Object {
+        /// Which.
+        what: String,
+        /// Why.
+        error: AdminError,
+    },
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Threads or rings.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+impl From<CellError> for InitError {
+    fn from(error: CellError) -> InitError {
+        let hint = match &error {
+            CellError::Format { error, .. } => error.hint(),
+            CellError::Store(error) => error.hint(),
+            _ => None,
+        };
+        InitError::Cell { error, hint }
+    }
+}
+
+/// Files made so far; removed when the making fails.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // It was made a moment ago, nothing is lost; when it cannot be removed the next init says so.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Make a cell. What was made, in lines for people.
+///
+/// # Errors
+/// See [`InitError`]; devices that were formatted by then stay so, files it made are removed.
+pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
+    check(plan)?;
+    let dir = std::path::absolute(&plan.dir).map_err(|source| InitError::Io { path: plan.dir.clone(), source })?;
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| InitError::Io { path, source }
+    };
+    std::fs::create_dir_all(&dir).map_err(io(&dir))?;
+    let toml = dir.join(FILE_NAME);
+    if toml.exists() && !plan.force {
+        return Err(InitError::Exists { dir });
+    }
+    let lock = DirLock::take(&dir)?;
+    if toml.exists() {
+        // From here on there is no cell here until the new one is whole.
+        std::fs::remove_file(&toml).map_err(io(&toml))?;
+    }
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
+    let world = runtime.world(seed());
+
+    let mut made = Made::default();
+    let mut config = Config::default();
+    for (kind, wanted) in [(DeviceKind::Disk, &plan.disks), (DeviceKind::Flash, &plan.flash)] {
+        for (index, text) in wanted.iter().enumerate() {
+            let path = device_path(&dir, kind, index, text, plan.force, &runtime, &mut made)?;
+            let mut device = DeviceConfig::new(path, kind);
+            if kind == DeviceKind::Disk {
+                device.model.clone_from(&plan.disk_model);
+            }
+            config.device.push(device);
+        }
+    }
+    let located = Located { config, path: toml.clone(), dir: dir.clone() };
+    let mut summary = make_cell(&located, plan, &cell_name(&dir), &runtime, &world)?;
+
+    let text = located.config.to_text();
+    let fresh = dir.join("cell.toml.new");
+    write_durably(&fresh, &toml, &text).map_err(io(&toml))?;
+    made.0.clear();
+    drop(lock);
+    summary.push(format!("wrote {}", toml.display()));
+    Ok(summary)
+}
+
+fn write_durably(fresh: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut file = std::fs::File::create(fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(fresh, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn check(plan: &InitPlan) -> Result<(), InitError> {
+    let wrong = |what: String, hint| Err(InitError::Plan { what, hint });
+    if plan.disks.is_empty() {
+        return wrong("a cell needs a disk".to_owned(), "add --disk SIZE for a file, or --disk PATH");
+    }
+    if plan.disks.len().max(plan.flash.len()) > DEVICES_MAX {
+        return wrong(format!("a cell has at most {DEVICES_MAX} disks"), "make several cells");
+    }
+    for text in plan.disks.iter().chain(&plan.flash) {
+        if text.starts_with("nbd:") || text.starts_with("nbd+unix:") || text.starts_with("nbds:") {
+            let what = format!("{text}: an NBD export as a device is not supported by this version");
+            return wrong(what, "name a file or a block device");
+        }
+    }
+    if let Some(model) = &plan.disk_model
+        && let Err(error) = model.parse::<device::layers::Model>()
+    {
+        let what = format!("--disk-model {model}: no such model");
+        // The hint of the error lists the names; it is part of its text.
+        return wrong(format!("{what} ({})", error.to_string().replace("\nhint:", ";")), "choose one of these");
+    }
+    for disk in &plan.grid_disks {
+        if matches!(disk.mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered) {
+            let what = format!("grid disk {}: write-back is not supported by this version", disk.name);
+            return wrong(what, "use write-through; reads gain the same");
+        }
+    }
+    Ok(())
+}
+
+/// A seed from the kernel.
+pub(crate) fn seed() -> u64 {
+    // The kernel's generator has been ready since boot; if it is not there, nothing that needs an identity may start.
+    match getrandom::u64() {
+        Ok(seed) => seed,
+        Err(error) => panic!("the kernel gives no random numbers: {error}"),
+    }
+}
+
+/// The path of one device, made as a file when a size was given. Relative to the directory when it lies there.
+fn device_path(
+    dir: &Path,
+    kind: DeviceKind,
+    index: usize,
+    text: &str,
+    force: bool,
+    runtime: &Runtime,
+    made: &mut Made,
+) -> Result<PathBuf, InitError> {
+    let Some(size_bytes) = parse_size(text) else {
+        let path = std::path::absolute(text).map_err(|source| InitError::Io { path: text.into(), source })?;
+        return Ok(path.strip_prefix(dir).map(Path::to_owned).unwrap_or(path));
+    };
+    let name = match kind {
+        DeviceKind::Disk => format!("disk-{index}.img"),
+        DeviceKind::Flash => format!("flash-{index}.img"),
+    };
+    let path = dir.join(&name);
+    if path.exists() {
+        if !force {
+            return Err(InitError::FileExists { path });
+        }
+        // Opened with its lock: a server that is still finishing its last request keeps it.
+        if let Err(error @ device::OpenError::InUse { .. }) = runtime.open(&path, &OpenOptions::default()) {
+            return Err(DeviceError::Open(error).into());
+        }
+        std::fs::remove_file(&path).map_err(|source| InitError::Io { path: path.clone(), source })?;
+    }
+    create_file(&path, size_bytes, true).map_err(|source| InitError::Io { path: path.clone(), source })?;
+    made.0.push(path);
+    Ok(name.into())
+}
+
+/// A name for the cell: the directory's, as far as names allow.
+fn cell_name(dir: &Path) -> String {
+    let last = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut name: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).collect();
+    name = name.trim_start_matches('-').to_owned();
+    name.truncate(NAME_BYTES_MAX);
+    if name.is_empty() { "cell".to_owned() } else { name }
+}
+
+fn make_cell(
+    located: &Located,
+    plan: &InitPlan,
+    name: &str,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<Vec<String>, InitError> {
+    let mut new = Vec::new();
+    let mut opened = Vec::new();
+    let (mut disks, mut flash) = (0, 0);
+    for config in &located.config.device {
+        // An emulated medium would only make this slow.
+        let plain = DeviceConfig { model: None, ..config.clone() };
+        let open = devices::open(located, &plain, runtime, world)?;
+        let (role, prefix, count) = match config.kind {
+            DeviceKind::Disk => (Role::Disk, "CD", &mut disks),
+            DeviceKind::Flash => (Role::Flash, "FD", &mut flash),
+        };
+        let cell_disk = format!("{prefix}_{count:02}_{name}");
+        *count += 1;
+        new.push(NewDevice {
+            device: open.device(),
+            name: cell_disk,
+            role,
+            class: config.class.map(Into::into),
+            page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
+            au_bytes: None,
+        });
+        opened.push(open.device());
+    }
+    let (plan, name, world) = (plan.clone(), name.to_owned(), world.clone());
+    runtime.block_on(async move {
+        let store = Cell::create(&name, new, plan.force, &world).await?;
+        let mut summary = Vec::new();
+        for disk in store.cell_disks() {
+            let size = cellcli::answer::size_text(disk.label().size_bytes);
+            summary.push(format!("cell disk {} on {size}", disk.name()));
+        }
+        drop(store);
+        let (cell, _) = Cell::open(opened, cell::CellConfig::default(), world.clone()).await?;
+        for wanted in &plan.grid_disks {
+            let made = make_grid_disk(&cell, wanted, &world).await?;
+            summary.push(made);
+        }
+        if flash > 0 {
+            cell.create_flash_cache(None, &[])
+                .await
+                .map_err(|error| InitError::Object { what: "flash cache".to_owned(), error })?;
+            summary.push("flash cache on all flash".to_owned());
+        }
+        cell.stop().await?;
+        Ok(summary)
+    })
+}
+
+async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) -> Result<String, InitError> {
+    let Some(cell_disk) = roomiest(cell) else {
+        return Err(InitError::Plan { what: "a cell needs a disk".to_owned(), hint: "add --disk SIZE" });
+    };
+    let spec = GridDiskSpec {
+        name: wanted.name.clone(),
+        cell_disk,
+        size_bytes: wanted.size_bytes,
+        purpose: wanted.purpose,
+        caching_mode: wanted.mode,
+        caching_policy: CachingPolicy::Default,
+        available_to: String::new(),
+        comment: String::new(),
+        created: world.clock.wall(),
+    };
+    let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
+    let disk = made.map_err(|error| InitError::Object { what: format!("grid disk {}", wanted.name), error })?;
+    Ok(format!("grid disk {} of {}", disk.name(), cellcli::answer::size_text(disk.size_bytes())))
+}
+
+/// The disk with the most free space.
+fn roomiest(cell: &Cell) -> Option<DeviceId> {
+    let catalog = cell.store().catalog();
+    let disks = catalog.members.iter().filter(|(_, member)| member.role == Role::Disk);
+    disks.max_by_key(|(id, _)| catalog.free_bytes(**id)).map(|(id, _)| *id)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grid_disk_plans() {
+        let plan = |text: &str| text.parse::<GridDiskPlan>();
+        let full = plan("redo1:512M:redo:none").unwrap();
+        assert_eq!((full.size_bytes, full.purpose, full.mode), (512 << 20, Purpose::Redo, CachingMode::None));
+        let bare = plan("data:1G").unwrap();
+        assert_eq!((bare.purpose, bare.mode), (Purpose::Data, CachingMode::WriteThrough));
+        assert_eq!(plan("t:1G:write-around").unwrap().mode, CachingMode::WriteAround);
+        for wrong in ["", "a", "a:", ":1G", "a:1G:x", "a:1G:none:redo", "a:1G:redo:redo", "a:1G:none:none"] {
+            assert!(plan(wrong).unwrap_err().contains("NAME:SIZE"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cell_names_come_from_directories() {
+        for (dir, name) in [("/a/exa1", "exa1"), ("/", "cell"), ("/a/-x y.z", "xyz"), ("/a/.", "a")] {
+            assert_eq!(cell_name(Path::new(dir)), name, "{dir}");
+        }
+        assert_eq!(cell_name(Path::new("/a/abcdefghijklmnopqrstuvwxyz")), "abcdefghijklmnopqr");
+    }
+}

@@ -1,0 +1,80 @@
+//! What this process and its host use, from `/proc`.
+//!
+//! Never fails: what cannot be read is 0.
+
+use cell::metrics::ProcessUse;
+
+/// Kernel clock ticks a second in `/proc`: 100 on every Linux there is (USER_HZ).
+const TICK_NS: u64 = 10_000_000;
+/// The page of `/proc/self/statm`, from the kernel.
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// As it is now.
+pub(crate) fn usage() -> ProcessUse {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    parse(&read("/proc/self/stat"), &read("/proc/self/statm"), &read("/proc/meminfo"), &read("/proc/loadavg"))
+}
+
+fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
+    let number = |word: Option<&str>| word.and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
+    // The name in parentheses may hold blanks; what follows does not. utime and stime are fields 14 and 15.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = number(fields.get(11).copied()) + number(fields.get(12).copied());
+    let mut pages = statm.split_whitespace();
+    let (virtual_pages, resident_pages) = (number(pages.next()), number(pages.next()));
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let host_kib = number(total.and_then(|rest| rest.split_whitespace().next()));
+    // "0.42": hundredths.
+    let load = loadavg.split_whitespace().next().unwrap_or("").replace('.', "");
+    ProcessUse {
+        cpu_ns: ticks * TICK_NS,
+        resident_bytes: resident_pages * page_bytes(),
+        virtual_bytes: virtual_pages * page_bytes(),
+        host_memory_bytes: host_kib << 10,
+        load_milli: number(Some(&load)) * 10,
+    }
+}
+
+/// Processors this process may use.
+pub(crate) fn cpu_count() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+/// The offset of the host's time zone at a moment, in minutes east of UTC.
+pub(crate) fn offset_minutes(since_epoch_ns: u64) -> i16 {
+    use chrono::{Local, Offset, TimeZone};
+    let seconds = i64::try_from(since_epoch_ns / 1_000_000_000).unwrap_or(0);
+    let local = Local.timestamp_opt(seconds, 0).single();
+    local.map_or(0, |t| i16::try_from(t.offset().fix().local_minus_utc() / 60).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes_is_understood() {
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 1 0 0";
+        let got =
+            parse(stat, "100 40 1 1 0 1 0\n", "MemTotal:       16384 kB\nMemFree: 1 kB\n", "1.25 0.5 0.1 1/2 3\n");
+        assert_eq!(got.cpu_ns, 2_000_000_000);
+        assert_eq!(got.virtual_bytes, 100 * page_bytes());
+        assert_eq!(got.resident_bytes, 40 * page_bytes());
+        assert_eq!(got.host_memory_bytes, 16 << 20);
+        assert_eq!(got.load_milli, 1_250);
+    }
+
+    #[test]
+    fn rubbish_is_nothing() {
+        assert_eq!(parse("", "", "", ""), ProcessUse::default());
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        let now = usage();
+        assert!(now.resident_bytes > 0 && now.host_memory_bytes > now.resident_bytes);
+    }
+}

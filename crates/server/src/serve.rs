@@ -1,0 +1,421 @@
+//! The daemon: from `cell.toml` to the ready line, and down again.
+//!
+//! Up: lock, threads, devices, cell (recovery), NBD, admin, ready. Down, within one deadline: no new requests, those
+//! under way end, everything durable, labels say so. A device that hangs is named; what it holds up is then left as a
+//! crash would leave it, which the next start recovers from.
+
+use crate::admin::{AdminListener, Context, History, Service};
+use crate::config::{Config, ConfigError, Located};
+use crate::devices::{self, DeviceError};
+use crate::init::seed;
+use crate::lock::{DirLock, LockError};
+use cell::{Cell, CellConfig, CellError, OpenReport};
+use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
+use flashcache::CacheConfig;
+use futures_util::future::{Either, select};
+use nbd::{FrontEnd, FrontEndLimits};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tracing::{error, info, warn};
+
+/// Longest path of a unix socket: `sun_path` with its final zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Why a cell was not served, or not stopped clean.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is nothing to serve from.
+    #[error(
+        "{path} names no device that can be used\nhint: add [[device]] entries, or make a cell with `flashcell init`"
+    )]
+    NoDevice {
+        /// The configuration.
+        path: String,
+    },
+    /// It is being served.
+    #[error(transparent)]
+    Locked(#[from] LockError),
+    /// Threads or rings.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// A device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The cell cannot be opened or stopped.
+    #[error("{error}{}", .hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default())]
+    Cell {
+        /// Why.
+        error: CellError,
+        /// What to do.
+        hint: Option<&'static str>,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}\nhint: {hint}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        reason: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The admin thread could not be started.
+    #[error("cannot start the admin service: {0}\nhint: look at the limits of open files and processes")]
+    Admin(std::io::Error),
+    /// The ready line could not be written.
+    #[error("cannot write the ready line to stdout: {0}")]
+    Stdout(std::io::Error),
+    /// The stop took longer than allowed.
+    #[error("not stopped clean within {} s: {what}\nhint: nothing acknowledged as flushed is lost; the next start recovers", .deadline.as_secs())]
+    Hang {
+        /// What does not end, by name.
+        what: String,
+        /// How long was waited.
+        deadline: Duration,
+    },
+}
+
+impl From<CellError> for ServeError {
+    fn from(error: CellError) -> ServeError {
+        let hint = match &error {
+            CellError::Format { error, .. } => error.hint(),
+            CellError::Store(error) => error.hint(),
+            CellError::Labels(failed) => failed.first().and_then(|failure| failure.error.hint()),
+            CellError::Change(error) => error.hint(),
+            CellError::Cache(_) => None,
+        };
+        ServeError::Cell { error, hint }
+    }
+}
+
+/// Serve the cell of a directory or configuration file until SIGTERM or SIGINT, then stop clean. A second signal while
+/// it stops ends the process at once.
+///
+/// # Errors
+/// See [`ServeError`].
+pub fn serve(path: &Path) -> Result<(), ServeError> {
+    let located = Config::load(path)?;
+    let _lock = DirLock::take(&located.dir)?;
+    let arena = Arena::new(located.config.memory.requests.as_usize());
+    let runtime = Runtime::new(RuntimeConfig {
+        threads: located.config.threads,
+        backend: located.config.io.into(),
+        arenas: vec![arena.clone()],
+    })?;
+    for fact in runtime.facts() {
+        info!("{fact}");
+    }
+    let world = runtime.world(seed());
+    let found = devices::open_all(&located, &runtime, &world)?;
+    for without in &found.without {
+        warn!("{without}");
+    }
+    if found.devices.is_empty() {
+        return Err(ServeError::NoDevice { path: located.path.display().to_string() });
+    }
+    for (config, device) in located.config.device.iter().zip(&found.devices) {
+        if config.forgetful {
+            warn!(device = %device.path.display(), "forgetful: killing this process loses un-flushed writes, on purpose");
+        }
+    }
+    let config = cell_config(&located)?;
+    let opened: Vec<_> = found.devices.iter().map(devices::OpenDevice::device).collect();
+    let (cell, report) = {
+        let world = world.clone();
+        runtime.block_on(async move { Cell::open(opened, config, world).await })?
+    };
+    tell(&report);
+    announce_memory(&cell, &arena);
+
+    let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
+    let nbd = listen(&located, &front_end, &runtime, &world)?;
+    let admin = AdminThread::start(located.admin_addresses())?;
+    let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
+    let context = Arc::new(Context {
+        started: world.clock.now(),
+        cell,
+        world,
+        devices: found.devices,
+        front_end,
+        history: History::default(),
+        addresses,
+    });
+    ready(&context)?;
+    let mut admin = admin.serve(context.clone());
+
+    let name = admin.wait_for_stop();
+    let deadline = Duration::from_secs(located.config.stop_deadline_s);
+    info!(signal = name, deadline_s = deadline.as_secs(), "stopping");
+    let stopped = stop(&runtime, &context, deadline);
+    admin.end();
+    drop(context);
+    let left = stopped?;
+    runtime.shutdown(left).map_err(|error| ServeError::Hang { what: error.to_string(), deadline })?;
+    info!("stopped clean");
+    Ok(())
+}
+
+fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
+    let tuning = &located.config.flash_cache;
+    let small = |size: crate::config::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+    let sabotage = located.sabotage()?;
+    if let Some(sabotage) = sabotage {
+        warn!(sabotage = sabotage.name(), "this cell is broken on purpose: data will be lost");
+    }
+    Ok(CellConfig {
+        cache: CacheConfig {
+            block_bytes: small(tuning.block),
+            segment_bytes: small(tuning.segment),
+            staging_bytes: located.config.memory.staging.as_usize(),
+            soft_limit: Duration::from_millis(tuning.soft_limit_ms),
+            hard_limit: Duration::from_millis(tuning.hard_limit_ms),
+            ..CacheConfig::default()
+        },
+        arena_bytes: located.config.memory.work.as_usize(),
+        sabotage,
+        ..CellConfig::default()
+    })
+}
+
+/// What was noticed at open, into the log.
+fn tell(report: &OpenReport) {
+    let store = &report.store;
+    if report.unclean {
+        warn!("the last stop was not clean: recovered");
+    }
+    for name in &store.missing {
+        warn!(cell_disk = %name, "missing");
+    }
+    for name in store.stale.iter().chain(&store.superseded) {
+        warn!(cell_disk = %name, "its copy of the catalog was brought up to date");
+    }
+    for name in &store.diverged {
+        error!(cell_disk = %name, "was opened and changed apart from the others: not used");
+    }
+    for name in &store.unlisted {
+        warn!(cell_disk = %name, "is of this cell, but its catalog does not know it: not used");
+    }
+    for (place, error) in &store.unusable {
+        error!(device = place, %error, "not used");
+    }
+    for failure in &store.failed {
+        error!(cell_disk = %failure.name, error = %failure.error, "out of service");
+    }
+    for note in &report.notes {
+        info!("{note}");
+    }
+}
+
+fn announce_memory(cell: &Cell, arena: &Arena) {
+    let mib = |bytes: u64| bytes >> 20;
+    let (requests, work) = (arena.size_bytes() as u64, cell.memory_bytes_max());
+    info!(
+        requests_mib = mib(requests),
+        cell_and_index_max_mib = mib(work),
+        all_max_mib = mib(requests + work),
+        "memory set aside"
+    );
+}
+
+fn listen(
+    located: &Located,
+    front_end: &FrontEnd,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<Vec<String>, ServeError> {
+    let mut addresses = Vec::new();
+    for address in located.nbd_addresses() {
+        check_socket_path(&address)?;
+        let (net, wanted) = (world.net.clone(), address.clone());
+        let bound = runtime.block_on(async move { net.listen(&wanted).await });
+        let listener = bound.map_err(|error| ServeError::Listen {
+            address: address.to_string(),
+            hint: match error {
+                NetError::InUse(_) => "stop the server that listens there, or change listen.nbd in cell.toml",
+                _ => "check listen.nbd in cell.toml, and the mode of the directory",
+            },
+            reason: error.to_string(),
+        })?;
+        addresses.push(listener.address().to_string());
+        front_end.serve(listener);
+    }
+    Ok(addresses)
+}
+
+fn check_socket_path(address: &Address) -> Result<(), ServeError> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    let len = path.as_os_str().len();
+    if len <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(ServeError::Listen {
+        address: address.to_string(),
+        reason: format!("the path has {len} bytes, a socket takes {SOCKET_PATH_BYTES_MAX}"),
+        hint: "name a shorter one in cell.toml, such as unix:/run/CELL.sock",
+    })
+}
+
+/// The one line on stdout.
+fn ready(context: &Context) -> Result<(), ServeError> {
+    let mut line = String::from("ready");
+    for kind in ["nbd", "admin"] {
+        for address in context.addresses.get(kind).into_iter().flatten() {
+            line.push_str(&format!(" {kind}={address}"));
+        }
+    }
+    line.push_str(&format!(
+        " cell={} griddisks={}\n",
+        context.cell.store().catalog().cell_name,
+        context.cell.grid_disks().len()
+    ));
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(ServeError::Stdout)?;
+    info!("serving");
+    Ok(())
+}
+
+/// Drain and stop; the part of the deadline that is left.
+fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result<Duration, ServeError> {
+    let until = Instant::now() + deadline;
+    let left = || until.saturating_duration_since(Instant::now());
+    let hang = |doing: &str| {
+        let devices: Vec<String> =
+            runtime.in_flight().iter().map(|d| format!("{} has {} requests under way", d.name, d.requests)).collect();
+        let what = if devices.is_empty() { doing.to_owned() } else { format!("{doing}: {}", devices.join(", ")) };
+        ServeError::Hang { what, deadline }
+    };
+    let drained = {
+        let (context, timer) = (context.clone(), context.world.clock.sleep(left()));
+        runtime.block_on(async move { matches!(select(pin!(context.front_end.stop()), timer).await, Either::Left(_)) })
+    };
+    if !drained {
+        return Err(hang("requests do not end"));
+    }
+    info!("drained");
+    let stopped = {
+        let (context, timer) = (context.clone(), context.world.clock.sleep(left()));
+        runtime.block_on(async move {
+            match select(pin!(context.cell.stop()), timer).await {
+                Either::Left((stopped, _)) => Some(stopped),
+                Either::Right(_) => None,
+            }
+        })
+    };
+    match stopped {
+        None => Err(hang("the cell does not come to rest")),
+        Some(Err(error)) => Err(error.into()),
+        Some(Ok(())) => Ok(left()),
+    }
+}
+
+/// The thread that runs tokio: admin sockets and signals.
+struct AdminThread {
+    addresses: Vec<String>,
+    context: Option<oneshot::Sender<Arc<Context>>>,
+    stop: watch::Sender<bool>,
+    signals: mpsc::Receiver<&'static str>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl AdminThread {
+    /// Bind the listeners and catch signals from here on.
+    fn start(addresses: Vec<Address>) -> Result<AdminThread, ServeError> {
+        addresses.iter().try_for_each(check_socket_path)?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Admin)?;
+        let (context, given) = oneshot::channel();
+        let (stop, stopped) = watch::channel(false);
+        let (signal_in, signals) = mpsc::channel();
+        let listeners = tokio.block_on(bind(&addresses))?;
+        let bound = listeners.iter().map(AdminListener::address).collect();
+        let mut caught = {
+            // Registering needs the runtime's driver.
+            let _inside = tokio.enter();
+            let terminate = signal(SignalKind::terminate()).map_err(ServeError::Admin)?;
+            let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Admin)?;
+            (terminate, interrupt)
+        };
+        let run = move || {
+            tokio.block_on(async move {
+                let service = tokio::spawn(async move {
+                    // Nobody gives a context when the start has failed.
+                    if let Ok(context) = given.await {
+                        Service::new(context, stopped).run(listeners).await;
+                    }
+                });
+                let watch = tokio::spawn(async move {
+                    let mut count = 0;
+                    loop {
+                        let name = tokio::select! {
+                            _ = caught.0.recv() => "SIGTERM",
+                            _ = caught.1.recv() => "SIGINT",
+                        };
+                        count += 1;
+                        if count > 1 {
+                            error!(signal = name, "stopped by a second signal: not clean");
+                            std::process::exit(1);
+                        }
+                        // The main thread has gone when it failed by itself.
+                        let _ = signal_in.send(name);
+                    }
+                });
+                let _ = service.await;
+                watch.abort();
+            });
+        };
+        let thread = std::thread::Builder::new().name("flashcell-admin".to_owned()).spawn(run);
+        let thread = Some(thread.map_err(ServeError::Admin)?);
+        Ok(AdminThread { addresses: bound, context: Some(context), stop, signals, thread })
+    }
+
+    /// Answer from now on.
+    fn serve(mut self, context: Arc<Context>) -> AdminThread {
+        if let Some(give) = self.context.take() {
+            // Refused only when the thread has died; then the wait for a signal ends at once.
+            let _ = give.send(context);
+        }
+        self
+    }
+
+    fn wait_for_stop(&mut self) -> &'static str {
+        self.signals.recv().unwrap_or("the end of the admin thread")
+    }
+
+    fn end(&mut self) {
+        let _ = self.stop.send(true);
+        self.context = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; the cell has stopped by now.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn bind(addresses: &[Address]) -> Result<Vec<AdminListener>, ServeError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let bound = AdminListener::bind(address).await.map_err(|error| ServeError::Listen {
+            address: address.to_string(),
+            reason: error.to_string(),
+            hint: "check listen.admin in cell.toml, and the mode of the directory",
+        })?;
+        listeners.push(bound);
+    }
+    Ok(listeners)
+}
+
+/// Logs of this process go to stderr from here on: level `info`, or what the variable `FLASHCELL_LOG` says (`error`,
+/// `warn`, `info`, `debug`, `trace`). Call it once.
+pub fn log_to_stderr() {
+    let level = std::env::var("FLASHCELL_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(tracing::Level::INFO);
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_ansi(ansi).init();
+}
