@@ -5,8 +5,9 @@
 //! retries, never reorders, never completes a part early.
 
 use crate::catalog::Extent;
+use crate::label::Label;
 use crate::layout::PAGE_BYTES;
-use device::{Bufs, Completed, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb};
+use device::{Bufs, Class, Completed, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb};
 use futures_util::future::join_all;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -34,15 +35,18 @@ struct Part {
 /// catalog changes.
 pub struct Slice {
     device: Device,
-    /// The true page the label records: never smaller than what the device says.
+    /// The true page the label records: the operator may know better than the device.
     page_bytes: u32,
+    /// The durability class the label records: likewise.
+    class: Class,
     map: RwLock<Map>,
 }
 
 impl Slice {
-    /// A slice of `device`. `extents` hold at least `size_bytes`.
-    pub(crate) fn new(device: Device, page_bytes: u32, au_bytes: u64, extents: &[Extent], size_bytes: u64) -> Slice {
-        Slice { device, page_bytes, map: RwLock::new(map_of(au_bytes, extents, size_bytes)) }
+    /// A slice of `device`, whose label is `label`. `extents` hold at least `size_bytes`.
+    pub(crate) fn new(device: Device, label: &Label, au_bytes: u64, extents: &[Extent], size_bytes: u64) -> Slice {
+        let (page_bytes, class) = (label.page_bytes, label.class);
+        Slice { device, page_bytes, class, map: RwLock::new(map_of(au_bytes, extents, size_bytes)) }
     }
 
     /// Take the extents of a newer catalog. Requests submitted before keep the mapping they had.
@@ -229,6 +233,7 @@ impl Io for Slice {
         let mut geometry = self.device.geometry();
         geometry.size_bytes = self.size_bytes();
         geometry.page_bytes = geometry.page_bytes.max(self.page_bytes);
+        geometry.class = self.class;
         geometry
     }
 

@@ -5,11 +5,11 @@
 
 use crate::codec::DecodeError;
 use crate::error::IoError;
-use crate::layout::{COPIES, HEADER_BYTES, PAGE_BYTES, Place, SLOTS, Slot};
+use crate::layout::{HEADER_BYTES, PAGE_BYTES, Place, Slot};
 use crate::media;
 use crate::section::{self, Header, SectionKind, Version};
 use device::Device;
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 
 /// Why a place holds no usable section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +42,9 @@ impl<T> Places<T> {
         kind: SectionKind,
         decode: impl Fn(&Header, Place, &[u8]) -> Result<T, DecodeError>,
     ) -> Places<T> {
-        let mut found = Vec::with_capacity(SLOTS * COPIES);
-        for place in Place::ALL {
-            found.push((place, read_place(device, kind, place, &decode).await));
-        }
-        Places { found }
+        let decode = &decode;
+        let reading = Place::ALL.map(|place| async move { (place, read_place(device, kind, place, decode).await) });
+        Places { found: join_all(reading).await }
     }
 
     /// The newest whole section: where it is, its version, its value.

@@ -18,12 +18,14 @@ pub use stamps::Renewal;
 
 use crate::catalog::{Catalog, CatalogError, Extent};
 use crate::disk::CellDisk;
+use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, GridDiskId, Stamp};
 use crate::slice::Slice;
 use device::Class;
-use device::sync::{Semaphore, lock};
-use futures_util::future::join_all;
+use device::sync::{Notify, Semaphore, lock};
+use futures_util::future::{Either, join_all, select};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 
 /// A value and what it cost: the change is in force and durable on every device still in service.
@@ -61,6 +63,8 @@ pub struct CellStore {
     state: Mutex<State>,
     /// One change at a time, first come, first served.
     changing: Semaphore,
+    /// Devices going out of service.
+    taken_out: Notify,
 }
 
 struct State {
@@ -79,7 +83,7 @@ impl CellStore {
         let (reserved, slices) = (Vec::new(), BTreeMap::new());
         let (cell_id, sequence_used) = (catalog.cell_id, catalog.lineage.now.sequence);
         let state = Mutex::new(State { catalog, sequence_used, disks, out, reserved, slices });
-        CellStore { cell_id, state, changing: Semaphore::new(1) }
+        CellStore { cell_id, state, changing: Semaphore::new(1), taken_out: Notify::new() }
     }
 
     /// The cell.
@@ -123,9 +127,22 @@ impl CellStore {
         state.disks.values().filter(|disk| !state.out.contains_key(&disk.id())).cloned().collect()
     }
 
-    /// Take a device out of service: it gets no more changes until it is opened anew. For the layer that expels it.
+    /// Take a device out of service: it gets no more changes until it is opened anew, and a change that waits for it
+    /// waits no longer (I7). For the layer that notices that it hangs.
     pub fn take_out(&self, device_id: DeviceId, why: &str) {
         lock(&self.state).out.entry(device_id).or_insert_with(|| why.to_owned());
+        self.taken_out.notify_all();
+    }
+
+    /// Ready once the device is out of service.
+    async fn out_of_service(&self, device_id: DeviceId) {
+        loop {
+            let ticket = self.taken_out.ticket();
+            if lock(&self.state).out.contains_key(&device_id) {
+                return;
+            }
+            self.taken_out.wait(ticket).await;
+        }
     }
 
     /// Change the catalog; durable on every device in service, and in force, when this returns. Changes run one after the
@@ -169,7 +186,7 @@ impl CellStore {
     /// Write `next` to every device in service and put it in force. The caller holds the turn.
     async fn replicate(&self, next: Arc<Catalog>) -> Result<Vec<ReplicaFailure>, Vec<ReplicaFailure>> {
         let disks = self.in_service();
-        let (durable, failed) = write_replicas(&disks, &next).await;
+        let (durable, failed) = write_replicas(&disks, &next, |id| self.out_of_service(id)).await;
         {
             let mut state = lock(&self.state);
             for failure in &failed {
@@ -239,9 +256,9 @@ impl CellStore {
             let name = state.catalog.members.get(&space.device_id).map_or_else(String::new, |m| m.name.clone());
             return Err(GridDiskError::NotPresent { name });
         };
-        let page_bytes = disk.label().page_bytes;
-        let slice =
-            Arc::new(Slice::new(disk.device().clone(), page_bytes, space.au_bytes, &space.extents, space.size_bytes));
+        let Space { au_bytes, extents, size_bytes, .. } = &space;
+        let slice = Slice::new(disk.device().clone(), &disk.label(), *au_bytes, extents, *size_bytes);
+        let slice = Arc::new(slice);
         state.slices.insert(key, Arc::downgrade(&slice));
         Ok(slice)
     }
@@ -280,10 +297,27 @@ fn space(catalog: &Catalog, key: SliceKey) -> Option<Space> {
     Some(Space { device_id, au_bytes, extents: extents.clone(), size_bytes })
 }
 
-/// Write a replica to every disk at once: which took it, which did not.
-async fn write_replicas(disks: &[Arc<CellDisk>], catalog: &Arc<Catalog>) -> (Vec<Arc<CellDisk>>, Vec<ReplicaFailure>) {
+/// Write a replica to every disk at once: which took it, which did not. A disk is waited for until `given_up` is ready; it
+/// is latched then, because its write may still land.
+async fn write_replicas<F: Future<Output = ()>>(
+    disks: &[Arc<CellDisk>],
+    catalog: &Arc<Catalog>,
+    given_up: impl Fn(DeviceId) -> F,
+) -> (Vec<Arc<CellDisk>>, Vec<ReplicaFailure>) {
     let payload = catalog.payload();
-    let written = join_all(disks.iter().map(|disk| disk.write_catalog(catalog, &payload))).await;
+    let written = join_all(disks.iter().map(|disk| {
+        let (write, given_up) = (disk.write_catalog(catalog, &payload), given_up(disk.id()));
+        async move {
+            match select(pin!(write), pin!(given_up)).await {
+                Either::Left((result, _)) => result,
+                Either::Right(((), _)) => Err(CellDiskError::Latched {
+                    device_id: disk.id(),
+                    why: "it was taken out of service while a catalog write was under way".to_owned(),
+                }),
+            }
+        }
+    }))
+    .await;
     let mut durable = Vec::new();
     let mut failed = Vec::new();
     for (disk, result) in disks.iter().zip(written) {

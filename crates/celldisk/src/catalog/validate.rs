@@ -102,8 +102,16 @@ fn name(kind: &'static str, name: &str, bytes_max: usize) -> Result<(), CatalogE
     check_name(name, bytes_max).map_err(|why| CatalogError::Name { kind, name: name.to_owned(), why })
 }
 
-/// The allocation units of one device that something already claims.
-type Claims = BTreeMap<DeviceId, Vec<(u64, u64, String)>>;
+/// Who claims allocation units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    GridDisk(GridDiskId),
+    FlashCache,
+    FlashLog,
+}
+
+/// The allocation units of each device that something claims: first, one past the last, whose.
+type Claims = BTreeMap<DeviceId, Vec<(u64, u64, Owner)>>;
 
 impl Catalog {
     /// Whether it can be written.
@@ -138,15 +146,13 @@ impl Catalog {
             if !names.insert(folded(&grid_disk.name)) {
                 return Err(CatalogError::NameTaken { kind: "grid disk", name: grid_disk.name.clone() });
             }
-            self.claim(&mut claims, grid_disk.cell_disk, &grid_disk.extents, || {
-                format!("grid disk {}", grid_disk.name)
-            })?;
+            self.claim(&mut claims, grid_disk.cell_disk, &grid_disk.extents, Owner::GridDisk(*id))?;
         }
         self.check_flash(&mut claims)?;
         for (_, mut spans) in claims {
             spans.sort_unstable();
             if let Some(pair) = spans.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-                return Err(CatalogError::Extents { what: pair[1].2.clone(), why: "overlap with others" });
+                return Err(CatalogError::Extents { what: self.owner_name(pair[1].2), why: "overlap with others" });
             }
         }
         limit("IORM plan", self.iorm_plan.len(), IORM_PLAN_BYTES_MAX)?;
@@ -219,10 +225,10 @@ impl Catalog {
             if segment_bytes == 0 {
                 return Err(CatalogError::Value { what: "flash cache segment" });
             }
-            self.check_regions(claims, "flash cache", cache.size_per_device_bytes, &cache.regions)?;
+            self.check_regions(claims, Owner::FlashCache, cache.size_per_device_bytes, &cache.regions)?;
         }
         if let Some(log) = &self.flash_log {
-            self.check_regions(claims, "flash log", log.size_per_device_bytes, &log.regions)?;
+            self.check_regions(claims, Owner::FlashLog, log.size_per_device_bytes, &log.regions)?;
         }
         Ok(())
     }
@@ -230,10 +236,11 @@ impl Catalog {
     fn check_regions(
         &self,
         claims: &mut Claims,
-        what: &'static str,
+        owner: Owner,
         size_bytes: u64,
         regions: &BTreeMap<DeviceId, Vec<Extent>>,
     ) -> Result<(), CatalogError> {
+        let what = if owner == Owner::FlashCache { "flash cache" } else { "flash log" };
         limit(what, regions.len(), FLASH_MEMBERS_MAX)?;
         if size_bytes == 0 || regions.is_empty() {
             return Err(CatalogError::Value { what });
@@ -247,29 +254,38 @@ impl Catalog {
             if room_bytes < size_bytes || room_bytes - size_bytes >= u128::from(member.au_bytes) {
                 return Err(CatalogError::Extents { what: what.to_owned(), why: "do not fit its size" });
             }
-            self.claim(claims, *device_id, extents, || what.to_owned())?;
+            self.claim(claims, *device_id, extents, owner)?;
         }
         Ok(())
     }
 
-    /// Note what `extents` take of `device_id`. The name is made only when it is needed later, for at most
-    /// [`EXTENTS_MAX`] spans.
+    /// Note what `extents` take of `device_id`.
     fn claim(
         &self,
         claims: &mut Claims,
         device_id: DeviceId,
         extents: &[Extent],
-        what: impl Fn() -> String,
+        owner: Owner,
     ) -> Result<(), CatalogError> {
         limit("extents", extents.len(), EXTENTS_MAX)?;
         let au_count = self.members.get(&device_id).map_or(0, |m| u64::from(m.au_count));
         let spans = claims.entry(device_id).or_default();
         for extent in extents {
             if extent.count_au == 0 || extent.end_au() > au_count {
-                return Err(CatalogError::Extents { what: what(), why: "lie beyond the device" });
+                return Err(CatalogError::Extents { what: self.owner_name(owner), why: "lie beyond the device" });
             }
-            spans.push((u64::from(extent.start_au), extent.end_au(), what()));
+            spans.push((u64::from(extent.start_au), extent.end_au(), owner));
         }
         Ok(())
+    }
+
+    fn owner_name(&self, owner: Owner) -> String {
+        match owner {
+            Owner::GridDisk(id) => {
+                format!("grid disk {}", self.grid_disks.get(&id).map_or("", |grid_disk| &grid_disk.name))
+            }
+            Owner::FlashCache => "the flash cache".to_owned(),
+            Owner::FlashLog => "the flash log".to_owned(),
+        }
     }
 }

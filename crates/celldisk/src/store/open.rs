@@ -8,8 +8,10 @@ use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
 use device::sync::lock;
 use device::{Device, WallTime};
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::future::pending;
 use std::sync::Arc;
 
 /// How to open a cell.
@@ -90,7 +92,7 @@ impl CellStore {
         catalog.lineage.changed = catalog.lineage.now;
         catalog.validate()?;
         let catalog = Arc::new(catalog);
-        let (_, failed) = write_replicas(&disks, &catalog).await;
+        let (_, failed) = write_replicas(&disks, &catalog, |_| pending()).await;
         if !failed.is_empty() {
             return Err(StoreError::Lost { failed });
         }
@@ -110,8 +112,9 @@ impl CellStore {
         let mut report = StoreReport::default();
         let mut by_id = BTreeMap::new();
         let mut cell_id = options.cell_id;
-        for (index, device) in devices.into_iter().enumerate() {
-            match CellDisk::open(device).await {
+        let opened = join_all(devices.into_iter().map(CellDisk::open)).await;
+        for (index, opened) in opened.into_iter().enumerate() {
+            match opened {
                 Ok(disk) => insert(&mut by_id, *cell_id.get_or_insert(disk.cell_id()), index, disk)?,
                 Err(error) => report.unusable.push((index, error)),
             }
@@ -214,6 +217,24 @@ impl CellStore {
             })
             .await?;
         lock(&self.state).disks.remove(&device_id);
+        Ok(changed)
+    }
+
+    /// Use the size a device has grown to, in its label and in the catalog; the allocation units it has now.
+    ///
+    /// # Errors
+    /// No such member, the device is missing or fails, or no durable device took the change.
+    pub async fn adopt_size(&self, device_id: DeviceId) -> Result<Changed<u32>, GridDiskError> {
+        let disk = self.disk_in_service(device_id)?;
+        disk.adopt_size().await.map_err(|error| GridDiskError::Label { name: disk.name(), error })?;
+        let au_count = disk.label().au_count();
+        let changed = self
+            .change(|catalog| {
+                let member = catalog.members.get_mut(&device_id).ok_or(GridDiskError::NoSuch)?;
+                member.au_count = member.au_count.max(au_count);
+                Ok::<_, GridDiskError>(member.au_count)
+            })
+            .await?;
         Ok(changed)
     }
 

@@ -9,7 +9,11 @@ use celldisk::{
     Stamp, StoreError,
 };
 use device::{Class, Device, FailKind, Verb, WallTime};
+use futures_executor::LocalPool;
+use futures_util::task::LocalSpawnExt;
+use std::cell::RefCell;
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::Arc;
 
 const SIZE: u64 = 64 * MIB;
@@ -166,6 +170,34 @@ fn a_device_that_misses_a_change_is_out_until_opened_anew() {
 }
 
 #[test]
+fn a_device_that_hangs_is_waited_for_until_it_is_taken_out() {
+    let (store, media) = cell(1, 1, SIZE);
+    media[1].hold();
+    let mut pool = LocalPool::new();
+    let done = Rc::new(RefCell::new(None));
+    let (changing, told) = (store.clone(), done.clone());
+    let task = async move {
+        let changed = changing.change(|catalog| {
+            "one".clone_into(&mut catalog.iorm_plan);
+            Ok::<(), Infallible>(())
+        });
+        let changed = changed.await.unwrap();
+        *told.borrow_mut() = Some(changed.failed.len());
+    };
+    pool.spawner().spawn_local(task).unwrap();
+    pool.run_until_stalled();
+    assert_eq!((*done.borrow(), store.catalog().iorm_plan.as_str()), (None, ""));
+    store.take_out(DeviceId(2), "it hangs");
+    pool.run_until_stalled();
+    assert_eq!((*done.borrow(), store.catalog().iorm_plan.as_str()), (Some(1), "one"));
+    assert!(store.cell_disk(DeviceId(2)).unwrap().latched().is_some(), "the write may still land");
+    assert!(matches!(&store.members()[&DeviceId(2)], MemberStatus::OutOfService(_, why) if why == "it hangs"));
+    media[1].release();
+    assert_eq!(plan(&store, "two").unwrap(), 0);
+    assert_eq!(open(&media, 2).unwrap().store.catalog().iorm_plan, "two");
+}
+
+#[test]
 fn without_a_durable_copy_there_is_no_change() {
     let ephemeral = device::Geometry { class: Class::Ephemeral, ..geometry(SIZE) };
     let media = [TestDisk::new(SIZE), TestDisk::with(ephemeral, Image::default(), Power::default())];
@@ -247,7 +279,10 @@ fn a_grown_device_brings_its_space_into_the_catalog_at_open() {
     run(store.cell_disks()[0].adopt_size()).unwrap();
     let store = open(&media, 3).unwrap().store;
     assert_eq!(store.catalog().free_bytes(DeviceId(1)), before + 8 * MIB);
-    create(&store, "g", before + 8 * MIB);
+    // Or at once.
+    media[0].grow(SIZE + 10 * MIB);
+    assert_eq!(run(store.adopt_size(DeviceId(1))).whole(), 120 + 20);
+    create(&store, "g", before + 10 * MIB);
 }
 
 #[test]

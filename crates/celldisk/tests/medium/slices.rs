@@ -3,7 +3,7 @@
 
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, read, run, write};
 use celldisk::{CachingMode, CachingPolicy, CellStore, GridDisk, GridDiskSpec, Purpose, Slice, join_outcomes};
-use device::{Buf, Bufs, FailKind, Io, Op, Outcome, Prng, Verb, WallTime};
+use device::{Buf, Bufs, Class, FailKind, Io, Op, Outcome, Prng, Verb, WallTime};
 use std::sync::Arc;
 
 pub(crate) fn spec(store: &CellStore, cell_disk: &str, name: &str, size_bytes: u64) -> GridDiskSpec {
@@ -100,6 +100,19 @@ fn beyond_the_end_is_refused_and_buffers_come_back() {
     }
     assert!(medium.take_log().is_empty());
     assert_eq!(slice.physical(g.size_bytes), None);
+}
+
+#[test]
+fn the_label_knows_better_than_the_device() {
+    let (store, _media) = cell(1, 0, 64 * MIB);
+    let g = create(&store, "g", AU);
+    run(store.cell_disks()[0].update_label(|label| {
+        label.page_bytes = 16 << 10;
+        label.class = Class::Ephemeral;
+    }))
+    .unwrap();
+    let geometry = store.slice(g.id).unwrap().geometry();
+    assert_eq!((geometry.page_bytes, geometry.class, geometry.logical_bytes), (16 << 10, Class::Ephemeral, 512));
 }
 
 #[test]
