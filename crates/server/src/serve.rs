@@ -91,7 +91,7 @@ impl From<CellError> for ServeError {
             CellError::Store(error) => error.hint(),
             CellError::Labels(failed) => failed.first().and_then(|failure| failure.error.hint()),
             CellError::Change(error) => error.hint(),
-            CellError::Cache(_) => None,
+            CellError::Cache(_) | CellError::Unflushed => None,
         };
         ServeError::Cell { error, hint }
     }
