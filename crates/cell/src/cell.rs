@@ -6,6 +6,7 @@
 use crate::grid_disk::{GridDisk, GridDiskParts};
 use crate::housekeeping::StopSignal;
 use crate::request::CachingMode;
+use crate::transfer::Transfers;
 use celldisk::{CellStore, DeviceId, GridDiskError, GridDiskId};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
@@ -166,9 +167,9 @@ impl Cell {
         self.arena.size_bytes() as u64 + staging + members
     }
 
-    /// At most one flush of a physical device in flight and one waiting, for all who use it.
+    /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
     pub(crate) fn gate(device: Device, world: &World) -> Device {
-        FlushGate::new(device, world.spawn.clone())
+        FlushGate::new(Transfers::new(device), world.spawn.clone())
     }
 
     /// Start to serve a grid disk of the catalog.
