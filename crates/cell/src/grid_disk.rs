@@ -169,7 +169,9 @@ impl GridDisk {
         }
     }
 
-    pub(crate) fn lost_epoch(&self) -> u64 {
+    /// How often a flush has failed since the grid disk is served: what was written and not flushed before is suspect.
+    #[must_use]
+    pub fn lost_epoch(&self) -> u64 {
         self.lost_epoch.load(Ordering::Acquire)
     }
 

@@ -12,7 +12,7 @@ use celldisk::{
 use device::sync::lock;
 use device::{Class, Device, World};
 use flashcache::format::Owner;
-use flashcache::{FlashCache, MemberDevice, MemberError};
+use flashcache::{FlashCache, MemberDevice, MemberError, Recovered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +39,9 @@ pub enum CellError {
     /// The flash cache's parameters.
     #[error(transparent)]
     Cache(#[from] MemberError),
+    /// A disk did not flush while the cell stopped.
+    #[error("a disk could not be flushed: the stop counts as unclean\nhint: see the alerts for the disk")]
+    Unflushed,
 }
 
 fn failures(list: &[ReplicaFailure]) -> String {
@@ -70,6 +73,8 @@ pub struct OpenReport {
     pub unclean: bool,
     /// Lines for the log: flash that was expelled, void or recovered.
     pub notes: Vec<String>,
+    /// What recovery found on each flash device of the cache that could be read.
+    pub recovered: Vec<(DeviceId, Recovered)>,
 }
 
 impl Cell {
@@ -181,10 +186,13 @@ impl Cell {
         lock(&self.state).cache = Some(at_work.clone());
         for (index, result) in recovered.into_iter().enumerate() {
             match result {
-                Ok(r) => report.notes.push(format!(
-                    "flash {}: {} entries in {} segments, {} regions to compare with disk",
-                    at_work.devices[index], r.entries, r.segments, r.unsettled_regions
-                )),
+                Ok(r) => {
+                    report.notes.push(format!(
+                        "flash {}: {} entries in {} segments, {} regions to compare with disk",
+                        at_work.devices[index], r.entries, r.segments, r.unsettled_regions
+                    ));
+                    report.recovered.push((at_work.devices[index], r));
+                }
                 Err(error) => {
                     report.notes.push(format!("flash {}: {error}", at_work.devices[index]));
                     self.expel(&at_work, index).await;
@@ -218,7 +226,7 @@ impl Cell {
         }
         let Some(store) = &self.store else { return Ok(()) };
         if !clean {
-            return Ok(());
+            return Err(CellError::Unflushed);
         }
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");

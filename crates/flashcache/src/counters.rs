@@ -65,6 +65,10 @@ counters! {
         flash_flushes,
         /// Segments reclaimed.
         reclaims,
+        /// Segments whose reuse waited for a reader.
+        reader_waits,
+        /// Blocks admitted to the main head at once: they came back soon after they had left.
+        ghost_hits,
         /// Flash I/O errors.
         errors,
     }

@@ -132,6 +132,7 @@ impl Member {
                 NewEntry { key, name: BlockName { disk: name.id, generation: name.generation, block }, mask, crcs };
             match self.append(head, entry, copy.freeze(), FILL_RESERVE_SEGMENTS, 0, false, &mut writes) {
                 Ok(_) => {
+                    add(&self.counters.ghost_hits, u64::from(head == HeadKind::Main));
                     let (fills, fill_bytes) = match cause {
                         FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),
                         FillCause::Write => (&self.counters.write_fills, &self.counters.write_fill_bytes),

@@ -237,6 +237,13 @@ impl Index {
         self.shards.iter().map(|s| lock(s).table.len() * std::mem::size_of::<Entry>()).sum()
     }
 
+    /// Bytes of tables that hold at most `entries`: each shard starts with a minimum and doubles when it is full to 7/8.
+    #[must_use]
+    pub fn memory_bytes_max(entries: u64) -> u64 {
+        let entry_bytes = std::mem::size_of::<Entry>() as u64;
+        (SHARDS * SHARD_ENTRIES_MIN) as u64 * entry_bytes + (entries * 16).div_ceil(7) * entry_bytes
+    }
+
     /// Look at, and change the meta bits of, every entry of a block, under the shard's lock.
     pub fn visit(&self, key: BlockKey, mut f: impl FnMut(&mut Entry)) {
         let mut shard = lock(self.shard(key));

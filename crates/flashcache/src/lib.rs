@@ -22,7 +22,7 @@ pub mod units;
 pub use cache::{CacheConfig, DiskHandle, FlashCache, MemberDevice, SettleList, WriteTicket, read_hit};
 pub use counters::Counters;
 pub use fill::FillCause;
-pub use member::{Member, MemberConfig, MemberError};
+pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use read::{Hit, HitError, Stretch};
 pub use recover::Recovered;
 pub use regions::RegionKey;

@@ -5,7 +5,7 @@
 use crate::counters::{Counters, add};
 use crate::format::{Owner, Record};
 use crate::index::{Index, KilledList};
-use crate::log::{LogState, LogWrite, Shape};
+use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::policy::Policy;
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
@@ -64,6 +64,27 @@ pub struct MemberConfig {
 pub(crate) struct DiskName {
     pub(crate) id: u64,
     pub(crate) generation: u32,
+}
+
+/// How many segments of a member are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// Nothing of them is believed; may be opened.
+    pub free: u32,
+    /// Being appended to.
+    pub open: u32,
+    /// Full.
+    pub sealed: u32,
+    /// Their blocks leave, or their free record is not durable yet.
+    pub reclaiming: u32,
+}
+
+impl SegmentCounts {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> u32 {
+        self.free + self.open + self.sealed + self.reclaiming
+    }
 }
 
 /// A flash device at work.
@@ -203,11 +224,11 @@ impl Member {
     }
 
     /// Bytes of memory it may use beyond the staging arena: per page a checksum, and at most an index entry with the
-    /// table's slack.
+    /// tables' slack.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
         let pages = self.crcs.len() as u64;
-        pages * 4 + pages * 16 * 2 + u64::from(self.shape.segments) * 96
+        pages * 4 + Index::memory_bytes_max(pages) + u64::from(self.shape.segments) * 96
     }
 
     /// Bytes its index uses now.
@@ -234,6 +255,21 @@ impl Member {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         u64::from(self.shape.segments) * u64::from(self.shape.segment_pages) * 4096
+    }
+
+    /// Its segments by state.
+    #[must_use]
+    pub fn segments(&self) -> SegmentCounts {
+        let mut counts = SegmentCounts::default();
+        for segment in &lock(&self.log).segments {
+            match segment.state {
+                SegmentState::Free => counts.free += 1,
+                SegmentState::Open(_) => counts.open += 1,
+                SegmentState::Sealed(_) => counts.sealed += 1,
+                SegmentState::Reclaiming => counts.reclaiming += 1,
+            }
+        }
+        counts
     }
 
     /// The unsettled regions.

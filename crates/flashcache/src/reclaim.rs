@@ -245,6 +245,7 @@ impl Member {
     }
 
     async fn unpinned_wait(&self, segment: SegmentId) {
+        add(&self.counters.reader_waits, u64::from(self.pins[segment.0 as usize].load(Ordering::Acquire) > 0));
         loop {
             let ticket = self.changed.ticket();
             if self.pins[segment.0 as usize].load(Ordering::Acquire) == 0 || self.has_failed() {

@@ -25,6 +25,18 @@ pub(crate) struct Found {
     pub(crate) life: SegmentLife,
     pub(crate) records: Vec<(u64, Record)>,
     pub(crate) last_sequence: u64,
+    pub(crate) footer: Footer,
+}
+
+/// What was found at the end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Footer {
+    /// Whole.
+    Whole,
+    /// A footer of this life whose records do not match their checksum.
+    Torn,
+    /// None of this life.
+    None,
 }
 
 async fn read_bytes(device: &Device, offset: u64, len: usize) -> Option<Vec<u8>> {
@@ -43,10 +55,11 @@ pub(crate) async fn read_segment(device: &Device, owner: &Owner, shape: Shape, i
         return None;
     }
     let life = header.life;
-    if let Some(found) = read_footer(device, owner, shape, life, start).await {
-        return Some(found);
-    }
-    let mut found = Found { life, records: Vec::new(), last_sequence: header.sequence };
+    let footer = match read_footer(device, owner, shape, life, start).await {
+        Ok(found) => return Some(found),
+        Err(footer) => footer,
+    };
+    let mut found = Found { life, records: Vec::new(), last_sequence: header.sequence, footer };
     found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
     let mut position = header.pages;
     while position + shape.align < shape.segment_pages {
@@ -62,23 +75,29 @@ pub(crate) async fn read_segment(device: &Device, owner: &Owner, shape: Shape, i
     Some(found)
 }
 
-async fn read_footer(device: &Device, owner: &Owner, shape: Shape, life: SegmentLife, start: u64) -> Option<Found> {
+async fn read_footer(
+    device: &Device,
+    owner: &Owner,
+    shape: Shape,
+    life: SegmentLife,
+    start: u64,
+) -> Result<Found, Footer> {
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
-    let last = read_bytes(device, start + (segment_bytes - unit) as u64, unit).await?;
-    let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).ok()?;
+    let last = read_bytes(device, start + (segment_bytes - unit) as u64, unit).await.ok_or(Footer::None)?;
+    let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
     if trailer.life != life {
-        return None;
+        return Err(Footer::None);
     }
     let bytes = format::footer_bytes(trailer.records_bytes, unit);
     let whole = if bytes == unit {
         last
     } else {
-        let from = segment_bytes.checked_sub(bytes)?;
-        read_bytes(device, start + from as u64, bytes).await?
+        let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
+        read_bytes(device, start + from as u64, bytes).await.ok_or(Footer::Torn)?
     };
-    let (trailer, records) = format::decode_footer(&whole, owner).ok()?;
-    let mut found = Found { life, records: Vec::new(), last_sequence: trailer.sequence };
+    let (trailer, records) = format::decode_footer(&whole, owner).map_err(|_| Footer::Torn)?;
+    let mut found = Found { life, records: Vec::new(), last_sequence: trailer.sequence, footer: Footer::Whole };
     let mut sequence = 0;
     for record in records {
         match record {
@@ -86,7 +105,7 @@ async fn read_footer(device: &Device, owner: &Owner, shape: Shape, life: Segment
             other => found.records.push((sequence, other)),
         }
     }
-    Some(found)
+    Ok(found)
 }
 
 /// What recovery found, for the log.
@@ -94,6 +113,10 @@ async fn read_footer(device: &Device, owner: &Owner, shape: Shape, life: Segment
 pub struct Recovered {
     /// Segments with content.
     pub segments: u64,
+    /// Segments read chunk by chunk: they had no whole footer.
+    pub walked: u64,
+    /// Those of them that had a footer, but a torn one.
+    pub torn_footers: u64,
     /// Entries in the index.
     pub entries: u64,
     /// Regions to compare with the disk.
@@ -120,6 +143,8 @@ impl Member {
         let mut last_sequence = 0;
         for segment in found.values() {
             last_sequence = last_sequence.max(segment.last_sequence);
+            result.walked += u64::from(segment.footer != Footer::Whole);
+            result.torn_footers += u64::from(segment.footer == Footer::Torn);
             for (sequence, record) in &segment.records {
                 match record {
                     Record::Free { segment, generation } => {
