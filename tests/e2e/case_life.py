@@ -1,0 +1,196 @@
+"""Start and stop: the ready line, one server a directory, drains, sockets of the dead, refusals that name what is wrong."""
+
+import os
+import signal
+import socket
+import threading
+import time
+
+import nbdclient
+from harness import MIB, READY_SECONDS_MAX, Place, binary, check, contains, equal, pattern, run, served, test
+
+
+@test
+def the_ready_line_and_exit_codes():
+    with served() as cell:
+        contains(cell.ready_line, "nbd=unix:", "ready line")
+        contains(cell.ready_line, "admin=unix:", "ready line")
+        equal(os.stat(cell.socket).st_mode & 0o077, 0, "mode of the NBD socket: nobody else may connect")
+        contains(cell.log(), "serving", "log on stderr")
+        cell.stop()
+        check(not os.path.exists(cell.socket), "a clean stop removes the NBD socket")
+        check(not os.path.exists(cell.admin_socket), "a clean stop removes the admin socket")
+    equal(run([binary(), "serve"], ok=False).returncode, 2, "exit code of wrong usage")
+    equal(run([binary(), "nosuch"], ok=False).returncode, 2, "exit code of an unknown sub-command")
+    done = run([binary(), "serve", "/nonexistent"], ok=False)
+    equal(done.returncode, 1, "exit code of a failure")
+    contains(done.stderr, "hint:", "message")
+
+
+@test
+def a_second_serve_is_refused():
+    with served() as cell:
+        message = run([binary(), "serve", cell.dir], ok=False, seconds=READY_SECONDS_MAX).stderr
+        contains(message, str(cell.process.pid), "the message names the process that serves")
+        contains(message, "hint:", "message")
+        # Another configuration on the same devices is refused too: the devices are locked.
+        other = cell.place.path("other")
+        os.mkdir(other)
+        with open(cell.toml_path) as file:
+            text = file.read()
+        text = text.replace('path = "', f'path = "{cell.dir}/')
+        with open(os.path.join(other, "cell.toml"), "w") as file:
+            file.write(text)
+        message = run([binary(), "serve", other], ok=False, seconds=READY_SECONDS_MAX).stderr
+        contains(message, "disk-0.img", "the message names the device")
+        run([binary(), "init", cell.dir, "--disk", "64M", "--force"], ok=False)
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"x" * 4096)
+        equal(client.read(0, 4096), b"x" * 4096, "the first server goes on")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def sigterm_drains():
+    """Every request sent before the stop is answered; then the connection ends and the server exits 0."""
+    # A slow disk, so that requests are under way when the signal comes.
+    with served(model="fixed:20ms:4") as cell:
+        client = nbdclient.Client(cell.socket)
+        data = {i * 65536: pattern(i, 65536) for i in range(100)}
+        cookies = {client.submit(nbdclient.WRITE, offset=at, data=bytes_): at for at, bytes_ in data.items()}
+        # One reply means the server has begun to read what was sent.
+        answered = [client.reply()]
+        cell.process.send_signal(signal.SIGTERM)
+        try:
+            while client.pending:
+                answered.append(client.reply())
+        except nbdclient.Gone:
+            pass
+        done = {cookies[cookie] for cookie, error, _ in answered if error == 0}
+        equal(cell.process.wait(timeout=60), 0, "exit code")
+        cell._gone()
+        check(done, "some writes were answered")
+        cell.start()
+        client = nbdclient.Client(cell.socket)
+        for at in done:
+            equal(client.read(at, 65536), data[at], f"what was acknowledged at {at}")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def an_idle_client_does_not_hold_up_a_stop():
+    with served() as cell:
+        clients = [nbdclient.Client(cell.socket) for _ in range(5)] + [nbdclient.Raw(cell.socket)]
+        started = time.monotonic()
+        cell.stop(seconds=20)
+        check(time.monotonic() - started < 10, "idle connections end at once")
+        for client in clients:
+            client.close()
+
+
+@test
+def sockets_of_a_killed_server_are_cleaned_up():
+    with served() as cell:
+        for _ in range(3):
+            cell.kill()
+            check(os.path.exists(cell.socket), "kill -9 leaves the socket behind")
+            cell.start()
+            client = nbdclient.Client(cell.socket)
+            client.read(0, 1)
+            client.disconnect()
+            equal(cell.json("list cell")[0]["name"], "cell", "the admin socket answers")
+        cell.stop()
+        # What is not a socket is never removed.
+        with open(cell.socket, "w") as file:
+            file.write("precious")
+        contains(cell.start_fails(), "nbd.sock", "the message names the path")
+        with open(cell.socket) as file:
+            equal(file.read(), "precious", "the file")
+        os.unlink(cell.socket)
+        # A socket somebody else listens on is not taken over.
+        other = socket.socket(socket.AF_UNIX)
+        other.bind(cell.socket)
+        other.listen(1)
+        contains(cell.start_fails(), "nbd.sock", "the message names the address")
+        other.close()
+        cell.start()
+        cell.stop()
+
+
+@test
+def killed_while_starting():
+    with served(flash=("64M",)) as cell:
+        client = nbdclient.Client(cell.socket)
+        data = pattern("start", 8 * MIB)
+        for at in range(0, len(data), MIB):
+            client.write(at, data[at : at + MIB])
+        client.flush()
+        cell.kill()
+        for i in range(8):
+            process = cell.spawn_server()
+            time.sleep(0.01 * (i + 1))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        cell.start()
+        client = nbdclient.Client(cell.socket)
+        for at in range(0, len(data), MIB):
+            equal(client.read(at, MIB), data[at : at + MIB], f"flushed data at {at}")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def init_refuses_what_would_destroy():
+    with Place("init") as place:
+        run([binary(), "init", place.path("c"), "--disk", "64M"])
+        message = run([binary(), "init", place.path("c"), "--disk", "64M"], ok=False).stderr
+        contains(message, "--force", "message")
+        precious = place.file("precious.img", bytes(1024) + b"\x53\xef" * 8 + bytes(64 * MIB))
+        run(["mkfs.ext4", "-q", "-F", precious]) if os.path.exists("/sbin/mkfs.ext4") else None
+        message = run([binary(), "init", place.path("d"), "--disk", precious], ok=False).stderr
+        contains(message, "precious.img", "message names the device")
+        contains(message, "hint:", "message")
+        check(not os.path.exists(place.path("d/cell.toml")), "a cell that was not made has no cell.toml")
+        for wrong in (["--griddisk", "x"], ["--griddisk", "x:1G:nosuch"], ["--disk-model", "tape"], ["--griddisk", "a:1T"]):
+            done = run([binary(), "init", place.path("e"), "--disk", "64M", *wrong], ok=False)
+            check(done.stderr.strip(), f"{wrong} is refused with a message")
+        run([binary(), "init", place.path("c"), "--disk", "64M", "--griddisk", "g:16M", "--force"])
+        cell = place.cell(name="c", init=False).start()
+        equal([row["name"] for row in cell.json("list griddisk")], ["g"], "grid disks of the new cell")
+        cell.stop()
+
+
+@test
+def stop_with_a_client_that_never_reads():
+    """A client that sends and takes no replies must not hold up a stop beyond the deadline."""
+    with served() as cell:
+        cell.stop()
+        cell.edit(lambda text: text.replace("stop_deadline_s = 60", "stop_deadline_s = 3"))
+        cell.start()
+        stuck = nbdclient.Client(cell.socket)
+        sender = threading.Thread(target=fill, args=(stuck,), daemon=True)
+        sender.start()
+        time.sleep(1)
+        cell.process.send_signal(signal.SIGTERM)
+        code = cell.process.wait(timeout=30)
+        check(code in (0, 1), f"exit code {code}: stopped clean, or told that it was not")
+        if code == 1:
+            contains(cell.log(), "requests", "the log says what does not end")
+        cell._gone()
+        stuck.close()
+        sender.join(5)
+        cell.start()
+        cell.stop()
+
+
+def fill(client):
+    """Reads without end, no reply taken."""
+    try:
+        while True:
+            client.submit(nbdclient.READ, offset=0, length=1 << 20)
+    except (nbdclient.Gone, OSError):
+        pass
+
+
