@@ -307,10 +307,11 @@ impl ReplyDecoder {
             let max = u64::from(ERROR_CHUNK_BYTES_MAX);
             return Err(CodecError::TooLong { what: "error chunk", len: u64::from(len), max });
         }
+        if len < 6 {
+            return Err(CodecError::Malformed("error chunk"));
+        }
         let mut cursor = Cursor::new(body);
-        let (Some(error), Some(message_len)) = (cursor.u32(), cursor.u16()) else {
-            return if len < 6 { Err(CodecError::Malformed("error chunk")) } else { Ok(None) };
-        };
+        let (Some(error), Some(message_len)) = (cursor.u32(), cursor.u16()) else { return Ok(None) };
         let tail = if kind == TYPE_ERROR_OFFSET { 8 } else { 0 };
         if len < 6 + u32::from(message_len) + tail {
             return Err(CodecError::Malformed("error chunk: message longer than the chunk"));

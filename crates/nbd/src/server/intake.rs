@@ -3,7 +3,8 @@
 //! Never holds more than its buffer and a piece of a header besides; never asks the socket for what it cannot place.
 
 use crate::codec::Request;
-use device::{Buf, Bufs, Conn, NetError};
+use device::buf::PAGE_BYTES;
+use device::{Arena, Buf, Bufs, Conn, NetError};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -231,7 +232,7 @@ impl Payload {
     }
 
     /// The unfilled part of the current piece, for the driver. A handle covers one range, so a piece received in
-    /// several goes ends up as several handles; the cell takes them as they are.
+    /// several goes ends up as several handles: see [`realign`].
     fn lend(&mut self) -> Buf {
         let Some(mut current) = self.current.take() else { unreachable!("there are bytes to come") };
         if self.filled > 0 {
@@ -246,9 +247,99 @@ impl Payload {
         self.advance(count);
     }
 
-    /// The complete payload.
-    pub(super) fn finish(self) -> Bufs {
+    /// The complete payload, in whole pages as far as `arena` has pages to spare.
+    pub(super) fn finish(self, arena: &Arena) -> Bufs {
         assert!(self.left == 0, "a payload is used when it is complete");
-        self.done
+        realign(self.done, arena)
+    }
+}
+
+/// Handles that meet within a page cannot be written by a device that wants whole pages: copy each such page to a page
+/// of its own, some 4 KiB per system call of the receiving, instead of leaving it to the cell to copy everything. When
+/// the arena has no page to spare at once, the handles stay as they are, which is slower and as correct.
+fn realign(bufs: Bufs, arena: &Arena) -> Bufs {
+    let mut ends = bufs.pieces().iter().scan(0, |at, piece| {
+        *at += piece.len();
+        Some(*at)
+    });
+    // The last end is that of the payload: no handle meets another there.
+    let mut torn: Vec<usize> =
+        ends.by_ref().take(bufs.pieces().len().saturating_sub(1)).filter(|at| at % PAGE_BYTES != 0).collect();
+    torn.iter_mut().for_each(|at| *at /= PAGE_BYTES);
+    torn.dedup();
+    if torn.is_empty() {
+        return bufs;
+    }
+    let Some(spare) = arena.try_alloc(torn.len() * PAGE_BYTES) else { return bufs };
+    let mut spare: Vec<Buf> = spare.into_pieces().collect();
+    let mut whole = Bufs::new();
+    let mut torn_page: Option<(Buf, usize)> = None;
+    let mut left = bufs.len_bytes();
+    for mut piece in bufs.into_pieces() {
+        left -= piece.len();
+        if let Some((mut page, filled)) = torn_page.take() {
+            let count = piece.len().min(PAGE_BYTES - filled);
+            page[filled..filled + count].copy_from_slice(&piece.split_to(count));
+            if filled + count < PAGE_BYTES && left > 0 {
+                torn_page = Some((page, filled + count));
+                continue;
+            }
+            page.truncate(filled + count);
+            whole.push(page);
+        }
+        let rest = if left == 0 { 0 } else { piece.len() % PAGE_BYTES };
+        let torn = piece.split_off(piece.len() - rest);
+        whole.push(piece);
+        if rest > 0 {
+            let mut page = take_page(&mut spare);
+            page[..rest].copy_from_slice(&torn);
+            torn_page = Some((page, rest));
+        }
+    }
+    whole
+}
+
+/// The next page of what was reserved for the torn ones.
+fn take_page(spare: &mut Vec<Buf>) -> Buf {
+    let Some(piece) = spare.last_mut() else { unreachable!("a page was reserved for every torn one") };
+    let page = piece.split_to(PAGE_BYTES);
+    if piece.is_empty() {
+        spare.pop();
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::Prng;
+
+    #[test]
+    fn torn_pages_are_made_whole_wherever_they_were_torn() {
+        let arena = Arena::new(4 << 20);
+        let mut prng = Prng::new(7);
+        for _ in 0..300 {
+            let len = 1 + prng.below(300_000) as usize;
+            let mut memory = arena.try_alloc(len).expect("room");
+            let mut want = vec![0; len];
+            prng.fill(&mut want);
+            memory.copy_in(0, &want);
+            // Cut the handles anywhere, as receives do.
+            let mut torn = Bufs::new();
+            for mut piece in memory.into_pieces() {
+                while !piece.is_empty() {
+                    let most = if prng.chance(1, 2) { piece.len() } else { piece.len().min(5000) };
+                    torn.push(piece.split_to(1 + prng.below(most as u64) as usize));
+                }
+            }
+            let whole = realign(torn, &arena);
+            assert!(whole.to_vec(0..len) == want);
+            let last = whole.pieces().len() - 1;
+            for (i, piece) in whole.pieces().iter().enumerate() {
+                assert_eq!(piece.as_ptr().addr() % PAGE_BYTES, 0);
+                assert!(i == last || piece.len() % PAGE_BYTES == 0);
+            }
+        }
+        assert_eq!(arena.free_bytes(), arena.size_bytes());
     }
 }

@@ -433,7 +433,7 @@ where
         };
         self.handle.payload_done();
         let fua = request.flags.contains(CommandFlags::FUA);
-        let data = payload.finish().freeze();
+        let data = payload.finish(&self.link.arena).freeze();
         self.push(Job::Write { cookie: request.cookie, offset: request.offset, data, fua });
     }
 

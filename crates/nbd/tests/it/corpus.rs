@@ -101,6 +101,13 @@ fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     unknown_error.extend_from_slice(&6_u64.to_be_bytes());
     unknown_error.extend_from_slice(&[0, 0, 0, 12, 0, 0, 0, 5, 0, 2, b'n', b'o', 1, 2, 3, 4]);
     files.push(("replies", "unknown_error", unknown_error));
+    // Found by the fuzzer: a chunk shorter than an error's fields was told late when more bytes followed it.
+    let mut short_error = vec![5];
+    short_error.extend_from_slice(&MAGIC_STRUCTURED_REPLY.to_be_bytes());
+    short_error.extend_from_slice(&[0, 1, 0x80, 9]);
+    short_error.extend_from_slice(&6_u64.to_be_bytes());
+    short_error.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 6, 0x67, 0x44]);
+    files.push(("replies", "short_error", short_error));
     files
 }
 
