@@ -5,7 +5,7 @@
 use crate::config::{ConfigError, DeviceConfig, DeviceKind, Located};
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
-use celldisk::{CellDiskError, DeviceId, Probe, Role};
+use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::VerbSnapshot;
 use device::layers::{Delay, Forgetful, Stats};
 use device::{Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
@@ -92,6 +92,19 @@ pub enum DeviceError {
     /// It cannot be opened.
     #[error("{0}")]
     Open(#[from] OpenError),
+    /// It is required and not there.
+    #[error("{0}{REQUIRED_HINT}")]
+    Missing(OpenError),
+    /// It is required and belongs to another cell.
+    #[error("{path} is cell disk {name} of another cell than {other}\nhint: remove one of them from cell.toml")]
+    ForeignCell {
+        /// Which.
+        path: String,
+        /// Its cell disk name.
+        name: String,
+        /// A device of the cell that is being served.
+        other: String,
+    },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
     Unusable {
@@ -127,6 +140,7 @@ pub(crate) fn open(
     };
     let mut device = runtime.open(&path, &options)?;
     if config.forgetful {
+        tracing::warn!(device = name, "forgetful: killing this process loses un-flushed writes, on purpose");
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
     }
     if let Some(model) = located.model(config)? {
@@ -150,23 +164,55 @@ pub(crate) struct Found {
 /// The first one that is required and cannot be used.
 pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> Result<Found, DeviceError> {
     let mut found = Found { devices: Vec::new(), without: Vec::new() };
+    let mut labelled = Vec::new();
     for config in &located.config.device {
         match open_labelled(located, config, runtime, world) {
-            Ok((device, role)) => {
+            Ok((device, label)) => {
                 let expected = if config.kind == DeviceKind::Disk { Role::Disk } else { Role::Flash };
-                if role != expected {
+                if label.role != expected {
                     let path = device.path.display();
+                    let role = label.role;
                     found.without.push(format!("{path}: cell.toml calls it {:?}, its label {role:?}", config.kind));
                 }
-                found.devices.push(device);
+                labelled.push((device, label, config.is_required()));
             }
             // Somebody else writes to it: that is never to be passed over.
             Err(error @ DeviceError::Open(OpenError::InUse { .. })) => return Err(error),
+            Err(DeviceError::Open(error @ OpenError::NotFound { .. })) if config.is_required() => {
+                return Err(DeviceError::Missing(error));
+            }
             Err(error) if config.is_required() => return Err(error),
             Err(error) => found.without.push(format!("going on without {error}")),
         }
     }
+    keep_one_cell(labelled, &mut found)?;
     Ok(found)
+}
+
+/// Take the devices of one cell: that of the first required one. Flash of another cell that was put in its place must
+/// not keep the cell from serving (I3).
+fn keep_one_cell(labelled: Vec<(OpenDevice, Box<Label>, bool)>, found: &mut Found) -> Result<(), DeviceError> {
+    let first = labelled.iter().find(|(_, _, required)| *required).or(labelled.first());
+    let Some((cell_id, other)) = first.map(|(device, label, _)| (label.cell_id, device.path.display().to_string()))
+    else {
+        return Ok(());
+    };
+    for (device, label, required) in labelled {
+        if label.cell_id == cell_id {
+            found.devices.push(device);
+            continue;
+        }
+        let error = DeviceError::ForeignCell {
+            path: device.path.display().to_string(),
+            name: label.name,
+            other: other.clone(),
+        };
+        if required {
+            return Err(error);
+        }
+        found.without.push(format!("going on without {error}"));
+    }
+    Ok(())
 }
 
 fn open_labelled(
@@ -174,14 +220,14 @@ fn open_labelled(
     config: &DeviceConfig,
     runtime: &Runtime,
     world: &World,
-) -> Result<(OpenDevice, Role), DeviceError> {
+) -> Result<(OpenDevice, Box<Label>), DeviceError> {
     let mut open = open(located, config, runtime, world)?;
     let device = open.device();
     let unusable = |error| DeviceError::Unusable { path: open.path.display().to_string(), error };
     match runtime.block_on(async move { celldisk::probe(&device).await }).map_err(unusable)? {
         Probe::Flashcell(label) => {
             open.device_id = Some(label.device_id);
-            Ok((open, label.role))
+            Ok((open, label))
         }
         Probe::Blank => Err(unusable(CellDiskError::Blank)),
         Probe::Foreign { what } => Err(unusable(CellDiskError::Foreign { what })),

@@ -8,8 +8,9 @@ use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError, NewDevice};
 use cellcli::answer::parse_size;
-use celldisk::{CachingMode, CachingPolicy, DeviceId, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
 use device::{OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -147,7 +148,15 @@ pub enum InitError {
     /// A device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A device cannot be formatted, or the new cell not opened.
+    /// A device cannot be formatted.
+    #[error("{path}: {error}\nhint: {}", .error.hint().unwrap_or("check the device"))]
+    Format {
+        /// Which.
+        path: String,
+        /// Why.
+        error: CellDiskError,
+    },
+    /// The new cell cannot be opened.
     #[error("{error}{}", .hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default())]
     Cell {
         /// Why.
@@ -173,11 +182,7 @@ pub enum InitError {
 
 impl From<CellError> for InitError {
     fn from(error: CellError) -> InitError {
-        let hint = match &error {
-            CellError::Format { error, .. } => error.hint(),
-            CellError::Store(error) => error.hint(),
-            _ => None,
-        };
+        let hint = if let CellError::Store(error) = &error { error.hint() } else { None };
         InitError::Cell { error, hint }
     }
 }
@@ -343,6 +348,7 @@ fn make_cell(
 ) -> Result<Vec<String>, InitError> {
     let mut new = Vec::new();
     let mut opened = Vec::new();
+    let mut paths = BTreeMap::new();
     let (mut disks, mut flash) = (0, 0);
     for config in &located.config.device {
         // An emulated medium would only make this slow.
@@ -354,6 +360,7 @@ fn make_cell(
         };
         let cell_disk = format!("{prefix}_{count:02}_{name}");
         *count += 1;
+        paths.insert(cell_disk.clone(), open.path.display().to_string());
         new.push(NewDevice {
             device: open.device(),
             name: cell_disk,
@@ -366,7 +373,13 @@ fn make_cell(
     }
     let (plan, name, world) = (plan.clone(), name.to_owned(), world.clone());
     runtime.block_on(async move {
-        let store = Cell::create(&name, new, plan.force, &world).await?;
+        let store = Cell::create(&name, new, plan.force, &world).await.map_err(|error| match error {
+            CellError::Format { name, error } => {
+                let path = paths.get(&name).cloned().unwrap_or(name);
+                InitError::Format { path, error }
+            }
+            other => other.into(),
+        })?;
         let mut summary = Vec::new();
         for disk in store.cell_disks() {
             let size = cellcli::answer::size_text(disk.label().size_bytes);

@@ -122,11 +122,6 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     if found.devices.is_empty() {
         return Err(ServeError::NoDevice { path: located.path.display().to_string() });
     }
-    for (config, device) in located.config.device.iter().zip(&found.devices) {
-        if config.forgetful {
-            warn!(device = %device.path.display(), "forgetful: killing this process loses un-flushed writes, on purpose");
-        }
-    }
     let config = cell_config(&located)?;
     let opened: Vec<_> = found.devices.iter().map(devices::OpenDevice::device).collect();
     let (cell, report) = {
