@@ -13,6 +13,7 @@ use super::worker::Lane;
 use crate::buf::Bufs;
 use crate::io::{Completed, Completer, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome};
 use crate::sync::lock;
+use smallvec::SmallVec;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,11 @@ const SPACE_THREADS_MAX: usize = 1;
 const FLUSH_THREADS_MAX: usize = 1;
 /// Threads for transfers in the `threads` back-end: the depth of one NCQ queue.
 const TRANSFER_THREADS_MAX: usize = 32;
+
+/// Longest transfer of a file in memory that is carried out at once, in the submitter's thread. Such files do not offer
+/// io_uring a try without waiting, so each request would go through a kernel worker, at many times the price of the copy;
+/// longer ones still do, so that one request does not hold up a thread.
+const IN_MEMORY_BYTES_MAX: usize = 128 << 10;
 
 /// What kind of file lies behind a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,7 @@ pub(crate) struct DeviceFile {
     direct: bool,
     read_only: bool,
     locked: bool,
+    in_memory: bool,
     geometry: Geometry,
     fixed: Option<Arc<FixedSlot>>,
     shared: Weak<Shared>,
@@ -77,12 +84,14 @@ pub(crate) struct Opened {
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
     pub(crate) locked: bool,
+    /// Its content lives in memory: short transfers are carried out at once.
+    pub(crate) in_memory: bool,
     pub(crate) geometry: Geometry,
 }
 
 impl DeviceFile {
     pub(crate) fn new(opened: Opened, fixed: Option<FixedSlot>, shared: &Arc<Shared>) -> DeviceFile {
-        let Opened { name, fd, kind, direct, read_only, locked, geometry } = opened;
+        let Opened { name, fd, kind, direct, read_only, locked, in_memory, geometry } = opened;
         // Thread names are cut at 15 bytes by the kernel: the end of a path says more than its start.
         let tail = name.rsplit('/').next().unwrap_or_default();
         DeviceFile {
@@ -95,6 +104,7 @@ impl DeviceFile {
             direct,
             read_only,
             locked,
+            in_memory,
             geometry,
             fixed: fixed.map(Arc::new),
             shared: Arc::downgrade(shared),
@@ -239,6 +249,38 @@ impl FileDevice {
         (changes && self.file.read_only).then_some(FailKind::Unsupported)
     }
 
+    /// A short transfer of a file in memory, carried out here and now; others come back.
+    fn at_once(&self, op: Op) -> Result<Completion, Op> {
+        if !self.file.in_memory || op.range().1 > IN_MEMORY_BYTES_MAX as u64 {
+            return Err(op);
+        }
+        let completed = match op {
+            Op::Read { offset, mut bufs } => {
+                let pieces: SmallVec<[libc::iovec; 4]> = bufs
+                    .pieces_mut()
+                    .iter_mut()
+                    .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
+                    .collect();
+                // SAFETY: the pieces are borrowed from buffers that only this function holds.
+                let result = unsafe { sys::read_at(self.file.fd(), &pieces, offset) };
+                let outcome = sys::outcome_of_transfer(result, bufs.len_bytes(), false);
+                Completed { outcome, bufs, extents: Vec::new() }
+            }
+            Op::Write { offset, data, fua } => {
+                let pieces: SmallVec<[libc::iovec; 4]> = data
+                    .pieces()
+                    .iter()
+                    .map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() })
+                    .collect();
+                // SAFETY: the pieces are held by `data` and only read.
+                let result = unsafe { sys::write_at(self.file.fd(), &pieces, offset, fua) };
+                Completed::bare(sys::outcome_of_transfer(result, data.len_bytes(), true))
+            }
+            other => return Err(other),
+        };
+        Ok(Completion::ready(completed))
+    }
+
     fn start(&self, request: Request) {
         if let Some(unsent) = executor::start_here(&self.shared, request) {
             self.shared.inboxes[0].send(Message::Start(unsent));
@@ -267,6 +309,10 @@ impl Io for FileDevice {
         if op.range().1 == 0 && !matches!(op, Op::Flush) {
             return Completion::ready(Completed { outcome: Outcome::Done, bufs: op.into_bufs(), extents: Vec::new() });
         }
+        let op = match self.at_once(op) {
+            Ok(completion) => return completion,
+            Err(op) => op,
+        };
         let (completer, completion) = Completion::pair();
         let file = &self.file;
         match op {

@@ -203,5 +203,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
         }
     };
     let name = options.name.clone().unwrap_or(name);
-    Ok(Opened { name, fd: OwnedFd::from(file), kind, direct, read_only: options.read_only, locked, geometry })
+    let fd = OwnedFd::from(file);
+    let in_memory = sys::is_in_memory(fd.as_raw_fd());
+    Ok(Opened { name, fd, kind, direct, read_only: options.read_only, locked, in_memory, geometry })
 }

@@ -116,6 +116,16 @@ pub(crate) unsafe fn write_at(fd: RawFd, pieces: &[libc::iovec], offset: u64, fu
     }
 }
 
+/// Whether a file's content lives in memory (tmpfs, ramfs): a transfer is a copy and never waits for a medium.
+pub(crate) fn is_in_memory(fd: RawFd) -> bool {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    let known = check(unsafe { libc::fstatfs(fd, &raw mut stat) }).is_ok();
+    // RAMFS_MAGIC is not in the libc crate.
+    known && matches!(stat.f_type, libc::TMPFS_MAGIC | 0x8584_58f6)
+}
+
 /// Make completed writes durable.
 pub(crate) fn fdatasync(fd: RawFd) -> Result<()> {
     // SAFETY: no memory is passed.
