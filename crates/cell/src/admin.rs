@@ -3,7 +3,7 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{CacheAtWork, Cell, mode_in_force};
+use crate::cell::{Cell, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::request::CachingMode;
@@ -259,7 +259,11 @@ impl Cell {
             return Err(CellError::Labels(failed).into());
         }
         let mut report = OpenReport::default();
-        self.open_flash_cache(&members, &mut report).await?;
+        if let Err(error) = self.open_flash_cache(&members, &mut report).await {
+            // Parameters with which no member can work: it must not stay in the catalog.
+            let _ = self.stood(self.store().drop_flash_cache().await?);
+            return Err(error.into());
+        }
         for disk in self.grid_disks() {
             if let Some(record) = self.record(&disk) {
                 self.bind(&disk, &record);
@@ -278,13 +282,18 @@ impl Cell {
             disk.set_serving_from_cache(false);
             disk.drain().await;
         }
+        let at_work = self.cache_at_work();
+        // With the catalog's change the flash regions are gone: that is not a failure of their devices.
+        at_work.iter().for_each(|c| c.cache.set_leaving(true));
         let dropped = self.store().drop_flash_cache().await;
         if self.store().catalog().flash_cache.is_some() {
+            at_work.iter().for_each(|c| c.cache.set_leaving(false));
             self.grid_disks().iter().for_each(|disk| disk.set_serving_from_cache(true));
             let _ = self.stood(dropped?);
             return Ok(());
         }
-        let at_work: Option<CacheAtWork> = lock(&self.state).cache.take();
+        at_work.iter().for_each(|c| c.cache.set_void());
+        lock(&self.state).cache = None;
         for disk in self.grid_disks() {
             disk.set_cache(None, CachingMode::None);
         }

@@ -232,11 +232,15 @@ impl GridDisk {
     }
 
     /// Before the disk is changed: the cache marks the region durably and ends its copies.
-    pub(crate) async fn begin_change(&self, offset: u64, len: u64) -> Option<Change> {
-        let binding = self.cache()?;
+    ///
+    /// # Errors
+    /// A flash device has failed and the label of the disk cannot say so: the disk must not be changed.
+    pub(crate) async fn begin_change(&self, offset: u64, len: u64) -> Result<Option<Change>, RequestError> {
+        let Some(binding) = self.cache() else { return Ok(None) };
         let span = cover(offset, len, PART_BYTES);
-        let ticket = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
-        Some(Change { binding, ticket })
+        let begun = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
+        let ticket = begun.map_err(|_| RequestError::Io)?;
+        Ok(Some(Change { binding, ticket }))
     }
 
     /// A write has reached the disk: its whole parts are worth keeping.

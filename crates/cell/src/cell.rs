@@ -5,13 +5,14 @@
 
 use crate::grid_disk::{GridDisk, GridDiskParts};
 use crate::housekeeping::StopSignal;
+use crate::loss::{LossListeners, LossWatch};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use celldisk::{CellStore, DeviceId, GridDiskError, GridDiskId};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
-use flashcache::{CacheConfig, FlashCache, Sabotage};
+use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct Cell {
     pub(crate) arena: Arena,
     /// Rung by grid disks whose flush has failed.
     pub(crate) alarm: Arc<Notify>,
+    /// Who hears of failed flushes of a cell disk.
+    pub(crate) losses: BTreeMap<DeviceId, Arc<LossListeners>>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -96,6 +99,7 @@ impl Cell {
             state: Mutex::new(state),
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
+            losses: BTreeMap::new(),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -168,8 +172,9 @@ impl Cell {
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
-    pub(crate) fn gate(device: Device, world: &World) -> Device {
-        FlushGate::new(Transfers::new(device), world.spawn.clone())
+    pub(crate) fn gate(device: Device, world: &World) -> (Device, Arc<LossListeners>) {
+        let (watch, listeners) = LossWatch::new(Transfers::new(device));
+        (FlushGate::new(watch, world.spawn.clone()), listeners)
     }
 
     /// Start to serve a grid disk of the catalog.
@@ -191,6 +196,10 @@ impl Cell {
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });
+        if let Some(listeners) = self.losses.get(&record.cell_disk) {
+            listeners.add(&disk);
+            disk.hears_of_losses();
+        }
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
         lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
@@ -200,7 +209,7 @@ impl Cell {
     /// Connect a grid disk with the flash cache as its record says.
     pub(crate) fn bind(&self, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
         let cache = self.cache_at_work().map(|c| {
-            let handle = c.cache.disk(record.id.0, record.cache_generation);
+            let handle = c.cache.disk(cached_disk(record));
             (c.cache, handle)
         });
         disk.set_cache(cache, mode_in_force(record));
@@ -210,6 +219,11 @@ impl Cell {
     pub(crate) fn record(&self, disk: &GridDisk) -> Option<celldisk::GridDisk> {
         self.store().catalog().grid_disks.get(&GridDiskId(disk.id())).cloned()
     }
+}
+
+/// A grid disk as the flash cache wants it named.
+pub(crate) fn cached_disk(record: &celldisk::GridDisk) -> CachedDisk {
+    CachedDisk { id: record.id.0, generation: record.cache_generation, home: record.cell_disk.0 }
 }
 
 /// How a grid disk is cached in effect: the policy NONE overrides the mode.

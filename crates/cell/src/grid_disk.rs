@@ -10,6 +10,7 @@ use crate::session::Session;
 use device::sync::{Notify, lock};
 use device::{Arena, Buf, Device, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -34,10 +35,11 @@ pub struct GridDisk {
     pub(crate) sessions: AtomicUsize,
     /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
     lost_epoch: AtomicU64,
-    /// Acknowledged writes so far, those a flush has covered, and those covered when the last loss was seen.
+    losses: Mutex<VecDeque<Loss>>,
+    told_of_losses: AtomicBool,
+    /// Acknowledged writes so far, and those a flush has covered.
     writes_acked: AtomicU64,
     writes_flushed: AtomicU64,
-    flushed_at_loss: AtomicU64,
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
@@ -45,6 +47,16 @@ pub struct GridDisk {
     /// What it has served.
     pub counters: GridDiskCounters,
 }
+
+/// A failed flush: writes up to this sequence had been flushed before.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    epoch: u64,
+    flushed: u64,
+}
+
+/// Failed flushes remembered: a session that has slept through more counts as having lost something.
+const LOSSES_MAX: usize = 64;
 
 /// The cache of a grid disk, and how it is used.
 #[derive(Clone, Debug)]
@@ -97,7 +109,8 @@ impl GridDisk {
             lost_epoch: AtomicU64::new(0),
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
-            flushed_at_loss: AtomicU64::new(0),
+            losses: Mutex::default(),
+            told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
             sabotage: parts.sabotage,
             alarm: parts.alarm,
@@ -175,14 +188,38 @@ impl GridDisk {
         self.lost_epoch.load(Ordering::Acquire)
     }
 
-    /// A flush has failed: what was written and not flushed is suspect for every open session.
-    pub(crate) fn latch_lost(&self) {
-        self.flushed_at_loss.store(self.writes_flushed.load(Ordering::Acquire), Ordering::Release);
-        self.lost_epoch.fetch_add(1, Ordering::AcqRel);
+    /// Failed flushes of the device are told by [`crate::loss`] from now on, whoever asked for them.
+    pub(crate) fn hears_of_losses(&self) {
+        self.told_of_losses.store(true, Ordering::Release);
     }
 
-    pub(crate) fn flushed_at_loss(&self) -> u64 {
-        self.flushed_at_loss.load(Ordering::Acquire)
+    pub(crate) fn told_of_losses(&self) -> bool {
+        self.told_of_losses.load(Ordering::Acquire)
+    }
+
+    /// A flush has failed: what was written and not flushed is suspect for every open session, and what is cached of it.
+    pub(crate) fn latch_lost(&self) {
+        {
+            let mut losses = lock(&self.losses);
+            let epoch = self.lost_epoch.load(Ordering::Acquire) + 1;
+            if losses.len() == LOSSES_MAX {
+                losses.pop_front();
+            }
+            losses.push_back(Loss { epoch, flushed: self.writes_flushed.load(Ordering::Acquire) });
+            self.lost_epoch.store(epoch, Ordering::Release);
+        }
+        if let Some(binding) = self.cache() {
+            binding.cache.distrust(&binding.disk);
+        }
+        self.alarm.notify_all();
+    }
+
+    /// Whether a write with this sequence may be among what was lost since `epoch`.
+    pub(crate) fn lost_since(&self, epoch: u64, write: u64) -> bool {
+        let losses = lock(&self.losses);
+        // What is no longer remembered counts as lost.
+        let forgotten = losses.front().is_some_and(|first| first.epoch > epoch + 1);
+        write > 0 && (forgotten || losses.iter().any(|loss| loss.epoch > epoch && loss.flushed < write))
     }
 
     /// The sequence of a write that is being acknowledged.

@@ -9,6 +9,7 @@ pub mod counters;
 mod expel;
 pub mod grid_disk;
 pub mod housekeeping;
+mod loss;
 pub mod metrics;
 pub mod open;
 mod path;

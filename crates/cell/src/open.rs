@@ -3,7 +3,7 @@
 //! Order of an open: the catalog's new term; expulsions and void content durable; new open stamps; then recovery of the
 //! flash; then grid disks are served. Nothing is served before what must be durable is.
 
-use crate::cell::{CacheAtWork, Cell, CellConfig, State};
+use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk};
 use crate::grid_disk::GridDisk;
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashState, FormatOptions, GridDiskError, Label, OpenOptions,
@@ -12,7 +12,7 @@ use celldisk::{
 use device::sync::lock;
 use device::{Class, Device, World};
 use flashcache::format::Owner;
-use flashcache::{FlashCache, MemberDevice, MemberError, Recovered};
+use flashcache::{CachedDisk, FlashCache, MemberDevice, MemberError, Recovered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -126,7 +126,9 @@ impl Cell {
     ) -> Result<(Arc<Cell>, OpenReport), CellError> {
         let mut prng = world.prng.fork("open stamps");
         let mut random = || prng.next_u128().max(1);
-        let devices = devices.into_iter().map(|device| Cell::gate(device, &world)).collect();
+        let (devices, listeners): (Vec<Device>, Vec<_>) =
+            devices.into_iter().map(|device| Cell::gate(device, &world)).unzip();
+        let gates = devices.clone();
         let options =
             OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };
         let opened = CellStore::open(devices, options).await?;
@@ -142,7 +144,14 @@ impl Cell {
         }
 
         let state = State { instance_stamp: store.catalog().instance_stamp.0, ..State::default() };
-        let cell = Arc::new(Cell::assemble(world, config, Some(store.clone()), state));
+        let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
+        for disk in store.cell_disks() {
+            let same = |gate: &&Device| std::ptr::addr_eq(Arc::as_ptr(gate), Arc::as_ptr(disk.device()));
+            if let Some(at) = gates.iter().position(|gate| same(&gate)) {
+                cell.losses.insert(disk.id(), listeners[at].clone());
+            }
+        }
+        let cell = Arc::new(cell);
         cell.open_flash_cache(&flash, &mut report).await?;
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
@@ -180,7 +189,7 @@ impl Cell {
         config.block_bytes = record.block_bytes;
         config.segment_bytes = record.segment_bytes;
         config.sabotage = self.config.sabotage;
-        let disks: Vec<(u64, u32)> = catalog.grid_disks.values().map(|g| (g.id.0, g.cache_generation)).collect();
+        let disks: Vec<CachedDisk> = catalog.grid_disks.values().map(cached_disk).collect();
         let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
@@ -193,10 +202,8 @@ impl Cell {
                     ));
                     report.recovered.push((at_work.devices[index], r));
                 }
-                Err(error) => {
-                    report.notes.push(format!("flash {}: {error}", at_work.devices[index]));
-                    self.expel(&at_work, index).await;
-                }
+                // Expelled by the task below; until that is durable writes wait.
+                Err(error) => report.notes.push(format!("flash {}: {error}", at_work.devices[index])),
             }
         }
         let cell = self.clone();

@@ -171,7 +171,7 @@ impl GridDisk {
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
-        let begun = self.begin_change(offset, len).await;
+        let begun = self.begin_change(offset, len).await?;
         self.counters.disk_writes.requests.one();
         self.counters.disk_writes.bytes.add(len);
         let outcome = self.disk.write(offset, data.clone(), fua).await.outcome;
@@ -203,7 +203,7 @@ impl GridDisk {
             self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
         }
         let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
-        let begun = self.begin_change(start, end - start).await;
+        let begun = self.begin_change(start, end - start).await?;
         let op = Op::WriteZeroes { offset: start, len: end - start, fua: flags.fua, may_unmap: !flags.no_hole };
         let outcome = self.disk.submit(op).await.outcome;
         end_change(begun, outcome);
@@ -244,11 +244,9 @@ impl GridDisk {
                 Ok(())
             }
             Err(kind) => {
-                self.latch_lost();
-                if let Some(binding) = self.cache() {
-                    binding.cache.distrust(&binding.disk);
+                if !self.told_of_losses() {
+                    self.latch_lost();
                 }
-                self.alarm.notify_all();
                 Err(to_request_error(kind))
             }
         }

@@ -51,15 +51,20 @@ impl Session {
         &self.context
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+    /// Whether a request may begin; the loss epoch it begins in.
+    fn check(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
         self.disk.check(offset, len)?;
         let epoch = self.disk.lost_epoch();
-        if self.epoch_seen.swap(epoch, Ordering::AcqRel) != epoch
-            && self.last_write.load(Ordering::Acquire) > self.disk.flushed_at_loss()
-        {
+        let seen = self.epoch_seen.swap(epoch, Ordering::AcqRel);
+        if seen != epoch && self.disk.lost_since(seen, self.last_write.load(Ordering::Acquire)) {
             self.lost.store(true, Ordering::Release);
         }
-        if self.lost.load(Ordering::Acquire) { Err(RequestError::Io) } else { Ok(()) }
+        if self.lost.load(Ordering::Acquire) { Err(RequestError::Io) } else { Ok(epoch) }
+    }
+
+    fn check_change(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
+        let checked = self.check(offset, len).and_then(|epoch| self.disk.check_writable().map(|()| epoch));
+        self.counted(checked)
     }
 
     fn counted<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
@@ -107,7 +112,7 @@ impl Session {
     /// Out of range, read-only, stopping, no space, or an I/O error; then any part of it may have been written.
     pub async fn write(&self, offset: u64, data: SharedBufs, fua: bool) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
-        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        let epoch = self.check_change(offset, len)?;
         self.disk.counters.writes.count(len);
         let mut done = 0;
         while done < len {
@@ -118,12 +123,17 @@ impl Session {
             self.counted(result)?;
             done += n;
         }
-        self.wrote();
+        self.wrote(epoch);
         Ok(())
     }
 
-    fn wrote(&self) {
+    /// A change that began in loss epoch `epoch` is being acknowledged.
+    fn wrote(&self, epoch: u64) {
         self.last_write.fetch_max(self.disk.next_write(), Ordering::AcqRel);
+        if self.disk.lost_epoch() != epoch {
+            // It had perhaps reached the device before the loss.
+            self.lost.store(true, Ordering::Release);
+        }
     }
 
     /// Make durable every write acknowledged before, on any session of the grid disk.
@@ -142,7 +152,7 @@ impl Session {
     /// # Errors
     /// As [`Session::write`].
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
-        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        let epoch = self.check_change(offset, len)?;
         self.disk.counters.trims.requests.one();
         self.disk.counters.trims.bytes.add(len);
         if !self.disk.limits().fast_zeroes {
@@ -153,7 +163,7 @@ impl Session {
         let logical = self.disk.logical_bytes.max(crate::grid_disk::PART_BYTES);
         let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
         if start < end {
-            let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }).await;
+            let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }, epoch).await;
             self.counted(result)?;
         }
         Ok(())
@@ -164,17 +174,17 @@ impl Session {
     /// # Errors
     /// As [`Session::write`]; [`RequestError::NotSupported`] when `fast` is asked and it would be slow.
     pub async fn write_zeroes(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
-        self.counted(self.check(offset, len).and_then(|()| self.disk.check_writable()))?;
+        let epoch = self.check_change(offset, len)?;
         if flags.fast && !self.disk.limits().fast_zeroes {
             return self.counted(Err(RequestError::NotSupported));
         }
         self.disk.counters.zeroes.requests.one();
         self.disk.counters.zeroes.bytes.add(len);
-        let result = self.zero_pieces(offset, len, flags).await;
+        let result = self.zero_pieces(offset, len, flags, epoch).await;
         self.counted(result)
     }
 
-    async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
+    async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags, epoch: u64) -> Result<(), RequestError> {
         let mut done = 0;
         while done < len {
             let at = offset + done;
@@ -183,7 +193,7 @@ impl Session {
             done += n;
             device::spawn::yield_now().await;
         }
-        self.wrote();
+        self.wrote(epoch);
         Ok(())
     }
 

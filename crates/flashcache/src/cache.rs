@@ -15,7 +15,7 @@ use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use device::sync::{Notify, lock};
 use device::{Arena, Bufs, Device, View, World};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -66,11 +66,23 @@ pub struct MemberDevice {
     pub owner: Owner,
 }
 
+/// A grid disk as the catalog names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedDisk {
+    /// Identity, never reused.
+    pub id: u64,
+    /// Entries of other generations are void.
+    pub generation: u32,
+    /// The cell disk it lies on: members are expelled from the label of each by itself.
+    pub home: u128,
+}
+
 /// A grid disk as the cache knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskHandle {
     slot: DiskSlot,
     id: u64,
+    home: u128,
 }
 
 impl DiskHandle {
@@ -98,9 +110,33 @@ struct Begun {
 struct Seat {
     member: Arc<Member>,
     device_id: u128,
-    /// Its failure is durable in the labels of the disks: writes go on without it.
-    expelled: AtomicBool,
+    /// By cell disk, once the member has failed. Looked at only then.
+    expulsions: Mutex<BTreeMap<u128, Expulsion>>,
 }
+
+/// How far a failed member's expulsion from the label of a cell disk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expulsion {
+    /// The label could not be written: writes there fail until it can.
+    Refused,
+    /// Durable: writes there go on without the member.
+    Durable,
+}
+
+impl Seat {
+    fn expulsion(&self, home: u128) -> Option<Expulsion> {
+        if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
+    }
+
+    fn serves(&self, home: u128) -> bool {
+        self.expulsion(home) != Some(Expulsion::Durable)
+    }
+}
+
+/// A write cannot begin: a member has failed and the label of its cell disk, which must say so first, cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a flash device has failed and the label of the cell disk does not take it")]
+pub struct LabelRefused;
 
 /// Regions of one grid disk that may be settled after the next flush of its disk.
 #[derive(Debug, Default)]
@@ -121,20 +157,25 @@ pub struct FlashCache {
     seats: Vec<Seat>,
     disks: Mutex<BTreeMap<u64, DiskSlot>>,
     next_slot: AtomicU16,
-    /// A member failed or was expelled.
+    /// A member failed or was expelled, or the cache stopped.
     changed: Arc<Notify>,
+    stopped: AtomicBool,
+    /// It is being dropped: a member that fails now is perhaps only gone with it.
+    leaving: AtomicBool,
+    /// It has been dropped: its content is void durably, and so is the failure of a member.
+    void: AtomicBool,
 }
 
 impl FlashCache {
-    /// Recover every member and start its work. `disks` are (grid disk id, cache generation): entries of others are void.
-    /// A member that cannot be used is given up at once; the report has one line per member.
+    /// Recover every member and start its work. Entries of grid disks that are not in `disks`
+    /// are void. A member that cannot be used is given up at once; the report has one line per member.
     ///
     /// # Errors
     /// A configuration no member could work with.
     pub async fn open(
         config: CacheConfig,
         members: Vec<MemberDevice>,
-        disks: &[(u64, u32)],
+        disks: &[CachedDisk],
         world: World,
     ) -> Result<(Arc<FlashCache>, Vec<Result<Recovered, MemberError>>), MemberError> {
         if members.is_empty() || members.len() > MEMBERS_MAX {
@@ -162,7 +203,7 @@ impl FlashCache {
             world.prng = world.prng.fork(&format!("flash member {i}"));
             let policy = Arc::new(SegmentS3Fifo::new(area_blocks));
             let member = Member::new(member_config, world, policy)?;
-            seats.push(Seat { member, device_id: device.owner.device_id, expelled: AtomicBool::new(false) });
+            seats.push(Seat { member, device_id: device.owner.device_id, expulsions: Mutex::default() });
         }
         let cache = Arc::new(FlashCache {
             config,
@@ -171,13 +212,17 @@ impl FlashCache {
             disks: Mutex::new(BTreeMap::new()),
             next_slot: AtomicU16::new(0),
             changed,
+            stopped: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            void: AtomicBool::new(false),
         });
-        for &(id, generation) in disks {
-            let _ = cache.disk(id, generation);
+        for disk in disks {
+            let _ = cache.disk(*disk);
         }
         let mut report = Vec::new();
         for (i, seat) in cache.seats.iter().enumerate() {
-            let owned = |disk: u64, region: u64| cache.seat_of(disk, region) == Some(i);
+            // Nobody is expelled yet, so the home does not matter.
+            let owned = |disk: u64, region: u64| cache.seat_of(disk, 0, region) == Some(i);
             let recovered = seat.member.recover(&owned).await;
             if let Err(error) = &recovered {
                 seat.member.fail(error.to_string());
@@ -207,7 +252,8 @@ impl FlashCache {
     ///
     /// # Panics
     /// Beyond the most grid disks in one run of the cell.
-    pub fn disk(&self, id: u64, generation: u32) -> DiskHandle {
+    pub fn disk(&self, disk: CachedDisk) -> DiskHandle {
+        let CachedDisk { id, generation, home } = disk;
         let slot = {
             let mut disks = lock(&self.disks);
             *disks.entry(id).or_insert_with(|| {
@@ -222,7 +268,7 @@ impl FlashCache {
             }
             seat.member.register(slot, id, generation);
         }
-        DiskHandle { slot, id }
+        DiskHandle { slot, id, home }
     }
 
     /// Forget every block of a grid disk. Raise its cache generation durably before.
@@ -232,7 +278,7 @@ impl FlashCache {
         }
     }
 
-    fn seat_of(&self, disk: u64, region: u64) -> Option<usize> {
+    fn seat_of(&self, disk: u64, home: u128, region: u64) -> Option<usize> {
         let weight = |seat: &Seat| {
             let mut h = disk.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ region;
             h ^= (seat.device_id as u64) ^ ((seat.device_id >> 64) as u64);
@@ -240,21 +286,23 @@ impl FlashCache {
             h = (h ^ (h >> 29)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
             h ^ (h >> 32)
         };
-        let live = self.seats.iter().enumerate().filter(|(_, seat)| !seat.expelled.load(Ordering::Acquire));
+        let live = self.seats.iter().enumerate().filter(|(_, seat)| seat.serves(home));
         live.max_by_key(|(_, seat)| weight(seat)).map(|(i, _)| i)
     }
 
     /// Cut a range at the borders between members.
     fn by_seat(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Option<usize>, Range<u64>)) {
+        if self.void.load(Ordering::Acquire) {
+            return f(None, parts);
+        }
         if self.seats.len() == 1 {
-            let alive = !self.seats[0].expelled.load(Ordering::Acquire);
-            return f(alive.then_some(0), parts);
+            return f(self.seats[0].serves(disk.home).then_some(0), parts);
         }
         let mut start = parts.start;
         while start < parts.end {
             let region = start / REGION_PARTS;
             let end = ((region + 1) * REGION_PARTS).min(parts.end);
-            f(self.seat_of(disk.id, region), start..end);
+            f(self.seat_of(disk.id, disk.home, region), start..end);
             start = end;
         }
     }
@@ -291,8 +339,12 @@ impl FlashCache {
     }
 
     /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the
-    /// regions are marked durably and the cached copies have ended, or the member that held them has been expelled.
-    pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> WriteTicket {
+    /// regions are marked durably and the cached copies have ended, or the member that held them has been expelled from
+    /// the label of the cell disk.
+    ///
+    /// # Errors
+    /// The member has failed and the label cannot be written: the write must not be issued.
+    pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> Result<WriteTicket, LabelRefused> {
         let mut ticket = WriteTicket::default();
         let mut todo: SmallVec<[Range<u64>; 2]> = SmallVec::new();
         todo.push(parts);
@@ -304,13 +356,16 @@ impl FlashCache {
                 match seat.member.begin_write(disk.slot, parts.clone()).await {
                     Ok(()) => ticket.begun.push(Begun { member: seat.member.clone(), slot: disk.slot, parts }),
                     Err(_) => {
-                        self.wait_expelled(seat).await;
+                        if let Err(refused) = self.wait_expelled(seat, disk.home).await {
+                            self.end_write(ticket);
+                            return Err(refused);
+                        }
                         todo.push(parts);
                     }
                 }
             }
         }
-        ticket
+        Ok(ticket)
     }
 
     /// The write has ended, whatever became of it.
@@ -331,35 +386,67 @@ impl FlashCache {
         });
     }
 
-    async fn wait_expelled(&self, seat: &Seat) {
+    async fn wait_expelled(&self, seat: &Seat, home: u128) -> Result<(), LabelRefused> {
         loop {
             let ticket = self.changed.ticket();
-            if seat.expelled.load(Ordering::Acquire) {
-                return;
+            if self.void.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match seat.expulsion(home) {
+                Some(Expulsion::Durable) => return Ok(()),
+                Some(Expulsion::Refused) => return Err(LabelRefused),
+                None => self.changed.wait(ticket).await,
+            }
+        }
+    }
+
+    /// The next member that has failed and is not among `known`: write its expulsion into the label of each cell disk and
+    /// tell with [`FlashCache::confirm_expelled`] and [`FlashCache::expulsion_refused`]. None once the cache has stopped.
+    pub async fn next_failure(&self, known: &BTreeSet<usize>) -> Option<usize> {
+        loop {
+            let ticket = self.changed.ticket();
+            if self.stopped.load(Ordering::Acquire) {
+                return None;
+            }
+            let staying = !self.leaving.load(Ordering::Acquire);
+            let failed = |i: &usize| staying && self.seats[*i].member.has_failed() && !known.contains(i);
+            if let Some(index) = (0..self.seats.len()).find(failed) {
+                return Some(index);
             }
             self.changed.wait(ticket).await;
         }
     }
 
-    /// The next member that has failed and whose expulsion is not durable yet: write it into the labels of all disks, then
-    /// call [`FlashCache::confirm_expelled`].
-    pub async fn next_failure(&self) -> usize {
-        loop {
-            let ticket = self.changed.ticket();
-            let failed = |seat: &Seat| seat.member.has_failed() && !seat.expelled.load(Ordering::Acquire);
-            if let Some(index) = self.seats.iter().position(failed) {
-                return index;
-            }
-            self.changed.wait(ticket).await;
-        }
+    /// It is about to be dropped (or, after all, not): the failure of a member waits for what becomes of that.
+    pub fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
+        self.changed.notify_all();
     }
 
-    /// The failure of member `index` is durable in the labels of all disks: its content is void for ever.
+    /// It has been dropped, durably: writes that still begin under it go on without it.
+    pub fn set_void(&self) {
+        self.void.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// The failure of member `index` is durable in the label of cell disk `home`: its content is void there for ever.
     ///
     /// # Panics
     /// When there is no such member.
-    pub fn confirm_expelled(&self, index: usize) {
-        self.seats[index].expelled.store(true, Ordering::Release);
+    pub fn confirm_expelled(&self, index: usize, home: u128) {
+        self.set_expulsion(index, home, Expulsion::Durable);
+    }
+
+    /// The label of cell disk `home` does not take the failure of member `index` at the moment: writes there fail.
+    ///
+    /// # Panics
+    /// When there is no such member.
+    pub fn expulsion_refused(&self, index: usize, home: u128) {
+        self.set_expulsion(index, home, Expulsion::Refused);
+    }
+
+    fn set_expulsion(&self, index: usize, home: u128, state: Expulsion) {
+        lock(&self.seats[index].expulsions).insert(home, state);
         self.changed.notify_all();
     }
 
@@ -450,6 +537,8 @@ impl FlashCache {
             seat.member.stopping.store(true, Ordering::Release);
             seat.member.changed.notify_all();
         }
+        self.stopped.store(true, Ordering::Release);
+        self.changed.notify_all();
     }
 
     /// Bytes by grid disk id.

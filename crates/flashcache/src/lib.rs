@@ -19,7 +19,9 @@ pub mod sabotage;
 mod sync;
 pub mod units;
 
-pub use cache::{CacheConfig, DiskHandle, FlashCache, MemberDevice, SettleList, WriteTicket, read_hit};
+pub use cache::{
+    CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, SettleList, WriteTicket, read_hit,
+};
 pub use counters::Counters;
 pub use fill::FillCause;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};

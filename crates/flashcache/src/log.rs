@@ -89,6 +89,11 @@ impl Shape {
     pub(crate) fn footer_pages(&self, records_bytes: usize) -> u32 {
         (format::footer_bytes(records_bytes, self.align as usize * 4096) / 4096) as u32
     }
+    /// Whether a fresh segment takes a block of `pages` in a chunk whose header is full, and the footer for that.
+    pub(crate) fn holds(&self, pages: u32) -> bool {
+        let footer = self.footer_pages(16 + self.header_capacity());
+        (self.align + pages).next_multiple_of(self.align) + footer <= self.segment_pages
+    }
     pub(crate) fn page(&self, segment: SegmentId, position: u32) -> Page {
         format::page_of(segment, Position(position), self.segment_pages)
     }

@@ -139,6 +139,11 @@ impl Member {
             return Err(MemberError::TooSmall(geometry.size_bytes, need));
         }
         let shape = Shape { segments: segments as u32, segment_pages, align };
+        if !shape.holds(config.block_bytes / 4096) {
+            return Err(MemberError::Config(
+                "a segment must hold a block with a header and a footer\nhint: make segments larger, or blocks smaller",
+            ));
+        }
         let pages = shape.segments as usize * segment_pages as usize;
         let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
         let readable = log.readable();
