@@ -24,6 +24,8 @@ enum Sub {
     Init(Init),
     /// Serve a cell until SIGTERM
     Serve(Serve),
+    /// The main job end to end in a temporary directory: a slow disk without flash, behind a flash cache, and flash alone
+    Demo(Demo),
     /// Administer a cell
     Cellcli(Cellcli),
 }
@@ -54,6 +56,19 @@ struct Serve {
     /// Directory of the cell, or its cell.toml
     #[arg(value_name = "DIR|cell.toml")]
     cell: PathBuf,
+}
+
+#[derive(Args)]
+struct Demo {
+    /// Write the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with bars
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// The disk to emulate, as for init; fixed:4ms:8 answers like `nbdkit -t 8 --filter=delay` with 4 ms
+    #[arg(long, value_name = "NAME", default_value = lab::demo::DISK_MODEL)]
+    disk_model: String,
 }
 
 #[derive(Args)]
@@ -129,6 +144,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
             server::serve(&serve.cell)?;
             Ok(true)
         }
+        Sub::Demo(demo) => Ok(lab::demo(&lab::DemoOptions {
+            binary: std::env::current_exe()?,
+            json: demo.json,
+            report: demo.report,
+            disk_model: demo.disk_model,
+        })?),
         Sub::Cellcli(cellcli) => Ok(server::console::cellcli(&ConsoleOptions {
             cell: cellcli.cell,
             non_interactive: cellcli.non_interactive,

@@ -1,1 +1,9 @@
-//! Workloads, experiments and reports.
+//! Workloads, experiments and reports: what a cell gives, measured through its front door.
+//!
+//! Starts the real binary, speaks NBD to it over a real socket, checks every block it reads, and says where the time
+//! went. Never looks inside a cell: figures come from its own metrics, as any user gets them. Nothing in production
+//! depends on this crate.
+
+pub mod demo;
+
+pub use demo::{DemoError, DemoOptions, demo};

@@ -1,0 +1,279 @@
+//! The main job end to end: one table on a slow disk, on that disk behind a flash cache, and on flash; random indexed
+//! reads, primary-key updates and a full scan of each (field measurement S9).
+//!
+//! The disk is emulated in real time (7200 rpm unless told otherwise); everything else is real: the `flashcell` binary,
+//! its sockets, its files, NBD, and every block is verified by what it says.
+
+mod measure;
+mod report;
+mod server;
+mod table;
+mod workload;
+
+pub use report::{Configuration, Row, Waits, Workload};
+pub use server::ServerError;
+pub use table::WrongBlock;
+
+use device::{Runtime, RuntimeConfig, RuntimeError};
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Meter, Timing};
+use nbd::client::{Client, ClientError, ClientOptions};
+use server::Server;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use table::{BLOCK_BYTES, Table};
+use workload::{Keys, Phase};
+
+/// The emulated disk when none is asked for.
+pub const DISK_MODEL: &str = "sata-7200";
+/// Blocks of the table: 64 MiB. The disk is little larger, so its arm travels as far as that of a full disk.
+const TABLE_BLOCKS: u32 = 8192;
+const MIB: u64 = 1 << 20;
+/// The table in MiB.
+const TABLE_MIB: u64 = TABLE_BLOCKS as u64 * BLOCK_BYTES as u64 / MIB;
+/// Flash given to the cache: a quarter of the table, its own records included.
+const CACHE_MIB: u64 = TABLE_MIB / 4;
+/// Label, catalog, and rounding to allocation units.
+const SLACK_MIB: u64 = 16;
+/// Segments of the cache: small, since this cache is.
+const SEGMENT: &str = "256K";
+/// Sessions that work at the same time.
+pub const SESSIONS: usize = 16;
+/// Measured indexed reads.
+const READS: usize = 1_500;
+/// Reads before the measured ones of a warm cache.
+const WARM_READS: usize = 8_000;
+/// Measured updates.
+const UPDATES: usize = 600;
+/// What the flash cache has to give on indexed reads, in tenths.
+const GAIN_TENTHS_MIN: u32 = 30;
+/// Everything is decided by it.
+const SEED: u64 = 9;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// The `flashcell` binary.
+    pub binary: PathBuf,
+    /// Write the rows as JSON.
+    pub json: Option<PathBuf>,
+    /// Write a page with bars.
+    pub report: Option<PathBuf>,
+    /// The disk to emulate: a name or `fixed:TIME[:PARALLEL]`.
+    pub disk_model: String,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The server did not do its part.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A request failed.
+    #[error("a request to the server failed: {0}\nhint: its log is {}", .log.display())]
+    Client {
+        /// Why.
+        #[source]
+        source: ClientError,
+        /// The server's log.
+        log: PathBuf,
+    },
+    /// A block was not what had been written: the worst there is.
+    #[error("{0}\nhint: please report this, with the output of `flashcell --version`")]
+    Wrong(#[from] WrongBlock),
+    /// Threads of the client.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// A result cannot be written.
+    #[error("{path}: {source}")]
+    Output {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Why a phase ended early.
+#[derive(Debug)]
+enum PhaseError {
+    Client(ClientError),
+    Wrong(WrongBlock),
+}
+
+impl From<ClientError> for PhaseError {
+    fn from(error: ClientError) -> PhaseError {
+        PhaseError::Client(error)
+    }
+}
+
+impl From<WrongBlock> for PhaseError {
+    fn from(error: WrongBlock) -> PhaseError {
+        PhaseError::Wrong(error)
+    }
+}
+
+/// A running experiment.
+struct Demo {
+    runtime: Runtime,
+    server: Server,
+    /// None when stderr is no terminal.
+    bar: Option<ProgressBar>,
+    rows: Vec<Row>,
+}
+
+/// Run it; whether the flash cache gave what it has to. Results go to stdout, talk to stderr.
+///
+/// # Errors
+/// See [`DemoError`]; the server's directory is removed in any case.
+pub fn demo(options: &DemoOptions) -> Result<bool, DemoError> {
+    let began = Instant::now();
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
+    let server = Server::start(&server::Plan {
+        binary: options.binary.clone(),
+        disk: format!("{}M", TABLE_MIB + SLACK_MIB),
+        flash: format!("{}M", TABLE_MIB + CACHE_MIB + SLACK_MIB),
+        grid_disk: format!("table_disk:{TABLE_MIB}M:none"),
+        disk_model: options.disk_model.clone(),
+        segment: SEGMENT.to_owned(),
+    })?;
+    // The cell was made with a cache over all flash: a grid disk needs some of it.
+    server.cellcli("drop flashcache")?;
+    server.cellcli(&format!("create griddisk table_flash celldisk=FD_00_demo, size={TABLE_MIB}M, cachingMode=none"))?;
+    server.cellcli(&format!("create flashcache all size={CACHE_MIB}M"))?;
+
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{msg:48} {bar:30} {pos}/{len} {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar
+    });
+    let mut demo = Demo { runtime, server, bar, rows: Vec::new() };
+    demo.run()?;
+    if let Some(bar) = &demo.bar {
+        bar.finish_and_clear();
+    }
+    let Demo { server, rows, .. } = demo;
+    server.stop()?;
+
+    let head = report::Head {
+        table_mib: TABLE_MIB,
+        cache_mib: CACHE_MIB,
+        block_bytes: BLOCK_BYTES,
+        sessions: SESSIONS,
+        disk_model: options.disk_model.clone(),
+        warm_reads: WARM_READS,
+    };
+    let mut stdout = std::io::stdout().lock();
+    let printed = stdout.write_all(report::text(&head, &rows).as_bytes());
+    printed.map_err(|source| DemoError::Output { path: "stdout".into(), source })?;
+    for (path, content) in [(&options.json, report::json(&rows)), (&options.report, report::html(&head, &rows))] {
+        if let Some(path) = path {
+            std::fs::write(path, content).map_err(|source| DemoError::Output { path: path.clone(), source })?;
+        }
+    }
+    let good = report::gain_tenths(&rows) >= Some(GAIN_TENTHS_MIN);
+    let mut stderr = std::io::stderr().lock();
+    // Nobody is left to tell when stderr is gone.
+    let _ = write!(stderr, "\n{}", report::farewell(good, GAIN_TENTHS_MIN, began.elapsed()));
+    Ok(good)
+}
+
+impl Demo {
+    fn run(&mut self) -> Result<(), DemoError> {
+        let disk = Arc::new(Table::new(TABLE_BLOCKS, 1));
+        let flash = Arc::new(Table::new(TABLE_BLOCKS, 2));
+        self.load(&disk, "table_disk")?;
+        self.load(&flash, "table_flash")?;
+
+        let keys = Keys::new(SEED, TABLE_BLOCKS);
+        let reads = |purpose: &str| Phase::Reads(keys.draw(purpose, READS));
+        let updates = || Phase::Updates(keys.draw("updates", UPDATES));
+
+        let none = Configuration::NoFlash;
+        self.measure(none, Workload::IndexedReads, &disk, reads("measured"))?;
+        self.measure(none, Workload::Updates, &disk, updates())?;
+        self.measure(none, Workload::Scan, &disk, Phase::Scan)?;
+
+        self.server.cellcli("alter griddisk table_disk cachingMode=write-through")?;
+        let cache = Configuration::FlashCache;
+        self.measure(Configuration::ColdFlashCache, Workload::IndexedReads, &disk, reads("cold"))?;
+        self.phase("warming the flash cache", &disk, "table_disk", Phase::Reads(keys.draw("warm", WARM_READS)))?;
+        self.measure(cache, Workload::IndexedReads, &disk, reads("measured"))?;
+        self.measure(cache, Workload::Updates, &disk, updates())?;
+        self.measure(cache, Workload::Scan, &disk, Phase::Scan)?;
+
+        let all = Configuration::TableOnFlash;
+        self.measure(all, Workload::IndexedReads, &flash, reads("measured"))?;
+        self.measure(all, Workload::Updates, &flash, updates())?;
+        self.measure(all, Workload::Scan, &flash, Phase::Scan)
+    }
+
+    fn load(&mut self, table: &Arc<Table>, export: &str) -> Result<(), DemoError> {
+        self.phase(&format!("loading {export}"), table, export, Phase::Load).map(|_| ())
+    }
+
+    /// Run one phase and add its row.
+    fn measure(
+        &mut self,
+        configuration: Configuration,
+        workload: Workload,
+        table: &Arc<Table>,
+        phase: Phase,
+    ) -> Result<(), DemoError> {
+        let export = if configuration == Configuration::TableOnFlash { "table_flash" } else { "table_disk" };
+        let before = Meter::read(&self.server)?;
+        let told = format!("{}, {}", workload.name(), configuration.name());
+        let (timing, verified_blocks) = self.phase(&told, table, export, phase)?;
+        let used = Meter::read(&self.server)?.since(&before);
+        self.rows.push(Row {
+            configuration,
+            workload,
+            elapsed: timing.elapsed,
+            verified_blocks,
+            hit_ratio_milli: if configuration.has_cache() { used.hit_ratio_milli() } else { None },
+            waits: used.waits(&timing, configuration == Configuration::TableOnFlash),
+        });
+        Ok(())
+    }
+
+    /// Run one phase: how long it took, and how many blocks it verified.
+    fn phase(&self, told: &str, table: &Arc<Table>, export: &str, phase: Phase) -> Result<(Timing, u64), DemoError> {
+        if let Some(bar) = &self.bar {
+            bar.reset();
+            bar.set_length(phase.steps(table) as u64);
+            bar.set_message(told.to_owned());
+        }
+        let world = self.runtime.world(SEED);
+        let (address, export, table) = (self.server.nbd_address(), export.to_owned(), table.clone());
+        let bar = self.bar.clone();
+        let done = self.runtime.block_on(async move {
+            let client = Client::connect(&world, &address, &export, &ClientOptions::default()).await?;
+            let began = world.clock.now();
+            let progress = |done| {
+                if let Some(bar) = &bar {
+                    bar.inc(done);
+                }
+            };
+            let verified = phase.run(&client, &table, &progress).await?;
+            let worked = world.clock.now();
+            if phase.writes() {
+                client.flush().await?;
+            }
+            let ended = world.clock.now();
+            let timing = Timing {
+                elapsed: Duration::from_nanos(ended.ns_since(began)),
+                flush: Duration::from_nanos(ended.ns_since(worked)),
+                sessions: phase.sessions(),
+            };
+            client.disconnect().await;
+            Ok((timing, verified))
+        });
+        done.map_err(|error| match error {
+            PhaseError::Client(source) => DemoError::Client { source, log: self.server.keep_log() },
+            PhaseError::Wrong(wrong) => DemoError::Wrong(wrong),
+        })
+    }
+}
