@@ -214,10 +214,16 @@ def a_damaged_disk_label_names_the_device():
     with served() as cell:
         data = Data(cell)
         cell.stop()
-        with open(cell.device("disk"), "r+b") as file:
+        with open(cell.device("disk"), "rb") as file:
             head = file.read(4 * MIB)
-            file.seek(0)
-            file.write(bytes(byte ^ 0x5A for byte in head[:MIB]) + head[MIB:])
+        # The label is there four times, a MiB apart: one of them damaged is mended in passing.
+        spoil(cell.device("disk"), head, 1)
+        cell.start()
+        data.read()
+        cell.stop()
+        with open(cell.device("disk"), "rb") as file:
+            head = file.read(4 * MIB)
+        spoil(cell.device("disk"), head, 4)
         message = cell.start_fails()
         contains(message, "disk-0.img", "message")
         contains(message, "hint:", "message")
@@ -226,6 +232,14 @@ def a_damaged_disk_label_names_the_device():
         cell.start()
         data.read()
         cell.stop()
+
+
+def spoil(path, head, mib):
+    with open(path, "r+b") as file:
+        for at in range(mib):
+            piece = head[at * MIB : (at + 1) * MIB]
+            file.seek(at * MIB)
+            file.write(piece[:4096] + bytes(byte ^ 0x5A for byte in piece[4096:]))
 
 
 @test
@@ -290,7 +304,7 @@ def new_and_grown_grid_disks_read_as_zeroes():
         # Devices full of old bytes.
         disk = place.file("disk.img", b"\xee" * (96 * MIB))
         flash = place.file("flash.img", b"\xdd" * (48 * MIB))
-        cell = place.cell(disks=(disk,), flash=(flash,), griddisks=("data:16M",)).start()
+        cell = place.cell(disks=(disk,), flash=(flash,), griddisks=("data:16M",), force=True).start()
         zeroes(cell, "data", 0, 16 * MIB)
         client = nbdclient.Client(cell.socket)
         for at in range(0, 16 * MIB, MIB):

@@ -179,8 +179,9 @@ def stop_with_a_client_that_never_reads():
         if code == 1:
             contains(cell.log(), "requests", "the log says what does not end")
         cell._gone()
-        stuck.close()
+        stuck.sock.shutdown(socket.SHUT_RDWR)
         sender.join(5)
+        stuck.close()
         cell.start()
         cell.stop()
 

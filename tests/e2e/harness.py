@@ -155,6 +155,7 @@ class Cell:
         model=None,
         name="cell",
         init=True,
+        force=False,
     ):
         self.place = place
         self.dir = place.path(name)
@@ -171,6 +172,8 @@ class Cell:
                 command += ["--griddisk", griddisk]
             if model:
                 command += ["--disk-model", model]
+            if force:
+                command += ["--force"]
             run(command)
 
     # --- configuration ---------------------------------------------------------------------------------------------

@@ -1,0 +1,237 @@
+"""CellCLI against a running cell: what it changes survives kill -9, what it cannot do it says."""
+
+import json
+import os
+import random
+import subprocess
+
+import nbdclient
+from harness import MIB, binary, check, contains, equal, run, served, test
+
+
+def names(cell, what="griddisk"):
+    return sorted(row["name"] for row in cell.json(f"list {what}"))
+
+
+@test
+def grid_disks_are_made_altered_and_dropped():
+    with served(griddisks=("data:32M",)) as cell:
+        out = cell.cellcli("create griddisk sales celldisk=CD_00_cell, size=24M, comment='for sales'").stdout
+        contains(out, "GridDisk sales successfully created", "answer")
+        equal(names(cell), ["data", "sales"], "grid disks")
+        client = nbdclient.Client(cell.socket, export="sales")
+        equal(client.size, 24 * MIB, "size over NBD")
+        client.write(0, b"sold" * 1024)
+        client.disconnect()
+        # Each change is there after kill -9: it is durable when the answer comes.
+        cell.kill()
+        cell.start()
+        equal(names(cell), ["data", "sales"], "grid disks after kill -9")
+        cell.cellcli("alter griddisk sales size=40M, comment='grown'")
+        cell.kill()
+        cell.start()
+        row = cell.json("list griddisk sales attributes all")[0]
+        equal((row["size"], row["comment"]), (40 * MIB, "grown"), "altered attributes after kill -9")
+        client = nbdclient.Client(cell.socket, export="sales")
+        equal(client.size, 40 * MIB, "size over NBD")
+        equal(client.read(0, 4096), b"sold" * 1024, "content after growing")
+        equal(client.read(30 * MIB, 4096), bytes(4096), "what was added")
+        client.disconnect()
+        # Shrinking needs a word more.
+        done = cell.cellcli("alter griddisk sales size=8M", ok=False)
+        contains(done.stderr, "FORCE", "message")
+        cell.cellcli("alter griddisk sales size=8M force")
+        cell.cellcli("alter griddisk sales name=turnover")
+        equal(names(cell), ["data", "turnover"], "grid disks")
+        cell.kill()
+        cell.start()
+        equal(names(cell), ["data", "turnover"], "names after kill -9")
+        contains(cell.cellcli("drop griddisk turnover").stdout, "GridDisk turnover successfully dropped", "answer")
+        cell.kill()
+        cell.start()
+        equal(names(cell), ["data"], "grid disks after a drop and kill -9")
+        cell.stop()
+
+
+@test
+def a_grid_disk_in_use_is_not_dropped_without_force():
+    with served() as cell:
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"x" * 4096)
+        done = cell.cellcli("drop griddisk data", ok=False)
+        check(done.stderr.strip(), "a message")
+        equal(client.read(0, 4096), b"x" * 4096, "the client goes on")
+        cell.cellcli("drop griddisk data force")
+        try:
+            error, _ = client.call(nbdclient.READ, offset=0, length=4096)
+            check(error != 0, "a read of a dropped grid disk fails")
+        except nbdclient.Gone:
+            pass
+        cell.cellcli("create griddisk data celldisk=CD_00_cell, size=64M")
+        client = nbdclient.Client(cell.socket)
+        equal(client.read(0, 4096), bytes(4096), "a new grid disk of the old name is empty")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def s6_the_here_document_that_clears_the_cache():
+    with served() as cell:
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"cached" * 10000)
+        for _ in range(3):
+            equal(client.read(0, 60000), b"cached" * 10000, "content")
+        check(cell.metric("FC_BY_USED") > 0, "something is cached")
+        script = "drop flashcache;\ncreate flashcache all;\n"
+        done = run([binary(), "cellcli", "-c", cell.dir], input=script)
+        contains(done.stdout, "successfully dropped", "answer")
+        contains(done.stdout, "successfully created", "answer")
+        equal(cell.metric("FC_BY_USED"), 0, "the new cache is empty")
+        equal(client.read(0, 60000), b"cached" * 10000, "content from disk")
+        equal(len(names(cell, "flashcache")), 1, "flash caches")
+        cell.kill()
+        cell.start()
+        client = nbdclient.Client(cell.socket)
+        for _ in range(2):
+            equal(client.read(0, 60000), b"cached" * 10000, "content after kill -9")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def s6_caching_policy_none_stops_hits_at_once():
+    with served() as cell:
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"n" * 65536)
+        for _ in range(3):
+            client.read(0, 65536)
+        before = cell.metric("FC_IO_RQ_R")
+        check(before > 0, "reads were hits")
+        cell.cellcli("alter griddisk data cachingPolicy=none")
+        client.write(0, b"m" * 65536)
+        for _ in range(5):
+            equal(client.read(0, 65536), b"m" * 65536, "content")
+        equal(cell.metric("FC_IO_RQ_R"), before, "hits after NONE")
+        cell.kill()
+        cell.start()
+        equal(cell.json("list griddisk data attributes all")[0]["cachingPolicy"], "none", "policy after kill -9")
+        cell.cellcli("alter griddisk data cachingPolicy=default")
+        client = nbdclient.Client(cell.socket)
+        for _ in range(3):
+            equal(client.read(0, 65536), b"m" * 65536, "nothing old comes back with DEFAULT")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def lists_describe_and_help():
+    with served(griddisks=("a:16M", "b:16M:redo", "c:16M:none")) as cell:
+        equal(len(cell.json("list cell")), 1, "cells")
+        equal(names(cell, "celldisk"), ["CD_00_cell", "FD_00_cell"], "cell disks")
+        rows = cell.json("list griddisk where purpose = redo attributes name, size, status")
+        equal(rows, [{"name": "b", "size": 16 * MIB, "status": "active"}], "a filtered list with chosen attributes")
+        definitions = {row["name"] for row in cell.json("list metricdefinition")}
+        current = {name for name, _ in cell.metrics()}
+        check(current <= definitions, f"metrics without a definition: {current - definitions}")
+        for wanted in ("FC_IO_RQ_R", "FC_IO_RQ_R_MISS", "GD_IO_RQ_R_SM", "CD_IO_RQ_R_SM"):
+            check(wanted in current, f"{wanted} is among the metrics")
+        contains(cell.cellcli("list griddisk").stdout, "active", "text form")
+        contains(cell.cellcli("list griddisk a detail").stdout, "cachingMode:", "detailed form")
+        contains(cell.cellcli("describe griddisk").stdout, "cachingPolicy", "description")
+        contains(cell.cellcli("help").stdout, "LIST", "help")
+        metric = cell.json("list metriccurrent where name = 'GD_IO_RQ_R_SM' and metricObjectName = 'a' attributes all")
+        equal(len(metric), 1, "one metric of one object")
+        client = nbdclient.Client(cell.socket, export="a")
+        for i in range(10):
+            client.read(i * 4096, 4096)
+        client.disconnect()
+        equal(cell.metric("GD_IO_RQ_R_SM", "a"), metric[0]["metricValue"] + 10, "reads are counted")
+        cell.stop()
+
+
+@test
+def wrong_statements_are_told():
+    with served() as cell:
+        for statement, part in (
+            ("lst griddisk", "hint"),
+            ("list nosuch", "nosuch"),
+            ("create griddisk x celldisk=NOSUCH, size=16M", "NOSUCH"),
+            ("create griddisk x celldisk=CD_00_cell, size=1T", "bytes free"),
+            ("create griddisk data celldisk=CD_00_cell, size=16M", "data"),
+            ("drop griddisk nosuch", "nosuch"),
+            ("alter cell flashCacheMode=WriteBack", "not supported"),
+            ("create flashcache all", "exist"),
+        ):
+            done = cell.cellcli(statement, ok=False)
+            equal(done.returncode, 1, f"exit code of {statement!r}")
+            contains((done.stderr + done.stdout).lower(), part.lower(), f"message of {statement!r}")
+        # -m refuses every change.
+        done = run([binary(), "cellcli", "-c", cell.dir, "-m", "-e", "drop griddisk data force"], ok=False)
+        check(done.stderr.strip(), "a message")
+        equal(names(cell), ["data"], "grid disks")
+        cell.stop()
+        done = run([binary(), "cellcli", "-c", cell.dir, "-e", "list cell"], ok=False)
+        contains(done.stderr, "hint:", "message when nobody serves")
+
+
+@test
+def cellcli_by_its_own_name_and_by_variable():
+    with served() as cell:
+        link = cell.place.path("cellcli")
+        os.symlink(binary(), link)
+        environment = dict(os.environ, FLASHCELL_CELL=cell.dir)
+        rows = json.loads(run([link, "--json", "-e", "list griddisk"], env=environment).stdout)
+        equal(rows[0]["name"], "data", "grid disk")
+        done = subprocess.run([link, "-n"], input="list cell\nlist griddisk\n", capture_output=True, text=True, env=environment)
+        equal(done.returncode, 0, "exit code of a script")
+        contains(done.stdout, "data", "answer of a script")
+        cell.stop()
+
+
+@test
+def changes_survive_kill_9_at_any_moment():
+    """The server is killed while statements run: each is there whole or not at all, and acknowledged ones are there."""
+    with served(disks=("512M",), griddisks=("data:16M",)) as cell:
+        rng = random.Random(21)
+        sure = {"data"}
+        for cycle in range(8):
+            process = cell.place.spawn(
+                [binary(), "cellcli", "-c", cell.dir],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            wanted = [f"g{cycle}_{i}" for i in range(8)]
+            for name in wanted:
+                process.stdin.write(f"create griddisk {name} celldisk=CD_00_cell, size=4M\n")
+            process.stdin.flush()
+            # Let so many be answered, then kill in the middle of the next.
+            answered = []
+            for _ in range(rng.randrange(4)):
+                line = process.stdout.readline()
+                if "successfully created" in line:
+                    answered.append(line.split()[1])
+            cell.kill()
+            try:
+                process.stdin.close()
+            except BrokenPipeError:
+                pass
+            rest = process.stdout.read()
+            answered += [line.split()[1] for line in rest.splitlines() if "successfully created" in line]
+            process.wait()
+            cell.start()
+            sure.update(answered)
+            have = set(names(cell))
+            check(sure <= have, f"acknowledged grid disks are gone: {sure - have}")
+            check(have <= sure | set(wanted), f"grid disks nobody made: {have - sure}")
+            sure = have
+            for name in sorted(have - {"data"}):
+                client = nbdclient.Client(cell.socket, export=name)
+                equal(client.size, 4 * MIB, f"size of {name}")
+                equal(client.read(0, 4 * MIB), bytes(4 * MIB), f"content of {name}")
+                client.write(0, name.encode() * 100)
+                client.disconnect()
+                cell.cellcli(f"drop griddisk {name}")
+                sure.discard(name)
+        cell.stop()
