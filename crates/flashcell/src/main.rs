@@ -34,8 +34,8 @@ enum Sub {
 struct Init {
     /// Directory of the cell: cell.toml, and disk-0.img, flash-0.img … for sizes
     dir: PathBuf,
-    /// A disk: SIZE makes a file (10G, 512M), PATH takes a file or block device
-    #[arg(long = "disk", value_name = "SIZE|PATH", required = true)]
+    /// A disk: SIZE makes a file (10G, 512M), PATH takes a file or block device, NBD-URI an export of another server
+    #[arg(long = "disk", value_name = "SIZE|PATH|NBD-URI", required = true)]
     disks: Vec<String>,
     /// A flash device, likewise
     #[arg(long = "flash", value_name = "SIZE|PATH")]

@@ -359,3 +359,61 @@ fn the_admin_socket_is_the_owners() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(server.stop(), 0);
 }
+
+/// A cell on the grid disk of another one: made, served, and there again after the other was killed in between.
+#[test]
+fn a_disk_may_be_an_nbd_export() {
+    let dir = Dir::new("remote");
+    let far = made(&dir);
+    let uri = format!("nbd+unix:///data?socket={far}/nbd.sock");
+    let near = dir.path("c2");
+    let (code, _, err) = told(&run(&["init", &near, "--disk", &uri]));
+    assert!(code == 1 && err.contains(&uri) && err.contains("hint: start its server"), "{err}");
+
+    let far_server = Server::start(&far);
+    assert_eq!(told(&run(&["init", &near, "--disk", &uri, "--griddisk", "inner:8M"])).0, 0);
+    let server = Server::start(&near);
+    let disk = cellcli(&near, "list celldisk attributes name,deviceName,status");
+    assert_eq!(disk, format!("\t CD_00_c2\t {uri}\t normal\n"));
+    far_server.kill();
+    let far_server = Server::start(&far);
+    assert_eq!(cellcli(&near, "alter griddisk inner comment=kept"), "GridDisk inner successfully altered\n");
+    assert_eq!(server.stop(), 0);
+    let server = Server::start(&near);
+    assert_eq!(cellcli(&near, "list griddisk attributes name,comment"), "\t inner\t kept\n");
+    assert_eq!(server.stop(), 0);
+    assert_eq!(far_server.stop(), 0);
+}
+
+/// A disk that hangs does not hold up a stop for ever, and is named.
+#[test]
+fn a_stop_has_a_deadline_and_names_who_hangs() {
+    let dir = Dir::new("hang");
+    let far = made(&dir);
+    let far_server = Server::start(&far);
+    let near = dir.path("c2");
+    let uri = format!("nbd+unix:///data?socket={far}/nbd.sock");
+    assert_eq!(told(&run(&["init", &near, "--disk", &uri, "--griddisk", "inner:8M"])).0, 0);
+    let toml = Path::new(&near).join("cell.toml");
+    let text = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, text.replace("stop_deadline_s = 60", "stop_deadline_s = 1")).unwrap();
+    let server = Server::start(&near);
+    let signal = |name: &str| {
+        let pid = far_server.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let began = std::time::Instant::now();
+    let code = server.stop();
+    let took = began.elapsed();
+    signal("-CONT");
+    let log = std::fs::read_to_string(Path::new(&near).join("log")).unwrap();
+    assert_eq!(code, 1, "{log}");
+    assert!(log.contains("not stopped clean within 1 s") && log.contains(&uri), "{log}");
+    assert!(took.as_secs() < 20, "{took:?}");
+    // Nothing is lost by it.
+    let server = Server::start(&near);
+    assert!(cellcli(&near, "list griddisk").contains("inner"));
+    assert_eq!(server.stop(), 0);
+    assert_eq!(far_server.stop(), 0);
+}

@@ -6,6 +6,7 @@
 use device::layers::Model;
 use device::{Address, Backend, Class, Direct};
 use flashcache::Sabotage;
+use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
@@ -193,7 +194,8 @@ impl Testing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceConfig {
-    /// Where it is.
+    /// Where it is: a file, a block device, or an NBD export as `nbd://HOST[:PORT]/EXPORT` or
+    /// `nbd+unix:///EXPORT?socket=PATH`. An export has no lock: that only one cell uses it is for the operator to see to.
     pub path: PathBuf,
     /// What it is for; its label decides, this tells what to do when it is missing.
     pub kind: DeviceKind,
@@ -364,8 +366,9 @@ const HEAD: &str = "\
 #                whoever connects, admin is read-only.
 # [memory]       requests, work, staging (for each flash device of the cache).
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms.
-# [[device]]     path; kind = \"disk\" | \"flash\"; and if need be: required = true | false, class = \"durable\" |
-#                \"ephemeral\", page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
+# [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
+#                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
+#                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
 
 ";
 
@@ -419,6 +422,7 @@ impl Located {
         }
         for device in &self.config.device {
             self.model(device)?;
+            self.remote(device)?;
             if let Some(page) = device.page
                 && u32::try_from(page.0).is_err()
             {
@@ -480,6 +484,15 @@ impl Located {
         name.parse().map(Some).map_err(|error| self.bad("device.model", name, error))
     }
 
+    /// The NBD export a device is, when its path is a URI.
+    ///
+    /// # Errors
+    /// It looks like one and is none.
+    pub fn remote(&self, device: &DeviceConfig) -> Result<Option<Uri>, ConfigError> {
+        let Some(text) = device.path.to_str().filter(|text| is_uri(text)) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error| self.bad("device.path", text, error))
+    }
+
     /// The deliberate fault asked for.
     ///
     /// # Errors
@@ -490,6 +503,11 @@ impl Located {
         let names: Vec<_> = Sabotage::ALL.iter().map(|sabotage| sabotage.name()).collect();
         known.map(Some).ok_or_else(|| self.bad("test.sabotage", name, format!("known are {}", names.join(", "))))
     }
+}
+
+/// Whether a path names an NBD export and not a file.
+pub(crate) fn is_uri(text: &str) -> bool {
+    ["nbd://", "nbd+unix://", "nbds://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; a port of 0 is allowed.
@@ -559,6 +577,7 @@ mod tests {
             ("[memory]\nrequests = 4096", "memory.requests"),
             ("[flash_cache]\nblock = \"5K\"", "flash_cache.block"),
             ("[test]\nsabotage = \"all\"", "flush-not-waiting"),
+            ("[[device]]\npath = \"nbds://x/y\"\nkind = \"disk\"", "no TLS"),
         ] {
             let error = load(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -8,7 +8,8 @@ use cell::metrics::{DeviceIo, IoTotals};
 use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::VerbSnapshot;
 use device::layers::{Delay, Forgetful, Stats};
-use device::{Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
+use device::{Address, Class, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
+use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -105,6 +106,14 @@ pub enum DeviceError {
         /// A device of the cell that is being served.
         other: String,
     },
+    /// An NBD export cannot be used.
+    #[error("{uri}: {error}\nhint: start its server, and check the address and the name of the export")]
+    Remote {
+        /// Which.
+        uri: String,
+        /// Why.
+        error: ClientError,
+    },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
     Unusable {
@@ -129,16 +138,22 @@ pub(crate) fn open(
     runtime: &Runtime,
     world: &World,
 ) -> Result<OpenDevice, DeviceError> {
-    let path = located.resolve(&config.path);
+    let remote = located.remote(config)?;
+    let path = if remote.is_some() { config.path.clone() } else { located.resolve(&config.path) };
     let name = path.display().to_string();
-    let options = OpenOptions {
-        direct: config.direct.into(),
-        page_override: config.page.and_then(|page| u32::try_from(page.0).ok()),
-        class_override: config.class.map(Into::into),
-        name: Some(name.clone()),
-        ..OpenOptions::default()
+    let mut device = match remote {
+        Some(uri) => connect(located, config, uri, &name, runtime, world)?,
+        None => runtime.open(
+            &path,
+            &OpenOptions {
+                direct: config.direct.into(),
+                page_override: config.page.and_then(|page| u32::try_from(page.0).ok()),
+                class_override: config.class.map(Into::into),
+                name: Some(name.clone()),
+                ..OpenOptions::default()
+            },
+        )?,
     };
-    let mut device = runtime.open(&path, &options)?;
     if config.forgetful {
         tracing::warn!(device = name, "forgetful: killing this process loses un-flushed writes, on purpose");
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
@@ -148,6 +163,28 @@ pub(crate) fn open(
         device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
     }
     Ok(OpenDevice { path, io: BySize::new(device, world), device_id: None })
+}
+
+/// An NBD export as a device.
+fn connect(
+    located: &Located,
+    config: &DeviceConfig,
+    uri: Uri,
+    name: &str,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<Device, DeviceError> {
+    let address = match uri.address {
+        Address::Unix(path) => Address::Unix(located.resolve(&path)),
+        tcp @ Address::Tcp { .. } => tcp,
+    };
+    let options = RemoteOptions { class: config.class.map_or(Class::Durable, Into::into), ..RemoteOptions::default() };
+    let world = world.clone();
+    let connected = runtime.block_on(async move { RemoteDisk::connect(&world, &address, &uri.export, options).await });
+    match connected {
+        Ok(disk) => Ok(Arc::new(disk)),
+        Err(error) => Err(DeviceError::Remote { uri: name.to_owned(), error }),
+    }
 }
 
 /// The devices that can be served from.

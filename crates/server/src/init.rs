@@ -3,13 +3,14 @@
 //! `cell.toml` is written last, so a directory that has one has a whole cell. Never overwrites anything unless told to
 //! by force; files it made itself are removed when it fails.
 
-use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located};
+use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError, NewDevice};
 use cellcli::answer::parse_size;
 use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
-use device::{OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
+use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
+use nbd::Uri;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,9 +26,9 @@ const DEVICES_MAX: usize = 128;
 pub struct InitPlan {
     /// The cell's directory, made when it is not there.
     pub dir: PathBuf,
-    /// `SIZE` or `PATH`.
+    /// `SIZE`, `PATH` or NBD URI.
     pub disks: Vec<String>,
-    /// `SIZE` or `PATH`.
+    /// `SIZE` or `PATH` (an NBD URI works too, and makes little sense).
     pub flash: Vec<String>,
     /// Grid disks to make, on the disks with the most room.
     pub grid_disks: Vec<GridDiskPlan>,
@@ -265,10 +266,15 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
     if plan.disks.len().max(plan.flash.len()) > DEVICES_MAX {
         return wrong(format!("a cell has at most {DEVICES_MAX} disks"), "make several cells");
     }
-    for text in plan.disks.iter().chain(&plan.flash) {
-        if text.starts_with("nbd:") || text.starts_with("nbd+unix:") || text.starts_with("nbds:") {
-            let what = format!("{text}: an NBD export as a device is not supported by this version");
-            return wrong(what, "name a file or a block device");
+    for text in plan.disks.iter().chain(&plan.flash).filter(|text| is_uri(text)) {
+        match text.parse::<Uri>() {
+            Err(error) => {
+                return wrong(error.to_string(), "nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH");
+            }
+            Ok(Uri { address: Address::Unix(path), .. }) if path.is_relative() => {
+                return wrong(format!("{text}: the path of the socket is relative"), "name it from the root");
+            }
+            Ok(_) => {}
         }
     }
     if let Some(model) = &plan.disk_model
@@ -306,6 +312,9 @@ fn device_path(
     runtime: &Runtime,
     made: &mut Made,
 ) -> Result<PathBuf, InitError> {
+    if is_uri(text) {
+        return Ok(text.into());
+    }
     let Some(size_bytes) = parse_size(text) else {
         let path = std::path::absolute(text).map_err(|source| InitError::Io { path: text.into(), source })?;
         return Ok(path.strip_prefix(dir).map(Path::to_owned).unwrap_or(path));

@@ -283,8 +283,12 @@ fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result
     let until = Instant::now() + deadline;
     let left = || until.saturating_duration_since(Instant::now());
     let hang = |doing: &str| {
-        let devices: Vec<String> =
-            runtime.in_flight().iter().map(|d| format!("{} has {} requests under way", d.name, d.requests)).collect();
+        // Counted above every layer, so a remote disk or an emulated one is seen as well as the kernel's.
+        let busy = context.devices.iter().map(|device| (device, device.io.totals(String::new()).in_flight));
+        let devices: Vec<String> = busy
+            .filter(|(_, requests)| *requests > 0)
+            .map(|(device, requests)| format!("{} has {requests} requests under way", device.path.display()))
+            .collect();
         let what = if devices.is_empty() { doing.to_owned() } else { format!("{doing}: {}", devices.join(", ")) };
         ServeError::Hang { what, deadline }
     };
