@@ -6,11 +6,13 @@
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | Prometheus text |
 //!
-//! Runs on one thread of its own with tokio. What touches the cell is carried out on the cell's executor threads, so
-//! that a slow catalog write never holds up another answer here. Never sees a byte of a client's data.
+//! Runs on one thread of its own with tokio. Changes are carried out on the cell's executor threads, where its devices
+//! answer; what only looks (LIST, metrics) runs on threads of tokio's, since a walk over the index of a large cache takes
+//! longer than a client's request may wait. Never sees a byte of a client's data.
 
 mod change;
 mod history;
+mod limited;
 mod prometheus;
 mod protocol;
 mod rows;
@@ -28,6 +30,7 @@ use device::{Instant, World};
 use nbd::FrontEnd;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// What the service tells about and works on.
 pub(crate) struct Context {
@@ -55,6 +58,17 @@ impl Context {
 
     fn cell_name(&self) -> String {
         self.cell.store().catalog().cell_name.clone()
+    }
+
+    /// Do `work` on an executor thread of the cell; nothing when the cell is stopping. It is done to its end though nobody
+    /// waits any more.
+    async fn on_cell<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (tell, told) = oneshot::channel();
+        self.world.spawn.spawn(Box::pin(async move {
+            // Refused when the client has gone.
+            let _ = tell.send(work.await);
+        }));
+        told.await.ok()
     }
 
     /// Every counter and gauge now. Walks the cache's index.

@@ -1,6 +1,7 @@
 //! The HTTP service and its thread.
 
 use super::history::PERIOD;
+use super::limited::Limited;
 use super::{Context, Outcome, Request, Response, prometheus, statement};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
@@ -14,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 /// A body may hold the longest text the language takes, escaped at worst, and its envelope.
 const BODY_BYTES_MAX: usize = cellcli::TEXT_BYTES_MAX * 2 + 4096;
+/// Connections at a time on one listener: people and scrapers, not a crowd.
+const CONNECTIONS_MAX: usize = 64;
 /// How often alerts of the cell are looked for.
 const ALERTS_EVERY: Duration = Duration::from_secs(1);
 /// Time for answers under way when the service stops.
@@ -102,11 +105,15 @@ impl Service {
                 };
                 let ended = match listener {
                     AdminListener::Unix(listener, path) => {
+                        let listener = Limited::new(listener, CONNECTIONS_MAX);
                         let ended = axum::serve(listener, router).with_graceful_shutdown(stopped).await;
                         let _ = std::fs::remove_file(path);
                         ended
                     }
-                    AdminListener::Tcp(listener) => axum::serve(listener, router).with_graceful_shutdown(stopped).await,
+                    AdminListener::Tcp(listener) => {
+                        let listener = Limited::new(listener, CONNECTIONS_MAX);
+                        axum::serve(listener, router).with_graceful_shutdown(stopped).await
+                    }
                 };
                 if let Err(error) = ended {
                     tracing::error!(%error, "the admin service ended");
@@ -130,7 +137,10 @@ async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
     let ticks_per_period = PERIOD.as_secs() / ALERTS_EVERY.as_secs();
     loop {
         if ticks.is_multiple_of(ticks_per_period) {
-            context.history.push(context.world.clock.now(), context.samples());
+            let reader = context.clone();
+            let read = move || reader.history.push(reader.world.clock.now(), reader.samples());
+            // Refused only when the runtime ends.
+            let _ = tokio::task::spawn_blocking(read).await;
         }
         ticks += 1;
         let alerts = context.cell.alerts();
@@ -160,32 +170,13 @@ fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Do `work` on an executor thread of the cell.
-async fn on_cell<T: Send + 'static>(
-    context: &Context,
-    work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, (StatusCode, &'static str)> {
-    let (tell, told) = oneshot::channel();
-    context.world.spawn.spawn(Box::pin(async move {
-        // Nobody waits any more when the client has gone; the work is done all the same.
-        let _ = tell.send(work.await);
-    }));
-    told.await.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping\n"))
-}
-
 async fn cellcli_statements(State(shared): State<Shared>, Json(mut request): Json<Request>) -> HttpResponse {
     request.monitor |= shared.read_only;
-    let context = shared.context.clone();
-    let work = statement::run(context, request);
-    match on_cell(&shared.context, work).await {
-        Ok(results) => {
-            for Outcome { error, .. } in results.iter().filter(|it| it.error.is_some()) {
-                tracing::debug!(error = error.as_deref().unwrap_or(""), "a statement was refused");
-            }
-            Json(Response { results }).into_response()
-        }
-        Err(refused) => refused.into_response(),
+    let results = statement::run(shared.context.clone(), request).await;
+    for Outcome { error, .. } in results.iter().filter(|it| it.error.is_some()) {
+        tracing::debug!(error = error.as_deref().unwrap_or(""), "a statement was refused");
     }
+    Json(Response { results }).into_response()
 }
 
 #[derive(Serialize)]
@@ -219,9 +210,9 @@ async fn status(State(shared): State<Shared>) -> HttpResponse {
 
 async fn metrics(State(shared): State<Shared>) -> HttpResponse {
     let context = shared.context.clone();
-    match on_cell(&shared.context, async move { prometheus::page(&context) }).await {
+    match tokio::task::spawn_blocking(move || prometheus::page(&context)).await {
         Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response(),
-        Err(refused) => refused.into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping\n").into_response(),
     }
 }
 

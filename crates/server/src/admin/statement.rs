@@ -2,13 +2,13 @@
 //!
 //! A failed statement does not stop those after it, as at a terminal.
 
-use super::change::{self, Refusal};
+use super::change;
 use super::{Context, DateStyle, Form, Outcome, Request};
 use cellcli::command::{Command, DateFormat, List};
 use cellcli::{ErrorCode, failure_text, format, help, parse_script, select};
 use std::sync::Arc;
 
-/// Carry out the statements of a request. Runs on an executor thread of the cell.
+/// Carry out the statements of a request.
 pub(super) async fn run(context: Arc<Context>, request: Request) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for statement in parse_script(&request.text) {
@@ -36,15 +36,20 @@ fn is_end(text: &str) -> bool {
 
 async fn carry_out(context: &Arc<Context>, command: Command, request: &Request) -> Outcome {
     match command {
-        Command::List(query) => list(context, &query, request),
+        Command::List(query) => {
+            let (context, request) = (context.clone(), request.clone());
+            looked(move || list(&context, &query, &request)).await
+        }
         Command::Describe(object) => Outcome::done(match request.form {
             Form::Json => format::describe_json(object),
             Form::Text | Form::Xml => format::describe(object),
         }),
         Command::Help { verb, object } => Outcome::done(help(verb, object)),
-        Command::Create(it) => changed(change::create(context, &it).await),
-        Command::Alter(it) => changed(change::alter(context, &it).await),
-        Command::Drop(it) => changed(change::drop(context, &it).await),
+        Command::Create(it) => {
+            changed(context, move |context| async move { change::create(&context, &it).await }).await
+        }
+        Command::Alter(it) => changed(context, move |context| async move { change::alter(&context, &it).await }).await,
+        Command::Drop(it) => changed(context, move |context| async move { change::drop(&context, &it).await }).await,
         Command::Remark(_) | Command::Exit | Command::Quit | Command::SetDateFormat(_) | Command::SetEcho(_) => {
             Outcome::default()
         }
@@ -56,12 +61,26 @@ async fn carry_out(context: &Arc<Context>, command: Command, request: &Request) 
     }
 }
 
-fn changed((lines, refusal): (Vec<String>, Option<Refusal>)) -> Outcome {
+/// Make a change on an executor thread of the cell.
+async fn changed<F>(context: &Arc<Context>, change: impl FnOnce(Arc<Context>) -> F) -> Outcome
+where
+    F: Future<Output = change::Done> + Send + 'static,
+{
+    let Some((lines, refusal)) = context.on_cell(change(context.clone())).await else { return stopping() };
     let mut output = lines.join("\n");
     if !output.is_empty() {
         output.push('\n');
     }
     Outcome { output, error: refusal.map(|refusal| refusal.text()) }
+}
+
+/// Look at the cell where it may take a while.
+async fn looked(look: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+    tokio::task::spawn_blocking(look).await.unwrap_or_else(|_| stopping())
+}
+
+fn stopping() -> Outcome {
+    Outcome::failed(failure_text(ErrorCode::NotPermittedNow, "the cell is stopping", None))
 }
 
 fn list(context: &Context, query: &List, request: &Request) -> Outcome {
