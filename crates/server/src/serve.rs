@@ -272,10 +272,10 @@ fn ready(context: &Context) -> Result<(), ServeError> {
         context.cell.store().catalog().cell_name,
         context.cell.grid_disks().len()
     ));
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(ServeError::Stdout)?;
+    // The log first: whoever has read the ready line finds it there.
     info!("serving");
-    Ok(())
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(ServeError::Stdout)
 }
 
 /// Drain and stop; the part of the deadline that is left.
