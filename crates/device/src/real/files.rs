@@ -67,6 +67,7 @@ pub(crate) struct DeviceFile {
     read_only: bool,
     locked: bool,
     in_memory: bool,
+    fua_by_flush: bool,
     geometry: Geometry,
     fixed: Option<Arc<FixedSlot>>,
     shared: Weak<Shared>,
@@ -86,12 +87,14 @@ pub(crate) struct Opened {
     pub(crate) locked: bool,
     /// Its content lives in memory: short transfers are carried out at once.
     pub(crate) in_memory: bool,
+    /// A durable write is a write and a flush: the file system does not honour the flag.
+    pub(crate) fua_by_flush: bool,
     pub(crate) geometry: Geometry,
 }
 
 impl DeviceFile {
     pub(crate) fn new(opened: Opened, fixed: Option<FixedSlot>, shared: &Arc<Shared>) -> DeviceFile {
-        let Opened { name, fd, kind, direct, read_only, locked, in_memory, geometry } = opened;
+        let Opened { name, fd, kind, direct, read_only, locked, in_memory, fua_by_flush, geometry } = opened;
         // Thread names are cut at 15 bytes by the kernel: the end of a path says more than its start.
         let tail = name.rsplit('/').next().unwrap_or_default();
         DeviceFile {
@@ -105,6 +108,7 @@ impl DeviceFile {
             read_only,
             locked,
             in_memory,
+            fua_by_flush,
             geometry,
             fixed: fixed.map(Arc::new),
             shared: Arc::downgrade(shared),
@@ -287,6 +291,15 @@ impl FileDevice {
         }
     }
 
+    /// A write under way, and a flush once it is done.
+    fn then_flush(&self, written: Completion) -> Completion {
+        let device = FileDevice::new(self.shared.clone(), self.file.clone());
+        Completion::future(async move {
+            let written = written.await;
+            if written.outcome == Outcome::Done { device.submit(Op::Flush).await } else { written }
+        })
+    }
+
     fn block(&self, lane: &Lane, completer: Completer, work: impl FnOnce(&DeviceFile) -> Completed + Send + 'static) {
         let file = InFlight::new(&self.file);
         lane.submit(move || {
@@ -318,6 +331,10 @@ impl Io for FileDevice {
         match op {
             Op::Read { offset, bufs } => {
                 self.start(Request::Read { file: InFlight::new(file), offset, bufs, completer });
+            }
+            Op::Write { offset, data, fua: true } if file.fua_by_flush => {
+                self.start(Request::Write { file: InFlight::new(file), offset, data, fua: false, completer });
+                return self.then_flush(completion);
             }
             Op::Write { offset, data, fua } => {
                 self.start(Request::Write { file: InFlight::new(file), offset, data, fua, completer });

@@ -205,5 +205,6 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     let name = options.name.clone().unwrap_or(name);
     let fd = OwnedFd::from(file);
     let in_memory = sys::is_in_memory(fd.as_raw_fd());
-    Ok(Opened { name, fd, kind, direct, read_only: options.read_only, locked, in_memory, geometry })
+    let fua_by_flush = kind == FileKind::Regular && sys::ignores_write_sync(fd.as_raw_fd());
+    Ok(Opened { name, fd, kind, direct, read_only: options.read_only, locked, in_memory, fua_by_flush, geometry })
 }

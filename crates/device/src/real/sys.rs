@@ -118,12 +118,21 @@ pub(crate) unsafe fn write_at(fd: RawFd, pieces: &[libc::iovec], offset: u64, fu
 
 /// Whether a file's content lives in memory (tmpfs, ramfs): a transfer is a copy and never waits for a medium.
 pub(crate) fn is_in_memory(fd: RawFd) -> bool {
+    // RAMFS_MAGIC is not in the libc crate.
+    matches!(file_system(fd), Some(libc::TMPFS_MAGIC | 0x8584_58f6))
+}
+
+/// Whether a direct write with RWF_DSYNC is not durable when done: the kernel's FUSE sends no FSYNC after it.
+pub(crate) fn ignores_write_sync(fd: RawFd) -> bool {
+    file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
+}
+
+/// The magic number of the file system a file lies on.
+fn file_system(fd: RawFd) -> Option<libc::__fsword_t> {
     // SAFETY: all zeroes is a valid value of this plain structure.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call.
-    let known = check(unsafe { libc::fstatfs(fd, &raw mut stat) }).is_ok();
-    // RAMFS_MAGIC is not in the libc crate.
-    known && matches!(stat.f_type, libc::TMPFS_MAGIC | 0x8584_58f6)
+    check(unsafe { libc::fstatfs(fd, &raw mut stat) }).ok().map(|_| stat.f_type)
 }
 
 /// Make completed writes durable.
