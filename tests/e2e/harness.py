@@ -102,6 +102,7 @@ class Place:
     def __init__(self, name):
         self.name = name
         self.processes = []
+        self.cleanups = []
 
     def __enter__(self):
         self.dir = tempfile.mkdtemp(prefix="fc-")
@@ -110,6 +111,8 @@ class Place:
     def __exit__(self, kind, *_):
         for process in self.processes:
             end(process)
+        for cleanup in self.cleanups:
+            cleanup()
         if kind is not None and os.environ.get("E2E_KEEP"):
             print(f"# kept {self.dir}", file=sys.stderr)
             return
@@ -205,10 +208,8 @@ class Cell:
 
     def sabotage(self, name):
         """Break the cell on purpose (see DESIGN section 8: the alarms must ring)."""
-        self.edit(lambda text: text.replace("[[device]]", f'[test]\nsabotage = "{name}"\n\n[[device]]', 1))
-
-    def unsabotage(self):
-        self.edit(lambda text: re.sub(r'\[test\]\nsabotage = "[^"]*"\n\n', "", text))
+        table = f'[test]\nsabotage = "{name}"\n\n[[device]]\n'
+        self.edit(lambda text: re.sub(r"(?m)^\[\[device\]\]\n", lambda _: table, text, count=1))
 
     def device(self, kind, index=0):
         return os.path.join(self.dir, f"{kind}-{index}.img")

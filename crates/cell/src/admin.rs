@@ -9,6 +9,7 @@ use crate::open::{CellError, OpenReport};
 use crate::request::CachingMode;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
 use device::sync::lock;
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -117,18 +118,22 @@ impl Cell {
         let disk = self.named(name)?;
         let id = GridDiskId(disk.id());
         let before = disk.size_bytes();
-        if size_bytes < before {
+        let generation_before = self.record(&disk).map(|r| r.cache_generation);
+        let bar = (size_bytes < before).then(|| disk.bar());
+        if bar.is_some() {
             // Requests beyond the new end are refused from here on; fills end before the generation is raised.
             disk.set_size_bytes(size_bytes);
-            disk.set_serving_from_cache(false);
             disk.drain().await;
         }
         let resized = self.store().resize_grid_disk(id, size_bytes, progress).await;
         let record = self.record(&disk);
         disk.set_size_bytes(record.as_ref().map_or(before, |r| r.size_bytes));
-        if let Some(record) = record {
-            self.bind(&disk, &record);
+        if let Some(record) = record
+            && Some(record.cache_generation) != generation_before
+        {
+            self.rebind(&disk, &record).await;
         }
+        drop(bar);
         let _ = self.stood(resized?);
         Ok(())
     }
@@ -191,9 +196,9 @@ impl Cell {
         next.caching_mode = mode.unwrap_or(next.caching_mode);
         next.caching_policy = policy.unwrap_or(next.caching_policy);
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
-        if leaves {
+        let bar = leaves.then(|| disk.bar());
+        if bar.is_some() {
             // Hits and fills stop; writes go on to invalidate until the generation is raised durably.
-            disk.set_serving_from_cache(false);
             disk.drain().await;
         }
         let altered = async {
@@ -209,8 +214,14 @@ impl Cell {
         .await;
         // Whatever happened, serve as the catalog says.
         if let Some(now) = self.record(&disk) {
-            self.bind(&disk, &now);
+            let was_cached = mode_in_force(&record) != CachingMode::None;
+            if was_cached && now.cache_generation == record.cache_generation {
+                self.bind(&disk, &now);
+            } else {
+                self.rebind(&disk, &now).await;
+            }
         }
+        drop(bar);
         altered
     }
 
@@ -264,11 +275,9 @@ impl Cell {
             let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(error.into());
         }
-        for disk in self.grid_disks() {
-            if let Some(record) = self.record(&disk) {
-                self.bind(&disk, &record);
-            }
-        }
+        let disks = self.grid_disks();
+        let bound = disks.iter().filter_map(|disk| Some((disk, self.record(disk)?)));
+        join_all(bound.map(|(disk, record)| async move { self.rebind(disk, &record).await })).await;
         Ok(())
     }
 
@@ -278,8 +287,8 @@ impl Cell {
     /// There is none, or a device fails.
     pub async fn drop_flash_cache(self: &Arc<Self>) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
+        let bars: Vec<_> = self.grid_disks().iter().map(GridDisk::bar).collect();
         for disk in self.grid_disks() {
-            disk.set_serving_from_cache(false);
             disk.drain().await;
         }
         let at_work = self.cache_at_work();
@@ -288,11 +297,11 @@ impl Cell {
         let dropped = self.store().drop_flash_cache().await;
         if self.store().catalog().flash_cache.is_some() {
             at_work.iter().for_each(|c| c.cache.set_leaving(false));
-            self.grid_disks().iter().for_each(|disk| disk.set_serving_from_cache(true));
             let _ = self.stood(dropped?);
             return Ok(());
         }
         at_work.iter().for_each(|c| c.cache.set_void());
+        drop(bars);
         lock(&self.state).cache = None;
         for disk in self.grid_disks() {
             disk.set_cache(None, CachingMode::None);

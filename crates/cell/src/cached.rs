@@ -9,7 +9,7 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
-use device::{Bufs, Outcome, SharedBufs};
+use device::{Buf, Bufs, Outcome, SharedBufs, View};
 use flashcache::{FillCause, HitError, Stretch, WriteTicket, read_hit};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -20,17 +20,19 @@ use std::sync::Arc;
 pub(crate) struct Change {
     binding: Arc<Binding>,
     ticket: WriteTicket,
+    permit: FillPermit,
 }
 
-impl Change {
-    pub(crate) fn binding(&self) -> &Binding {
-        &self.binding
-    }
+/// What a fill is good for: data that was read, or a write that was begun, when this was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillPermit {
+    membership: u64,
+    losses: u64,
 }
 
 /// Tell the cache what became of a change.
 pub(crate) fn end_change(change: Option<Change>, outcome: Outcome) {
-    let Some(Change { binding, ticket }) = change else { return };
+    let Some(Change { binding, ticket, .. }) = change else { return };
     if outcome == Outcome::Unknown {
         // It may still happen: its regions stay unsettled until the next start compares them.
         std::mem::forget(ticket);
@@ -92,8 +94,9 @@ impl GridDisk {
         }
         let mode = if fills { LockMode::Exclusive } else { LockMode::Shared };
         let guard = self.lock_bytes(offset, len, mode).await;
+        let permit = self.fill_permit(binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
-        let Some(binding) = &self.cache().filter(|now| now.serving && Arc::ptr_eq(&now.cache, &binding.cache)) else {
+        let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {
             return self.read_disk(offset, bufs).await;
         };
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
@@ -112,7 +115,7 @@ impl GridDisk {
             bufs = back;
             match result {
                 Ok(Ok(())) => {
-                    let bufs = self.offer(binding, parts.start, &misses, fills, bufs);
+                    let bufs = self.offer(binding, parts.start, &misses, fills.then_some(permit), bufs);
                     drop(guard);
                     return (Ok(()), bufs);
                 }
@@ -127,21 +130,42 @@ impl GridDisk {
         if let Err(error) = result {
             return (Err(error), bufs);
         }
-        let bufs = self.offer(binding, parts.start, &misses, fills, bufs);
+        let bufs = self.offer(binding, parts.start, &misses, fills.then_some(permit), bufs);
         drop(guard);
         (Ok(()), bufs)
     }
 
     /// Offer the missed ranges to the cache. The data is copied there; the request keeps its buffers.
-    fn offer(&self, binding: &Binding, first_part: u64, misses: &[Range<u64>], fills: bool, bufs: Bufs) -> Bufs {
-        if fills {
+    fn offer(
+        &self,
+        binding: &Binding,
+        first_part: u64,
+        misses: &[Range<u64>],
+        permit: Option<FillPermit>,
+        bufs: Bufs,
+    ) -> Bufs {
+        if let Some(permit) = permit {
             for miss in misses {
                 let at = ((miss.start - first_part) * PART_BYTES) as usize;
                 let len = ((miss.end - miss.start) * PART_BYTES) as usize;
-                binding.cache.fill(&binding.disk, miss.clone(), bufs.view(at..at + len), FillCause::ReadMiss);
+                self.fill(binding, miss.clone(), bufs.view(at..at + len), FillCause::ReadMiss, permit);
             }
         }
         bufs
+    }
+
+    /// To be taken before data is read from disk or a write is marked, and before the look whether fills are allowed.
+    fn fill_permit(&self, binding: &Binding) -> FillPermit {
+        FillPermit { membership: binding.cache.membership(), losses: self.lost_epoch() }
+    }
+
+    /// Offer data to the cache unless it may not be what the disk holds any more.
+    fn fill(&self, binding: &Binding, parts: Range<u64>, data: View<'_>, cause: FillCause, permit: FillPermit) {
+        binding.cache.fill(&binding.disk, parts.clone(), data, cause, permit.membership);
+        // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
+        if self.lost_epoch() != permit.losses {
+            binding.cache.end_copies(&binding.disk, parts);
+        }
     }
 
     fn worth_filling(&self, _context: &Context, len: u64) -> bool {
@@ -162,13 +186,13 @@ impl GridDisk {
         }
         if single && let Some((bytes, read)) = reads.pop() {
             let (result, back) = read.await;
-            return self.take_back(bytes, result, back).await;
+            return self.take_back(bytes, result, back);
         }
         let (lengths, reads): (Vec<usize>, Vec<_>) = reads.into_iter().unzip();
         let mut all = Bufs::new();
         let mut result = Ok(());
         for (bytes, (one, back)) in lengths.into_iter().zip(join_all(reads).await) {
-            let (one, back) = self.take_back(bytes, one, back).await;
+            let (one, back) = self.take_back(bytes, one, back);
             result = result.and(one);
             all.append(back);
         }
@@ -176,17 +200,17 @@ impl GridDisk {
     }
 
     /// A buffer that is lost to a slow flash is replaced, so that the request can go to the disk.
-    async fn take_back(
+    ///
+    /// Never waits: the request may hold a range, and those who hold memory may wait for that range. When the arena has
+    /// nothing left the heap gives as much as the flash keeps: at most what the requests under way have reserved.
+    fn take_back(
         &self,
         bytes: usize,
         result: Result<(), HitError>,
         back: Option<Bufs>,
     ) -> (Result<(), NotFromFlash>, Bufs) {
-        let bufs = match back {
-            Some(bufs) => bufs,
-            None => self.arena.alloc(bytes).await,
-        };
-        (result.map_err(|_| NotFromFlash), bufs)
+        let replace = || self.arena.try_alloc(bytes).unwrap_or_else(|| Buf::zeroed(bytes).into());
+        (result.map_err(|_| NotFromFlash), back.unwrap_or_else(replace))
     }
 
     /// Read one missed stretch from disk and the hits around it from flash, at the same time.
@@ -212,7 +236,7 @@ impl GridDisk {
                     }
                     Stretch::Hit(hit) => {
                         let (result, back) = read_hit(hit, piece).await;
-                        let (result, back) = self.take_back(bytes, result, back).await;
+                        let (result, back) = self.take_back(bytes, result, back);
                         (result.map(Ok), back)
                     }
                 }
@@ -238,15 +262,17 @@ impl GridDisk {
     pub(crate) async fn begin_change(&self, offset: u64, len: u64) -> Result<Option<Change>, RequestError> {
         let Some(binding) = self.cache() else { return Ok(None) };
         let span = cover(offset, len, PART_BYTES);
+        let permit = self.fill_permit(&binding);
         let begun = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
         let ticket = begun.map_err(|_| RequestError::Io)?;
-        Ok(Some(Change { binding, ticket }))
+        Ok(Some(Change { binding, ticket, permit }))
     }
 
     /// A write has reached the disk: its whole parts are worth keeping.
-    pub(crate) fn fill_written(&self, _context: &Context, binding: &Binding, offset: u64, data: &SharedBufs) {
+    pub(crate) fn fill_written(&self, _context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
+        let binding = &change.binding;
         let len = data.len_bytes() as u64;
-        if binding.mode != CachingMode::WriteThrough || !binding.serving {
+        if binding.mode != CachingMode::WriteThrough || self.is_barred() {
             return;
         }
         if len > SMALL_BYTES_MAX {
@@ -256,27 +282,27 @@ impl GridDisk {
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
         if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
-            binding.cache.fill(&binding.disk, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write);
+            self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, change.permit);
         }
     }
 
     /// Bring a range into the cache.
     pub(crate) async fn prefetch_piece(&self, offset: u64, len: u64) -> Result<(), RequestError> {
-        if self.cache().is_none() {
-            return Ok(());
-        }
+        let Some(binding) = self.cache() else { return Ok(()) };
         let span = cover(offset, len, PART_BYTES);
         let parts = span.start / PART_BYTES..span.end / PART_BYTES;
         let bufs = self.arena.alloc((span.end - span.start) as usize).await;
         let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
-        let Some(binding) = self.cache().filter(|b| b.serving) else { return Ok(()) };
+        let permit = self.fill_permit(&binding);
+        let serving = self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache));
+        let Some(binding) = serving else { return Ok(()) };
         let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);
         if misses.is_empty() {
             return Ok(());
         }
         let (result, bufs) = self.read_disk(span.start, bufs).await;
         result?;
-        self.offer(&binding, parts.start, &misses, true, bufs);
+        self.offer(&binding, parts.start, &misses, Some(permit), bufs);
         drop(guard);
         Ok(())
     }
@@ -286,9 +312,15 @@ impl GridDisk {
         let (offset, len) = (parts.start * PART_BYTES, (parts.end - parts.start) * PART_BYTES);
         let bufs = self.arena.alloc(len as usize).await;
         let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
+        let losses = self.lost_epoch();
         let (result, bufs) = self.read_disk(offset, bufs).await;
         result?;
         binding.cache.revalidate(&binding.disk, parts, bufs.view(0..len as usize));
+        if self.lost_epoch() != losses {
+            // What was compared may have been lost since.
+            binding.cache.distrust(&binding.disk);
+            return Err(RequestError::Io);
+        }
         drop(guard);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! flash device back: that is for the next open, which voids its content.
 
 use crate::cell::{CacheAtWork, Cell};
+use crate::grid_disk::GridDisk;
 use crate::open::expel_from;
 use celldisk::{CellDisk, Role};
 use futures_util::future::join_all;
@@ -55,6 +56,16 @@ impl Cell {
             }
             self.world.clock.sleep(RETRY_AFTER).await;
         }
+        // Its regions go to the other members now, which have no marks of what was written until here.
+        let bars: Vec<_> = if at_work.devices.len() > 1 {
+            let here = |g: &Arc<GridDisk>| self.record(g).is_some_and(|r| r.cell_disk == disk.id());
+            self.grid_disks().into_iter().filter(here).map(|g| (g.bar(), g)).collect()
+        } else {
+            Vec::new()
+        };
         at_work.cache.confirm_expelled(index, disk.id().0);
+        for (bar, grid_disk) in bars {
+            self.flush_before_filling(&grid_disk, bar).await;
+        }
     }
 }

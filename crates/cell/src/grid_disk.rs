@@ -36,6 +36,8 @@ pub struct GridDisk {
     /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
     lost_epoch: AtomicU64,
     losses: Mutex<VecDeque<Loss>>,
+    /// Bars held.
+    barred: AtomicUsize,
     told_of_losses: AtomicBool,
     /// Acknowledged writes so far, and those a flush has covered.
     writes_acked: AtomicU64,
@@ -46,6 +48,16 @@ pub struct GridDisk {
     pub(crate) alarm: Arc<Notify>,
     /// What it has served.
     pub counters: GridDiskCounters,
+}
+
+/// Held while a grid disk must not hit or fill its cache, see [`GridDisk::bar`].
+#[derive(Debug)]
+pub(crate) struct Bar(Arc<GridDisk>);
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.barred.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A failed flush: writes up to this sequence had been flushed before.
@@ -64,8 +76,6 @@ pub(crate) struct Binding {
     pub(crate) cache: Arc<FlashCache>,
     pub(crate) disk: DiskHandle,
     pub(crate) mode: CachingMode,
-    /// Hits and fills are allowed; else writes only end cached copies, on the way out of the cache.
-    pub(crate) serving: bool,
 }
 
 /// What a grid disk is made of.
@@ -110,6 +120,7 @@ impl GridDisk {
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
             losses: Mutex::default(),
+            barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
             sabotage: parts.sabotage,
@@ -175,11 +186,19 @@ impl GridDisk {
         self.sessions.load(Ordering::Acquire)
     }
 
-    /// Allow or stop hits and fills; writes go on to end cached copies.
-    pub(crate) fn set_serving_from_cache(&self, serving: bool) {
-        if let Some(binding) = lock(&self.cache).as_mut() {
-            *binding = Arc::new(Binding { serving, ..(**binding).clone() });
-        }
+    /// No hits and no fills as long as the bar is held; writes go on to mark and to end cached copies.
+    pub(crate) fn bar(self: &Arc<Self>) -> Bar {
+        self.barred.fetch_add(1, Ordering::AcqRel);
+        Bar(self.clone())
+    }
+
+    /// The cache, if hits and fills are allowed.
+    pub(crate) fn serving_cache(&self) -> Option<Arc<Binding>> {
+        if self.is_barred() { None } else { self.cache() }
+    }
+
+    pub(crate) fn is_barred(&self) -> bool {
+        self.barred.load(Ordering::Acquire) > 0
     }
 
     /// How often a flush has failed since the grid disk is served: what was written and not flushed before is suspect.
@@ -254,9 +273,8 @@ impl GridDisk {
     /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request
     /// under way ends with what it began with.
     pub fn set_cache(&self, cache: Option<(Arc<FlashCache>, DiskHandle)>, mode: CachingMode) {
-        let binding = cache
-            .filter(|_| mode != CachingMode::None)
-            .map(|(cache, disk)| Arc::new(Binding { cache, disk, mode, serving: true }));
+        let binding =
+            cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Arc::new(Binding { cache, disk, mode }));
         *lock(&self.cache) = binding;
     }
 

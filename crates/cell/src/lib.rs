@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod open;
 mod path;
 pub mod range_lock;
+mod rebind;
 pub mod request;
 pub mod session;
 mod transfer;

@@ -49,7 +49,7 @@ impl GridDisk {
         if len == 0 {
             return (Ok(()), bufs);
         }
-        let cache = self.cache().filter(|binding| binding.serving);
+        let cache = self.serving_cache();
         // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
         let logical = self.logical_bytes;
         let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
@@ -178,7 +178,7 @@ impl GridDisk {
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
-            self.fill_written(context, begun.binding(), offset, &data);
+            self.fill_written(context, begun, offset, &data);
         }
         end_change(begun, outcome);
         outcome_to_result(outcome)
@@ -272,7 +272,7 @@ impl GridDisk {
 
     /// Cut a stretch by where it is cached; false when the list is full.
     fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
-        let Some(binding) = self.cache().filter(|b| b.serving) else { return out.push(high - low, hole, Tier::Disk) };
+        let Some(binding) = self.serving_cache() else { return out.push(high - low, hole, Tier::Disk) };
         let mut at = low;
         while at < high {
             // Bounded steps: a lookup takes a lock per block.

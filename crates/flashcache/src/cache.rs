@@ -9,7 +9,7 @@ use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::SegmentS3Fifo;
 use crate::read::{Hit, HitError, Stretch};
 use crate::recover::Recovered;
-use crate::regions::{Candidate, RegionKey};
+use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use device::sync::{Notify, lock};
@@ -157,6 +157,8 @@ pub struct FlashCache {
     seats: Vec<Seat>,
     disks: Mutex<BTreeMap<u64, DiskSlot>>,
     next_slot: AtomicU16,
+    /// Raised whenever regions go from one member to others, before they do.
+    membership: AtomicU64,
     /// A member failed or was expelled, or the cache stopped.
     changed: Arc<Notify>,
     stopped: AtomicBool,
@@ -211,6 +213,7 @@ impl FlashCache {
             seats,
             disks: Mutex::new(BTreeMap::new()),
             next_slot: AtomicU16::new(0),
+            membership: AtomicU64::new(0),
             changed,
             stopped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -375,13 +378,33 @@ impl FlashCache {
         }
     }
 
-    /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits.
-    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>, cause: FillCause) {
+    /// A number that changes whenever regions go from one member to others.
+    #[must_use]
+    pub fn membership(&self) -> u64 {
+        self.membership.load(Ordering::Acquire)
+    }
+
+    /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits. `membership` is from
+    /// before the data was read from disk, or before the write of it was marked: a member that has taken over the region
+    /// since has no mark of it and gets no fill.
+    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>, cause: FillCause, membership: u64) {
         let first = parts.start;
+        let mut pieces: SmallVec<[(usize, Range<u64>); 2]> = SmallVec::new();
+        self.by_seat(disk, parts, |seat, parts| pieces.extend(seat.map(|seat| (seat, parts))));
+        if self.membership() != membership {
+            return;
+        }
+        for (seat, parts) in pieces {
+            let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
+            self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+        }
+    }
+
+    /// End the cached copies of `parts` without a write: what was filled may not be on the disk any more.
+    pub fn end_copies(&self, disk: &DiskHandle, parts: Range<u64>) {
         self.by_seat(disk, parts, |seat, parts| {
             if let Some(seat) = seat.map(|i| &self.seats[i]) {
-                let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-                seat.member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+                seat.member.invalidate(disk.slot, parts);
             }
         });
     }
@@ -446,6 +469,7 @@ impl FlashCache {
     }
 
     fn set_expulsion(&self, index: usize, home: u128, state: Expulsion) {
+        self.membership.fetch_add(1, Ordering::AcqRel);
         lock(&self.seats[index].expulsions).insert(home, state);
         self.changed.notify_all();
     }
@@ -489,18 +513,18 @@ impl FlashCache {
 
     /// Regions of a grid disk that have to be compared with the disk, in disk order within each member.
     #[must_use]
-    pub fn suspects(&self, disk: &DiskHandle) -> Vec<(usize, RegionKey)> {
+    pub fn suspects(&self, disk: &DiskHandle) -> Vec<(usize, Suspect)> {
         let live = self.seats.iter().enumerate().filter(|(_, s)| !s.member.has_failed());
         let mut all: Vec<_> =
             live.flat_map(|(i, s)| s.member.regions.suspects(disk.slot).into_iter().map(move |k| (i, k))).collect();
-        all.sort_by_key(|&(_, key)| key);
+        all.sort_by_key(|&(_, suspect)| suspect.key);
         all
     }
 
     /// The parts of a suspect region to read from disk and hand to [`FlashCache::revalidate`].
     #[must_use]
-    pub fn suspect_parts(&self, at: (usize, RegionKey)) -> Vec<Range<u64>> {
-        self.seats[at.0].member.suspect_parts(at.1)
+    pub fn suspect_parts(&self, at: (usize, Suspect)) -> Vec<Range<u64>> {
+        self.seats[at.0].member.suspect_parts(at.1.key)
     }
 
     /// Compare cached blocks with what the disk holds. The caller holds the range exclusively since before it read.
@@ -514,8 +538,8 @@ impl FlashCache {
         });
     }
 
-    /// A suspect region has no suspect block left.
-    pub fn trusted(&self, at: (usize, RegionKey)) {
+    /// A suspect region has no suspect block left, unless it has become suspect anew since it was listed.
+    pub fn trusted(&self, at: (usize, Suspect)) {
         self.seats[at.0].member.regions.trusted(at.1);
     }
 

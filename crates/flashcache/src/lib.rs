@@ -27,6 +27,6 @@ pub use fill::FillCause;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use read::{Hit, HitError, Stretch};
 pub use recover::Recovered;
-pub use regions::RegionKey;
+pub use regions::{RegionKey, Suspect};
 pub use sabotage::Sabotage;
 pub use units::{DiskSlot, PART_BYTES, REGION_BYTES};

@@ -19,14 +19,38 @@ pub struct RegionKey {
 
 #[derive(Clone, Copy, Debug)]
 struct Region {
-    /// Its mark is durable.
-    marked: bool,
+    mark: Mark,
     /// Writes issued and not completed.
     in_flight: u32,
     /// Raised by every write that begins: settling is void when it has moved.
     epoch: u64,
-    /// Found marked at recovery and not yet compared with the disk.
-    suspect: bool,
+    /// Found marked at recovery, or a flush of the disk has failed, and not yet compared with the disk: when that was, in
+    /// distrusts.
+    suspect: Option<u64>,
+}
+
+impl Region {
+    fn is_quiet(&self) -> bool {
+        self.mark == Mark::Durable && self.in_flight == 0 && self.suspect.is_none()
+    }
+}
+
+/// A region whose blocks have to be compared with the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Which region.
+    pub key: RegionKey,
+    since: u64,
+}
+
+/// How far a region's mark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// Nobody has appended one: that of an older cache generation does not count.
+    None,
+    /// Appended, not known to be durable.
+    Pending,
+    Durable,
 }
 
 /// A region that may be settled if nothing is written to it meanwhile.
@@ -45,6 +69,8 @@ pub struct Regions(Mutex<State>);
 struct State {
     regions: BTreeMap<RegionKey, Region>,
     epoch: u64,
+    /// How often blocks have become suspect.
+    distrusts: u64,
 }
 
 /// What a write that begins has to do.
@@ -65,10 +91,14 @@ impl Regions {
         let epoch = state.epoch;
         match state.regions.get_mut(&key) {
             None => {
-                state.regions.insert(key, Region { marked: false, in_flight: 0, epoch, suspect: false });
+                state.regions.insert(key, Region { mark: Mark::Pending, in_flight: 0, epoch, suspect: None });
                 Begin::AppendMark
             }
-            Some(region) if !region.marked => Begin::AwaitMark,
+            Some(region) if region.mark == Mark::None => {
+                region.mark = Mark::Pending;
+                Begin::AppendMark
+            }
+            Some(region) if region.mark == Mark::Pending => Begin::AwaitMark,
             Some(region) => {
                 region.in_flight += 1;
                 region.epoch = epoch;
@@ -79,7 +109,7 @@ impl Regions {
 
     pub(crate) fn mark_durable(&self, key: RegionKey) {
         if let Some(region) = lock(&self.0).regions.get_mut(&key) {
-            region.marked = true;
+            region.mark = Mark::Durable;
         }
     }
 
@@ -92,7 +122,7 @@ impl Regions {
     }
 
     pub(crate) fn restore(&self, key: RegionKey) {
-        let region = Region { marked: true, in_flight: 0, epoch: 0, suspect: true };
+        let region = Region { mark: Mark::Durable, in_flight: 0, epoch: 0, suspect: Some(0) };
         lock(&self.0).regions.insert(key, region);
     }
 
@@ -101,28 +131,32 @@ impl Regions {
         lock(&self.0).regions.contains_key(&key)
     }
 
-    /// Its blocks have been compared with the disk.
-    pub(crate) fn trusted(&self, key: RegionKey) {
-        if let Some(region) = lock(&self.0).regions.get_mut(&key) {
-            region.suspect = false;
+    /// Its blocks have been compared with the disk since `suspect` was listed; void when it became suspect anew.
+    pub(crate) fn trusted(&self, suspect: Suspect) {
+        if let Some(region) = lock(&self.0).regions.get_mut(&suspect.key)
+            && region.suspect == Some(suspect.since)
+        {
+            region.suspect = None;
         }
     }
 
     /// Regions of a grid disk whose blocks have still to be compared with the disk, in disk order.
     #[must_use]
-    pub fn suspects(&self, slot: DiskSlot) -> Vec<RegionKey> {
+    pub fn suspects(&self, slot: DiskSlot) -> Vec<Suspect> {
         let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
         let state = lock(&self.0);
-        state.regions.range(range).filter(|(_, r)| r.suspect).map(|(&key, _)| key).collect()
+        state.regions.range(range).filter_map(|(&key, r)| Some(Suspect { key, since: r.suspect? })).collect()
     }
 
     /// The blocks of these regions are not believed any more: a flush of their disk has failed.
     pub(crate) fn distrust(&self, slot: DiskSlot) -> Vec<RegionKey> {
         let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
         let mut state = lock(&self.0);
+        state.distrusts += 1;
+        let since = state.distrusts;
         let mut keys = Vec::new();
         for (&key, region) in state.regions.range_mut(range) {
-            region.suspect = true;
+            region.suspect = Some(since);
             keys.push(key);
         }
         keys
@@ -132,8 +166,7 @@ impl Regions {
     pub(crate) fn candidates(&self, slot: DiskSlot, before: u64, max: usize) -> Vec<Candidate> {
         let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
         let state = lock(&self.0);
-        let quiet =
-            state.regions.range(range).filter(|(_, r)| r.marked && r.in_flight == 0 && !r.suspect && r.epoch < before);
+        let quiet = state.regions.range(range).filter(|(_, r)| r.is_quiet() && r.epoch < before);
         quiet.take(max).map(|(&key, r)| Candidate { key, epoch: r.epoch }).collect()
     }
 
@@ -146,10 +179,7 @@ impl Regions {
     /// can come before the clearing record.
     pub(crate) fn settle(&self, candidate: Candidate, append_clear: impl FnOnce()) -> bool {
         let mut state = lock(&self.0);
-        let quiet = state
-            .regions
-            .get(&candidate.key)
-            .is_some_and(|r| r.marked && r.in_flight == 0 && !r.suspect && r.epoch == candidate.epoch);
+        let quiet = state.regions.get(&candidate.key).is_some_and(|r| r.is_quiet() && r.epoch == candidate.epoch);
         if quiet {
             state.regions.remove(&candidate.key);
             append_clear();
@@ -157,9 +187,14 @@ impl Regions {
         quiet
     }
 
-    /// Forget every region of a grid disk: its entries are void.
+    /// Forget every region of a grid disk: its entries are void, and so are its marks. Writes in flight stay counted.
     pub(crate) fn forget(&self, slot: DiskSlot) {
-        lock(&self.0).regions.retain(|key, region| key.slot != slot || region.in_flight > 0);
+        lock(&self.0).regions.retain(|key, region| {
+            if key.slot == slot {
+                (region.mark, region.suspect) = (Mark::None, None);
+            }
+            key.slot != slot || region.in_flight > 0
+        });
     }
 
     /// Unsettled regions now.

@@ -28,6 +28,8 @@ enum Sub {
     Demo(Demo),
     /// Administer a cell
     Cellcli(Cellcli),
+    /// The engine in virtual time under power cuts, process death and device faults, judged by a model
+    Sim(Sim),
 }
 
 #[derive(Args)]
@@ -91,6 +93,23 @@ struct Cellcli {
     /// Carry out the rest of the line and leave
     #[arg(short = 'e', value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     execute: Option<Vec<String>>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Sim {
+    /// One seed: a number, or a commit hash
+    #[arg(long, value_name = "N")]
+    seed: Option<String>,
+    /// All seeds from A up to, not including, B
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<String>,
+    /// One seed twice: the traces must be identical
+    #[arg(long, value_name = "N")]
+    twice: Option<String>,
+    /// Deliberately broken builds, all or one: each must be caught
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "all")]
+    canary: Option<String>,
 }
 
 /// `cellcli` as a program of its own.
@@ -158,5 +177,30 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: cellcli.json,
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
+        Sub::Sim(sim) => {
+            let answer = simulate(&sim)?;
+            let _ = std::io::stdout().write_all(answer.text.as_bytes());
+            Ok(answer.good)
+        }
     }
+}
+
+fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
+    if let Some(seed) = &sim.seed {
+        return Ok(sim::cli::one(sim::cli::parse_seed(seed)?));
+    }
+    if let Some(seed) = &sim.twice {
+        return Ok(sim::cli::twice(sim::cli::parse_seed(seed)?));
+    }
+    if let Some(seeds) = &sim.seeds {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let progress = |done: u64| {
+            if done.is_multiple_of(100) {
+                let _ = writeln!(std::io::stderr(), "{done} seeds");
+            }
+        };
+        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, threads, &progress));
+    }
+    let name = sim.canary.as_deref().filter(|name| *name != "all");
+    Ok(sim::cli::canary(name)?)
 }

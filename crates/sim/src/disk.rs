@@ -88,7 +88,24 @@ struct State {
     armed: Vec<Armed>,
     atlas: FaultAtlas,
     counts: DiskCounts,
+    on_flush: Option<FlushHook>,
+    /// To be told once the lock is released.
+    flush_news: Vec<FlushNews>,
 }
+
+/// What a device tells of its flushes, at the moment at which it happens and before anybody has an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushNews {
+    /// A flush with this number was submitted: it covers what has completed.
+    Begun(u64),
+    /// It succeeded.
+    Done(u64),
+    /// One failed, and the volatile cache dropped completed writes.
+    Dropped,
+}
+
+/// Called by a device, see [`SimDevice::on_flush`].
+pub type FlushHook = Arc<dyn Fn(FlushNews) + Send + Sync>;
 
 /// A simulated device. See the module's head.
 pub struct SimDevice {
@@ -125,6 +142,8 @@ impl SimDevice {
             armed: Vec::new(),
             atlas: config.atlas.clone(),
             counts: DiskCounts::default(),
+            on_flush: None,
+            flush_news: Vec::new(),
         };
         Arc::new_cyclic(|me| SimDevice {
             id: prng.fork("id").next_u64(),
@@ -147,6 +166,22 @@ impl SimDevice {
     #[must_use]
     pub fn connect(self: &Arc<Self>, process: &Process) -> Device {
         Arc::new(Connection { device: self.clone(), process: process.clone() })
+    }
+
+    /// Tell `hook` of flushes: a model of what may be read has to know the moment of a loss, and what was flushed by
+    /// whom. The hook must not use this device.
+    pub fn on_flush(&self, hook: FlushHook) {
+        lock(&self.state).on_flush = Some(hook);
+    }
+
+    fn tell_flush(&self, news: &[FlushNews]) {
+        if news.is_empty() {
+            return;
+        }
+        let hook = lock(&self.state).on_flush.clone();
+        if let Some(hook) = hook {
+            news.iter().for_each(|news| hook(*news));
+        }
     }
 
     fn submit_for(&self, op: Op, owner: Option<Process>) -> Completion {
@@ -202,6 +237,10 @@ impl SimDevice {
         let at = Instant(flight.complete_ns);
         state.flights.insert(number, flight);
         self.handle.schedule(at, me, number << PART_BITS | PART_COMPLETION);
+        drop(guard);
+        if verb == Verb::Flush {
+            self.tell_flush(&[FlushNews::Begun(number)]);
+        }
         completion
     }
 
@@ -265,6 +304,18 @@ impl SimDevice {
         lock(&self.state).flights.values().filter(|f| f.completer.is_some()).count()
     }
 
+    /// The number the next request will have.
+    #[must_use]
+    pub fn next_request(&self) -> u64 {
+        lock(&self.state).next_op
+    }
+
+    /// The number of the oldest request whose outcome has not been told.
+    #[must_use]
+    pub fn oldest_request(&self) -> Option<u64> {
+        lock(&self.state).flights.iter().find(|(_, f)| f.completer.is_some()).map(|(&number, _)| number)
+    }
+
     /// Requests and bytes so far.
     #[must_use]
     pub fn counts(&self) -> DiskCounts {
@@ -280,6 +331,12 @@ impl SimDevice {
         bytes
     }
 
+    /// Bytes of the device.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        lock(&self.state).geometry.size_bytes
+    }
+
     /// Enlarge the device; new space reads as zeroes.
     ///
     /// # Panics
@@ -291,7 +348,8 @@ impl SimDevice {
         state.geometry.size_bytes = size_bytes;
     }
 
-    /// The parts of a request that have not happened do so now, or never.
+    /// The parts of a request that have not happened do so now, or never. What happened is over for the device: its next
+    /// flush covers it, whether or not anybody is told.
     fn happen_or_not(&self, state: &mut State, number: u64) {
         let parts = state.flights.get(&number).map_or(0, |f| f.parts.len());
         for part in 0..parts {
@@ -304,6 +362,7 @@ impl SimDevice {
                 self.situations.hit("disk: a dead request's write never happened");
             }
         }
+        state.over(number);
     }
 
     /// Everything under way ends now: the device is no longer there.
@@ -347,6 +406,9 @@ impl SimDevice {
                 }
                 _ => state.medium.effect(number, sectors, what),
             }
+            if flight.completer.is_none() {
+                state.over(number);
+            }
             if self.config.destage_ppm > 0 && state.prng.chance(u64::from(self.config.destage_ppm), 1_000_000) {
                 state.medium.destage_some(&mut state.prng, &self.situations);
             }
@@ -386,18 +448,21 @@ impl SimDevice {
                 state.prng.fill(&mut garbage);
                 bufs.copy_in(good, &garbage);
             }
-            Verb::Write | Verb::WriteZeroes | Verb::Discard if outcome == Outcome::Done => {
-                let done = state.done;
-                state.done += 1;
-                state.medium.completed(number, done);
-                if durable {
+            // Whatever happened of a failed one is not under way any more either.
+            Verb::Write | Verb::WriteZeroes | Verb::Discard if outcome != Outcome::Unknown => {
+                state.over(number);
+                if durable && outcome == Outcome::Done {
                     state.medium.make_durable(number);
                 }
             }
-            Verb::Flush if outcome == Outcome::Done => state.medium.flush(covers),
+            Verb::Flush if outcome == Outcome::Done => {
+                state.medium.flush(covers);
+                state.flush_news.push(FlushNews::Done(number));
+            }
             Verb::Flush if fault == Some(FaultKind::FlushFails) && state.prng.chance(1, 2) => {
                 self.situations.hit("disk: failed flush drops the cache");
                 state.medium.lose_unflushed(&mut state.prng, &self.situations);
+                state.flush_news.push(FlushNews::Dropped);
             }
             Verb::Status => extents = status(&state.medium, offset, len),
             _ => {}
@@ -414,6 +479,13 @@ impl SimDevice {
 }
 
 impl State {
+    /// Nothing of a write is under way any more.
+    fn over(&mut self, number: u64) {
+        let done = self.done;
+        self.done += 1;
+        self.medium.completed(number, done);
+    }
+
     /// The fault that befalls a request, and how it fails.
     fn fate(&mut self, verb: Verb, range: &Range<u64>) -> (Option<FaultKind>, FailKind) {
         let range = if verb == Verb::Flush { 0..0 } else { range.clone() };
@@ -489,7 +561,9 @@ impl EventSink for SimDevice {
             }
             Told::new()
         };
+        let news = std::mem::take(&mut state.flush_news);
         drop(guard);
+        self.tell_flush(&news);
         tell(told);
     }
 }

@@ -4,6 +4,7 @@
 //! - [`disk`]: devices in memory, with caches that lose data, writes that tear and media that lie.
 //! - [`net`]: byte streams that are delayed, cut up, cut off and partitioned.
 //! - [`model`]: what a grid disk may answer, whatever happened to it.
+//! - [`harness`]: a whole cell, life after life, judged by the model; [`cli`] runs it by seeds.
 //! - [`situations`]: which rare situations a run has reached.
 //! - [`shrink`]: a failing list of operations made short.
 //! - [`trace`]: a running hash and the last events, to compare two runs and to explain one.
@@ -11,8 +12,10 @@
 //! Same seed, same trace, byte for byte: nothing here reads real time, draws from the system's randomness, iterates a
 //! randomly seeded map or looks at an address in memory. Nothing in production depends on this crate.
 
+pub mod cli;
 pub mod disk;
 pub mod executor;
+pub mod harness;
 pub mod model;
 pub mod net;
 mod ranges;

@@ -336,6 +336,23 @@ impl Model {
         self.lose(now, true);
     }
 
+    /// The grid disk was put back to what it was when `self` was cloned, after it had lived on as `abandoned`. Numbers of
+    /// operations go on from there, so that bytes of the abandoned time are told from those of the time to come.
+    ///
+    /// # Panics
+    /// When `abandoned` did not begin as `self`.
+    #[must_use]
+    pub fn back_from(mut self, abandoned: &Model) -> Model {
+        assert!(self.ops.len() <= abandoned.ops.len(), "a clone of an earlier moment");
+        self.process_kill();
+        let known = self.ops.len();
+        self.now = self.now.max(abandoned.now) + 1;
+        let now = self.now;
+        self.ops.extend(abandoned.ops[known..].iter().cloned().map(|op| OpInfo { decided: op.decided.min(now), ..op }));
+        self.last_kill = now;
+        self
+    }
+
     /// Every permitted content of the byte at `at`, for a message or a test.
     #[must_use]
     pub fn permitted(&self, at: u64) -> Vec<String> {

@@ -1,0 +1,70 @@
+//! A whole cell in the virtual world, life after life, judged by the model: plans drawn from seeds, mishaps, crashes,
+//! checkers, shrinking, broken builds.
+mod admin;
+mod between;
+mod book;
+mod direct;
+mod machine;
+mod plan;
+mod stage;
+mod watch;
+
+use crate::situations::Situations;
+use flashcache::Sabotage;
+use std::sync::Arc;
+
+/// What became of one seed.
+#[derive(Clone, Debug)]
+pub struct SeedReport {
+    /// The seed.
+    pub seed: u64,
+    /// Requests and commands of clients.
+    pub operations: u64,
+    /// Power cuts and process deaths.
+    pub crashes: u64,
+    /// Reads served whole from flash.
+    pub hits: u64,
+    /// Over every scheduling decision, request and outcome.
+    pub trace_hash: u64,
+    /// How many of them.
+    pub trace_events: u64,
+    /// Which rare situations came about.
+    pub situations: Situations,
+    /// The invariant that did not hold, and what was seen.
+    pub broken: Option<String>,
+    /// The last events, when it is broken.
+    pub log: String,
+}
+
+/// Run one seed, with a deliberate fault if so asked; `log_events` events are kept for the report of a failure.
+#[must_use]
+pub fn run_seed(seed: u64, sabotage: Option<Sabotage>, log_events: usize) -> SeedReport {
+    let outcome = direct::run_plan(&Arc::new(plan::Plan::of_seed(seed)), sabotage, log_events);
+    SeedReport {
+        seed,
+        operations: outcome.operations,
+        crashes: outcome.crashes,
+        hits: outcome.hits,
+        trace_hash: outcome.trace_hash,
+        trace_events: outcome.trace_events,
+        situations: outcome.situations,
+        broken: outcome.broken.map(|broken| format!("{} broken: {}", broken.invariant, broken.text)),
+        log: outcome.log,
+    }
+}
+
+/// One seed as a line of text.
+#[must_use]
+pub fn smoke(seed: u64, sabotage: Option<Sabotage>, log_events: usize) -> String {
+    let report = run_seed(seed, sabotage, log_events);
+    format!(
+        "{} ops {} crashes {} hits {} events {}: {:?}\n{}",
+        report.operations,
+        report.crashes,
+        report.hits,
+        report.trace_events,
+        report.trace_hash,
+        report.broken,
+        report.log
+    )
+}

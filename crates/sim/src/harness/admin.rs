@@ -1,0 +1,415 @@
+//! The administrator of a run: commands while requests go on, and what the catalog must say after a crash in mid-command.
+//!
+//! A command that was acknowledged is in force for ever; one that was cut off happened or did not; one that failed says
+//! so and changed nothing that clients can see. Never more than one command at a time.
+
+use super::book::BookDisk;
+use super::plan::{AU_BYTES, Admin, Caching};
+use super::stage::{Life, Run};
+use crate::model::Model;
+use cell::{AdminError, Cell, GridDisk};
+use celldisk::{GridDiskError, GridDiskId, GridDiskSpec, Purpose, Role};
+use device::Spawn;
+use device::sync::{lock, one_shot};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+/// A command that was begun and not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    Create { name: String, home: usize, size_bytes: u64 },
+    Drop { id: u64 },
+    Resize { id: u64, size_bytes: u64 },
+    Rename { id: u64, name: String },
+    Other,
+}
+
+/// What the administrator remembers.
+#[derive(Default)]
+pub(super) struct AdminState {
+    pub(super) pending: Option<Pending>,
+    names: u64,
+    ids_seen: BTreeSet<u64>,
+}
+
+/// A seed for the content of a grid disk: those of other disks write other bytes.
+pub(super) fn content_seed(seed: u64, id: u64) -> u64 {
+    seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The name of the cell disk at a place.
+pub(super) fn disk_name(home: usize) -> String {
+    format!("CD{home}")
+}
+
+fn home_of(cell: &Cell, id: u64) -> Option<usize> {
+    let catalog = cell.store().catalog();
+    let record = catalog.grid_disks.get(&GridDiskId(id))?;
+    let member = catalog.members.get(&record.cell_disk)?;
+    member.name.strip_prefix("CD")?.parse().ok()
+}
+
+/// The specification of a grid disk on the cell disk at `home`.
+pub(super) fn spec(cell: &Cell, name: &str, home: usize, size_bytes: u64, caching: Caching) -> Option<GridDiskSpec> {
+    let cell_disk = cell.store().catalog().member_named(&disk_name(home))?.0;
+    Some(GridDiskSpec {
+        name: name.to_owned(),
+        cell_disk,
+        size_bytes,
+        purpose: Purpose::Data,
+        caching_mode: caching.mode,
+        caching_policy: caching.policy,
+        available_to: String::new(),
+        comment: String::new(),
+        created: device::WallTime(1),
+    })
+}
+
+impl Run {
+    /// Carry out a command, unless the life ends before.
+    pub(super) async fn administer(self: &Arc<Self>, life: &Life, admin: Admin) {
+        let _turn = self.admin_turn.acquire(1).await;
+        if self.life().is_none_or(|now| now.number != life.number) || self.crash_with_stop() {
+            return;
+        }
+        self.handle.trace().text("admin", format!("{admin:?}"));
+        match admin {
+            Admin::Create { home, size_bytes, caching } => {
+                let home = (home % self.machine.disk_count() as u64) as usize;
+                self.create(life, home, size_bytes, caching).await;
+            }
+            Admin::Drop { disk } => self.drop_one(life, disk).await,
+            Admin::Resize { disk, size_bytes } => self.resize(life, disk, size_bytes).await,
+            Admin::Rename { disk } => self.rename(life, disk).await,
+            Admin::SetCaching { disk, caching } => {
+                let _answered = self.set_caching(life, disk, caching).await;
+            }
+            Admin::Evict { disk } => self.evict_one(life, disk).await,
+            Admin::DropFlashCache => self.drop_cache(life).await,
+            Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
+        }
+    }
+
+    fn crash_with_stop(&self) -> bool {
+        self.crash_asked().is_some_and(|c| c.end == super::plan::End::CleanStop)
+    }
+
+    /// Run a command within the cell's process; none when that died before it was answered.
+    async fn command<T: Send + 'static>(
+        self: &Arc<Self>,
+        life: &Life,
+        pending: Pending,
+        what: impl Future<Output = Result<T, AdminError>> + Send + 'static,
+        then: impl FnOnce(&Run, Result<T, AdminError>) + Send + 'static,
+    ) -> bool {
+        lock(&self.admin).pending = Some(pending);
+        let (tx, rx) = one_shot();
+        let run = self.clone();
+        let task = async move {
+            let result = what.await;
+            // In one moment with the command's end, as an answer on the wire would be.
+            lock(&run.admin).pending = None;
+            then(&run, result);
+            run.changed.notify_all();
+            tx.send(());
+        };
+        life.process.spawn(Box::pin(task));
+        rx.await.is_some()
+    }
+
+    /// A command failed: was there a reason?
+    fn judge(&self, what: &str, error: &AdminError) {
+        self.handle.trace().text("admin failed", format!("{what}: {error}"));
+        let space = matches!(error, AdminError::Store(GridDiskError::NoSpace { .. } | GridDiskError::TooSmall { .. }));
+        let stopping = matches!(error, AdminError::Stopping);
+        let out = |status: &celldisk::MemberStatus| !matches!(status, celldisk::MemberStatus::InService(_));
+        let flash_out = matches!(error, AdminError::Store(GridDiskError::NoSuch | GridDiskError::NotPresent { .. }))
+            && self.life().is_some_and(|life| life.cell.store().members().values().any(out));
+        let harmed = self.machine.some_disk_harmed(self.now()) || self.machine.some_flash_harmed();
+        if space {
+            self.situations.hit("admin: no space");
+        } else if harmed || flash_out {
+            self.situations.hit("admin: a command failed with a device");
+        } else if !stopping {
+            self.violate("I3", format!("{what} failed though every device is well: {error}"));
+        }
+    }
+
+    async fn create(self: &Arc<Self>, life: &Life, home: usize, size_bytes: u64, caching: Caching) {
+        let name = {
+            let mut admin = lock(&self.admin);
+            admin.names += 1;
+            format!("GD{}", admin.names)
+        };
+        let Some(spec) = spec(&life.cell, &name, home, size_bytes, caching) else { return };
+        let cell = life.cell.clone();
+        let pending = Pending::Create { name: name.clone(), home, size_bytes };
+        let work = async move { cell.create_grid_disk(spec, &mut |_, _| ()).await };
+        let then = move |run: &Run, result: Result<Arc<GridDisk>, AdminError>| match result {
+            Ok(served) => {
+                run.situations.hit("admin: grid disk created");
+                run.adopt(&served, home);
+            }
+            Err(error) => run.judge("create grid disk", &error),
+        };
+        self.command(life, pending, work, then).await;
+    }
+
+    /// A grid disk that is new to the book.
+    pub(super) fn adopt(&self, served: &Arc<GridDisk>, home: usize) {
+        let id = served.id();
+        let reused = !lock(&self.admin).ids_seen.insert(id);
+        let mut book = lock(&self.book);
+        if reused && !book.names_loose {
+            book.violate("I2", format!("grid disk id {id} was used before"));
+        }
+        let model = Model::new(content_seed(self.plan.seed, id), served.size_bytes());
+        let mut disk = BookDisk::new(served.name(), model, home, Some(served.clone()));
+        disk.closing = book.stopping;
+        book.disks.insert(id, disk);
+    }
+
+    fn target(&self, place: u64) -> Option<(u64, String)> {
+        let book = lock(&self.book);
+        let id = book.pick(place)?;
+        let disk = book.disks.get(&id)?;
+        disk.served.as_ref()?;
+        Some((id, disk.name.clone()))
+    }
+
+    async fn drop_one(self: &Arc<Self>, life: &Life, place: u64) {
+        let Some((id, name)) = self.target(place) else { return };
+        {
+            let mut book = lock(&self.book);
+            if book.disks.len() < 2 {
+                return;
+            }
+            if let Some(disk) = book.disks.get_mut(&id) {
+                disk.closing = true;
+            }
+        }
+        let cell = life.cell.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => {
+                run.situations.hit("admin: grid disk dropped");
+                let mut book = lock(&run.book);
+                book.disks.remove(&id);
+                book.disconnect(id);
+            }
+            Err(error) => {
+                run.judge("drop grid disk", &error);
+                if let Some(disk) = lock(&run.book).disks.get_mut(&id) {
+                    disk.closing = false;
+                }
+            }
+        };
+        let work = async move { cell.drop_grid_disk(&name, true).await };
+        self.command(life, Pending::Drop { id }, work, then).await;
+    }
+
+    async fn resize(self: &Arc<Self>, life: &Life, place: u64, size_bytes: u64) {
+        let Some((id, name)) = self.target(place) else { return };
+        let size_bytes = size_bytes / AU_BYTES * AU_BYTES;
+        let before = {
+            let mut book = lock(&self.book);
+            let Some(disk) = book.disks.get_mut(&id) else { return };
+            // From here on nobody begins beyond the new end.
+            disk.limit = disk.limit.min(size_bytes);
+            disk.model.size_bytes()
+        };
+        loop {
+            let ticket = self.changed.ticket();
+            if self.broken() || self.life().is_none_or(|now| now.number != life.number) {
+                return;
+            }
+            let beyond = |r: &super::book::Request| {
+                r.disk == id && r.range.end > size_bytes && !matches!(r.verb, super::plan::Verb::BeyondEnd { .. })
+            };
+            if !lock(&self.book).requests.values().any(beyond) {
+                break;
+            }
+            self.changed.wait(ticket).await;
+        }
+        let cell = life.cell.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| {
+            let now = {
+                let mut book = lock(&run.book);
+                let Some(disk) = book.disks.get_mut(&id) else { return };
+                let now = disk.served.as_ref().map_or(before, |s| s.size_bytes());
+                disk.model.resize(now);
+                disk.limit = now;
+                now
+            };
+            match result {
+                Ok(()) if now != size_bytes => {
+                    run.violate("I2", format!("resized grid disk {id} has {now} bytes, not {size_bytes}"));
+                }
+                Ok(()) if now > before => run.situations.hit("admin: grid disk grown"),
+                Ok(()) if now < before => run.situations.hit("admin: grid disk shrunk"),
+                Ok(()) => {}
+                Err(error) => run.judge("resize grid disk", &error),
+            }
+        };
+        let work = async move { cell.resize_grid_disk(&name, size_bytes, &mut |_, _| ()).await };
+        self.command(life, Pending::Resize { id, size_bytes }, work, then).await;
+    }
+
+    async fn rename(self: &Arc<Self>, life: &Life, place: u64) {
+        let Some((id, name)) = self.target(place) else { return };
+        let new_name = {
+            let mut admin = lock(&self.admin);
+            admin.names += 1;
+            format!("GD{}", admin.names)
+        };
+        let (cell, to) = (life.cell.clone(), new_name.clone());
+        let set = new_name.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => {
+                run.situations.hit("admin: grid disk renamed");
+                if let Some(disk) = lock(&run.book).disks.get_mut(&id) {
+                    disk.name = set;
+                }
+            }
+            Err(error) => run.judge("rename grid disk", &error),
+        };
+        let work = async move { cell.rename_grid_disk(&name, &to).await };
+        self.command(life, Pending::Rename { id, name: new_name }, work, then).await;
+    }
+
+    async fn set_caching(self: &Arc<Self>, life: &Life, place: u64, caching: Caching) -> bool {
+        let Some((_, name)) = self.target(place) else { return false };
+        let cell = life.cell.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit("admin: caching changed"),
+            Err(error) => run.judge("set caching", &error),
+        };
+        let work = async move { cell.set_caching(&name, Some(caching.mode), Some(caching.policy)).await };
+        self.command(life, Pending::Other, work, then).await
+    }
+
+    async fn evict_one(self: &Arc<Self>, life: &Life, place: u64) {
+        let Some((id, _)) = self.target(place) else { return };
+        let catalog = life.cell.store().catalog();
+        let Some(record) = catalog.grid_disks.get(&GridDiskId(id)) else { return };
+        let now = Caching { mode: record.caching_mode, policy: record.caching_policy };
+        let none = Caching { policy: celldisk::CachingPolicy::None, ..now };
+        if self.set_caching(life, place, none).await && self.set_caching(life, place, now).await {
+            self.situations.hit("everything cached of a grid disk dropped while serving");
+        }
+    }
+
+    /// Everything cached of every grid disk is dropped.
+    pub(super) async fn evict_all(self: &Arc<Self>, life: &Life) {
+        let count = lock(&self.book).disks.len() as u64;
+        for place in 0..count {
+            if self.life().is_some_and(|now| now.number == life.number) {
+                let _turn = self.admin_turn.acquire(1).await;
+                self.evict_one(life, place).await;
+            }
+        }
+    }
+
+    pub(super) async fn drop_cache(self: &Arc<Self>, life: &Life) {
+        if life.cell.store().catalog().flash_cache.is_none() {
+            return;
+        }
+        let cell = life.cell.clone();
+        let then = |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit("admin: flash cache dropped"),
+            Err(error) => run.judge("drop flash cache", &error),
+        };
+        self.command(life, Pending::Other, async move { cell.drop_flash_cache().await }, then).await;
+    }
+
+    pub(super) async fn create_cache(self: &Arc<Self>, life: &Life, all: bool, size_bytes: u64) {
+        if life.cell.store().catalog().flash_cache.is_some() {
+            return;
+        }
+        let present: Vec<String> =
+            life.cell.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).map(|d| d.name()).collect();
+        if present.is_empty() {
+            return;
+        }
+        let names = if all { Vec::new() } else { present[..1].to_vec() };
+        let count = if all { present.len() as u64 } else { 1 };
+        let least = 8 * u64::from(self.plan.setup.segment_bytes) * count;
+        let cell = life.cell.clone();
+        let then = |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit("admin: flash cache created"),
+            Err(error) => run.judge("create flash cache", &error),
+        };
+        let work = async move { cell.create_flash_cache(Some(size_bytes.max(least)), &names).await };
+        self.command(life, Pending::Other, work, then).await;
+    }
+
+    /// A new process serves: compare its catalog, and what it serves, with the book.
+    pub(super) fn reconcile(&self, cell: &Arc<Cell>) {
+        let pending = lock(&self.admin).pending.take();
+        if pending.is_some() {
+            self.situations.hit("crash while a catalog change was under way");
+        }
+        let catalog = cell.store().catalog();
+        for record in catalog.grid_disks.values() {
+            self.reconcile_one(cell, record, pending.as_ref());
+        }
+        let mut book = lock(&self.book);
+        let unseen: Vec<u64> =
+            book.disks.keys().copied().filter(|id| !catalog.grid_disks.contains_key(&GridDiskId(*id))).collect();
+        for id in unseen {
+            if pending == Some(Pending::Drop { id }) {
+                self.situations.hit("crash in a drop: it had happened");
+                book.disks.remove(&id);
+            } else {
+                book.violate("I3", format!("grid disk id {id} is gone after a restart"));
+            }
+        }
+    }
+
+    fn reconcile_one(&self, cell: &Arc<Cell>, record: &celldisk::GridDisk, pending: Option<&Pending>) {
+        let (id, name, size_bytes) = (record.id.0, &record.name, record.size_bytes);
+        let Some(home) = home_of(cell, id) else {
+            return self.violate("I3", format!("grid disk {name} lies on no cell disk"));
+        };
+        let served = cell.grid_disk(name);
+        if served.as_ref().is_some_and(|s| (s.id(), s.size_bytes()) != (id, size_bytes)) {
+            return self.violate("I3", format!("grid disk {name} is not served as its catalog record says"));
+        }
+        if served.is_none() && self.machine.disk(home).is_gone() {
+            self.situations.hit("a grid disk whose cell disk is missing is not served, others are");
+        } else if served.is_none() {
+            return self.violate("I3", format!("grid disk {name} is not served though its cell disk is there"));
+        }
+        if !lock(&self.book).disks.contains_key(&id) {
+            let expected = matches!(pending, Some(Pending::Create { name: n, size_bytes: s, .. })
+                if n == name && *s == size_bytes);
+            match &served {
+                Some(served) if expected => {
+                    self.situations.hit("crash in a create: it had happened");
+                    self.adopt(served, home);
+                }
+                _ => self.violate("I3", format!("grid disk {name} (id {id}) came from nowhere")),
+            }
+            return;
+        }
+        let mut book = lock(&self.book);
+        let loose = book.names_loose;
+        let Some(disk) = book.disks.get_mut(&id) else { return };
+        let (known_name, known_bytes) = (disk.name.clone(), disk.model.size_bytes());
+        let renamed = matches!(pending, Some(Pending::Rename { id: i, name: n }) if *i == id && n == name);
+        let resized = matches!(pending, Some(Pending::Resize { id: i, size_bytes: s }) if *i == id && *s == size_bytes);
+        if known_bytes != size_bytes && resized {
+            self.situations.hit("crash in a resize: it had happened");
+            disk.model.resize(size_bytes);
+        } else if known_bytes != size_bytes {
+            let text = format!("grid disk {name} has {size_bytes} bytes after a restart, not {known_bytes}");
+            return book.violate("I2", text);
+        }
+        disk.limit = size_bytes;
+        disk.served = served;
+        disk.name.clone_from(name);
+        if known_name != *name && !renamed && !loose {
+            book.violate("I2", format!("grid disk {known_name} is called {name} after a restart"));
+        }
+    }
+}

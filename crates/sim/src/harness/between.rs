@@ -1,0 +1,250 @@
+//! What befalls the machine: while it runs, and between two lives.
+//!
+//! Devices are changed for others only while nobody runs, as pulling and plugging real ones would: a device that
+//! vanished from under a process stays away from it. A snapshot is put back only when the cell has been opened since it
+//! was taken: the open stamp cannot tell two moments of one life apart.
+
+use super::plan::{Between, Mishap};
+use super::stage::{Life, Run};
+use crate::disk::Snapshot;
+use crate::model::Model;
+use celldisk::{Catalog, Extent, GridDiskId};
+use device::sync::lock;
+use flashcache::format::Owner;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the grid disks of one disk lie.
+type Layout = Vec<(GridDiskId, Vec<Extent>, u64)>;
+
+/// A disk's content with what its models were then.
+#[derive(Clone)]
+struct KeptDisk {
+    snapshot: Snapshot,
+    opens: u64,
+    layout: Layout,
+    models: BTreeMap<u64, Model>,
+}
+
+/// What is remembered of former lives.
+#[derive(Default)]
+pub(super) struct History {
+    /// Openings that succeeded.
+    pub(super) opens: u64,
+    kept_disks: BTreeMap<usize, KeptDisk>,
+    /// The catalog as the last life left it.
+    pub(super) catalog: Option<Arc<Catalog>>,
+    /// At the end of the last life every disk had it.
+    pub(super) all_in_service: bool,
+    /// What the next opening has to notice.
+    pub(super) disk_was_restored: bool,
+    pub(super) flash_was_restored: bool,
+}
+
+impl History {
+    /// What a life left behind.
+    pub(super) fn remember(&mut self, store: &celldisk::CellStore) {
+        let left_out = |status: &celldisk::MemberStatus| match status {
+            celldisk::MemberStatus::InService(_) => false,
+            celldisk::MemberStatus::OutOfService(disk, _) => disk.role() == celldisk::Role::Disk,
+            celldisk::MemberStatus::Missing => true,
+        };
+        self.catalog = Some(store.catalog());
+        self.all_in_service = !store.members().values().any(left_out);
+    }
+}
+
+fn layout(catalog: &Catalog, home: usize) -> Layout {
+    let name = super::admin::disk_name(home);
+    let Some((device_id, _)) = catalog.member_named(&name) else { return Layout::new() };
+    let mine = catalog.grid_disks.values().filter(|g| g.cell_disk == device_id);
+    mine.map(|g| (g.id, g.extents.clone(), g.size_bytes)).collect()
+}
+
+impl Run {
+    fn flash_place(&self, flash: u64) -> Option<usize> {
+        let count = self.machine.flash_count() as u64;
+        (count > 0).then(|| (flash % count) as usize)
+    }
+
+    fn disk_place(&self, disk: u64) -> usize {
+        (disk % self.machine.disk_count() as u64) as usize
+    }
+
+    /// Something happens to a device under a running process.
+    pub(super) fn mishap(&self, life: &Life, mishap: &Mishap) {
+        if self.life().is_none_or(|now| now.number != life.number) {
+            return;
+        }
+        self.handle.trace().text("mishap", format!("{mishap:?}"));
+        match *mishap {
+            Mishap::FlashFault { flash, kind, times, fail } => {
+                if let Some(n) = self.flash_place(flash) {
+                    self.machine.flash_fault(n, kind, times, fail);
+                }
+            }
+            Mishap::FlashRot { flash, pick } => self.flash_rot(life, flash, pick),
+            Mishap::FlashStall { flash, time } => {
+                if let Some(n) = self.flash_place(flash) {
+                    self.machine.flash_stall(n, time);
+                }
+            }
+            Mishap::FlashVanishes { flash } => {
+                if let Some(n) = self.flash_place(flash) {
+                    self.machine.flash_vanishes(n);
+                    self.situations.hit("flash vanished while serving");
+                }
+            }
+            Mishap::FlashSnapshot { flash } => {
+                if let Some(n) = self.flash_place(flash) {
+                    self.machine.keep_flash(n, lock(&self.history).opens);
+                }
+            }
+            Mishap::DiskFault { disk, kind, times } => self.machine.disk_fault(self.disk_place(disk), kind, times),
+            Mishap::DiskHealed { disk } => self.machine.disk_healed(self.disk_place(disk), self.now()),
+            Mishap::DiskStall { disk, time } => self.machine.disk_stall(self.disk_place(disk), time, self.now()),
+            Mishap::DiskVanishes { disk } => {
+                // The only disk of a cell takes everything with it: nothing left to see.
+                if self.machine.disk_count() > 1 {
+                    self.machine.disk_vanishes(self.disk_place(disk));
+                    self.situations.hit("disk vanished while serving");
+                }
+            }
+            Mishap::DiskSnapshot { disk } => self.keep_disk(life, self.disk_place(disk)),
+        }
+    }
+
+    fn flash_rot(&self, life: &Life, flash: u64, pick: u64) {
+        let Some(n) = self.flash_place(flash) else { return };
+        let store = life.cell.store();
+        let catalog = store.catalog();
+        let Some(cache) = &catalog.flash_cache else { return };
+        let name = format!("FD{n}");
+        let Some((id, _)) = catalog.member_named(&name) else { return };
+        let (Some(disk), Ok(slice)) = (store.cell_disk(id), store.flash_cache_slice(id)) else { return };
+        let Some(area) = slice.physical(0) else { return };
+        let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
+        if self.machine.rot_data(n, &owner, area, u64::from(cache.segment_bytes), pick) {
+            self.situations.hit("rot of cached data");
+        }
+    }
+
+    fn keep_disk(&self, life: &Life, home: usize) {
+        let device = self.machine.disk(home);
+        if lock(&self.admin).pending.is_some() || device.is_gone() {
+            return;
+        }
+        let catalog = life.cell.store().catalog();
+        let book = lock(&self.book);
+        let models: BTreeMap<u64, Model> =
+            book.disks.iter().filter(|(_, d)| d.home == home).map(|(&id, d)| (id, d.model.clone())).collect();
+        let mut history = lock(&self.history);
+        let kept =
+            KeptDisk { snapshot: device.snapshot(), opens: history.opens, layout: layout(&catalog, home), models };
+        history.kept_disks.insert(home, kept);
+    }
+
+    /// Nobody runs: heal, then do what the plan says.
+    pub(super) fn between(&self, steps: &[Between]) {
+        self.machine.heal_all();
+        let last = self.machine.disk_count() - 1;
+        // Another disk has to have every change of the catalog, or it goes back in time.
+        let absent = steps.contains(&Between::DiskAbsent) && last > 0 && lock(&self.history).all_in_service;
+        for n in 0..=last {
+            if !(absent && n == last) {
+                self.machine.disk_back(n);
+            }
+        }
+        for step in steps {
+            self.handle.trace().text("between", format!("{step:?}"));
+            match *step {
+                Between::FlashAbsent { flash } => {
+                    if let Some(n) = self.flash_place(flash) {
+                        self.machine.flash_vanishes(n);
+                        self.situations.hit("flash absent at start");
+                    }
+                }
+                Between::FlashBack { .. } => {
+                    for n in 0..self.machine.flash_count() {
+                        if self.machine.flash(n).is_gone() {
+                            self.machine.flash_back(n);
+                            self.situations.hit("flash back after an absence");
+                        }
+                    }
+                }
+                Between::FlashBlank { flash } => {
+                    if let Some(n) = self.flash_place(flash) {
+                        self.machine.flash(n).blank();
+                        self.situations.hit("flash blank at start");
+                    }
+                }
+                Between::FlashStale { flash } => self.flash_stale(flash),
+                Between::FlashSwap { flash } => {
+                    let (Some(a), Some(b)) = (self.flash_place(flash), self.flash_place(flash + 1)) else { continue };
+                    if a != b && self.machine.flash(a).size_bytes() == self.machine.flash(b).size_bytes() {
+                        crate::disk::SimDevice::swap(&self.machine.flash(a), &self.machine.flash(b));
+                        self.situations.hit("flash devices change places");
+                    }
+                }
+                Between::DiskAbsent => {
+                    if absent {
+                        self.machine.disk_vanishes(last);
+                        self.situations.hit("disk absent at start");
+                    }
+                }
+                Between::DiskBack => {}
+                Between::DiskStale { disk } => self.disk_stale(self.disk_place(disk)),
+                Between::FlashFault { flash, kind, ppm } => {
+                    if let Some(n) = self.flash_place(flash) {
+                        self.machine.flash_fault_at_open(n, kind, ppm);
+                    }
+                }
+                Between::LabelRot { device, slot } => {
+                    self.machine.label_rot(device, slot);
+                    self.situations.hit("one copy of a label rots");
+                }
+            }
+        }
+    }
+
+    fn flash_stale(&self, flash: u64) {
+        let Some(n) = self.flash_place(flash) else { return };
+        let Some(kept) = self.machine.kept_flash(n) else { return };
+        if kept.opens < lock(&self.history).opens {
+            self.machine.flash(n).restore(&kept.snapshot);
+            lock(&self.history).flash_was_restored = true;
+            self.situations.hit("flash restored from an old snapshot");
+        }
+    }
+
+    fn disk_stale(&self, home: usize) {
+        let mut history = lock(&self.history);
+        let Some(kept) = history.kept_disks.get(&home).cloned() else { return };
+        let Some(catalog) = history.catalog.clone() else { return };
+        let device = self.machine.disk(home);
+        // Some other device must have every change, or the catalog goes back in time as well, as with a single disk.
+        let changing =
+            lock(&self.admin).pending.is_some() || !(history.all_in_service || self.machine.disk_count() == 1);
+        if kept.opens >= history.opens || changing || device.is_gone() || layout(&catalog, home) != kept.layout {
+            return;
+        }
+        device.restore(&kept.snapshot);
+        history.disk_was_restored = true;
+        // Snapshots of the time that is given up belong to no past of what follows.
+        let since = kept.opens;
+        history.kept_disks.retain(|_, k| k.opens <= since);
+        drop(history);
+        self.situations.hit("disk restored from an old snapshot");
+        let mut book = lock(&self.book);
+        if self.machine.disk_count() == 1 {
+            book.names_loose = true;
+        }
+        for (id, model) in kept.models {
+            if let Some(disk) = book.disks.get_mut(&id) {
+                let abandoned = std::mem::replace(&mut disk.model, Model::new(0, 512));
+                disk.model = model.back_from(&abandoned);
+                disk.limit = disk.model.size_bytes();
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The book of a run: the model of every grid disk, the sessions, the requests under way, and what each answer means.
+//!
+//! Everything here happens at one moment under one lock; nothing waits. It knows which requests may fail and why, judges
+//! every answer, and holds the first violation.
+
+use super::machine::Health;
+use super::plan::Verb;
+use crate::disk::FlushNews;
+use crate::model::{FlushId, Model, OpId, ReadId};
+use cell::{GridDisk, RequestError, Session};
+use device::Instant;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A broken promise with its place in the run.
+#[derive(Clone, Debug)]
+pub(super) struct Broken {
+    /// `I1` … `I9`, or `harness` when the run itself could not go on.
+    pub(super) invariant: &'static str,
+    pub(super) text: String,
+}
+
+/// A grid disk.
+pub(super) struct BookDisk {
+    pub(super) name: String,
+    pub(super) model: Model,
+    /// Place of its cell disk.
+    pub(super) home: usize,
+    /// Clients stay below this.
+    pub(super) limit: u64,
+    /// None while its cell disk is not there.
+    pub(super) served: Option<Arc<GridDisk>>,
+    /// Being dropped, or the cell is stopping: requests may be refused.
+    pub(super) closing: bool,
+    /// A failed flush has dropped writes and the cell has not been told yet: its loss epoch then.
+    doubt: Option<u64>,
+    /// Acknowledged writes so far without FUA, and those a flush of the disk covers.
+    acked: u64,
+    flushed: u64,
+    /// The flush of its disk under way, and what had been acknowledged when it began.
+    flushing: Option<(u64, u64)>,
+}
+
+impl BookDisk {
+    pub(super) fn new(name: String, model: Model, home: usize, served: Option<Arc<GridDisk>>) -> BookDisk {
+        let limit = model.size_bytes();
+        BookDisk { name, model, home, limit, served, closing: false, doubt: None, acked: 0, flushed: 0, flushing: None }
+    }
+
+    /// Between a loss and the moment at which the cell knows of it nothing can be said about a read.
+    fn in_doubt(&mut self) -> bool {
+        if let Some(epoch) = self.doubt
+            && self.served.as_ref().is_none_or(|s| s.lost_epoch() > epoch)
+        {
+            self.doubt = None;
+        }
+        self.doubt.is_some()
+    }
+
+    pub(super) fn loss_epoch(&self) -> u64 {
+        self.served.as_ref().map_or(0, |s| s.lost_epoch())
+    }
+}
+
+/// One connection to one grid disk.
+struct Connected {
+    session: Arc<Session>,
+    number: u64,
+    health: Health,
+    /// Its last acknowledged write.
+    acked: u64,
+    /// Its un-flushed writes are gone: requests begun above this loss epoch must fail.
+    doomed_above: Option<u64>,
+}
+
+/// What a request is to the model.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Read(ReadId),
+    Change(OpId),
+    Flush(FlushId),
+    Other,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) disk: u64,
+    pub(super) verb: Verb,
+    pub(super) range: Range<u64>,
+    pub(super) begun: Instant,
+    client: u64,
+    session: u64,
+    session_health: Health,
+    part: Part,
+    begun_closing: bool,
+    loss_epoch: u64,
+    /// It overlapped a change of the same bytes, or a read of bytes that are being changed.
+    pub(super) raced: bool,
+}
+
+/// What came back.
+pub(super) enum Answer {
+    /// Bytes of a read.
+    Bytes(Vec<u8>),
+    Done,
+}
+
+/// What is needed to issue a request.
+pub(super) struct Issue {
+    pub(super) number: u64,
+    pub(super) session: Arc<Session>,
+    pub(super) range: Range<u64>,
+    /// The bytes of a write.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Book {
+    pub(super) disks: BTreeMap<u64, BookDisk>,
+    sessions: BTreeMap<(u64, u64), Connected>,
+    next_session: u64,
+    pub(super) requests: BTreeMap<u64, Request>,
+    next_request: u64,
+    /// Requests of clients begun.
+    pub(super) operations: u64,
+    pub(super) broken: Option<Broken>,
+    /// The cell is stopping.
+    pub(super) stopping: bool,
+    /// Names may be older than the last rename: the catalog went back in time with its only device.
+    pub(super) names_loose: bool,
+}
+
+impl Book {
+    /// Note a violation; the first one counts.
+    pub(super) fn violate(&mut self, invariant: &'static str, text: String) {
+        self.broken.get_or_insert(Broken { invariant, text });
+    }
+
+    /// The identity of the grid disk meant by `place`.
+    pub(super) fn pick(&self, place: u64) -> Option<u64> {
+        if self.disks.is_empty() {
+            return None;
+        }
+        self.disks.keys().nth((place % self.disks.len() as u64) as usize).copied()
+    }
+
+    /// The session of a client with a grid disk, a new one if it has none.
+    fn session(&mut self, client: u64, id: u64, health: Health) -> Option<&Connected> {
+        let served = self.disks.get(&id)?.served.clone()?;
+        let next = &mut self.next_session;
+        let connected = self.sessions.entry((client, id)).or_insert_with(|| {
+            *next += 1;
+            let session = Arc::new(served.open_session(cell::Context::default()));
+            Connected { session, number: *next, health, acked: 0, doomed_above: None }
+        });
+        Some(connected)
+    }
+
+    /// A request begins. `None` when its grid disk is not there now.
+    pub(super) fn begin(
+        &mut self,
+        client: u64,
+        id: u64,
+        verb: Verb,
+        range: Range<u64>,
+        now: Instant,
+        health: Health,
+    ) -> Option<Issue> {
+        let connected = self.session(client, id, health)?;
+        let (session, session_number, session_health) = (connected.session.clone(), connected.number, connected.health);
+        let changes = |v: Verb| matches!(v, Verb::Write { .. } | Verb::Zeroes { .. } | Verb::Trim { .. });
+        let mut raced = false;
+        for other in self.requests.values_mut().filter(|r| r.disk == id) {
+            let overlap = other.range.start < range.end && range.start < other.range.end;
+            if overlap && (changes(other.verb) || changes(verb)) {
+                other.raced = true;
+                raced = true;
+            }
+        }
+        let disk = self.disks.get_mut(&id)?;
+        let mut bytes = Vec::new();
+        let part = match verb {
+            Verb::Read => Part::Read(disk.model.read_begin(range.clone())),
+            Verb::Write { fua } => {
+                let op = disk.model.begin_write(range.clone(), fua);
+                bytes = disk.model.bytes(op);
+                Part::Change(op)
+            }
+            Verb::Zeroes { fua, .. } => Part::Change(disk.model.begin_zeroes(range.clone(), fua)),
+            Verb::Trim { fua } => Part::Change(disk.model.begin_trim(range.clone(), fua)),
+            Verb::Flush => Part::Flush(disk.model.flush_begin()),
+            Verb::Prefetch | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
+        };
+        let mut part = part;
+        if let Part::Read(read) = part
+            && disk.in_doubt()
+        {
+            disk.model.read_dropped(read);
+            part = Part::Other;
+        }
+        let number = self.next_request;
+        self.next_request += 1;
+        let request = Request {
+            disk: id,
+            verb,
+            range: range.clone(),
+            begun: now,
+            client,
+            session: session_number,
+            session_health,
+            part,
+            begun_closing: disk.closing,
+            loss_epoch: disk.loss_epoch(),
+            raced,
+        };
+        self.requests.insert(number, request);
+        Some(Issue { number, session, range, bytes })
+    }
+
+    /// A request has ended. The request, unless its grid disk or its life is over.
+    pub(super) fn finish(
+        &mut self,
+        number: u64,
+        answer: Result<Answer, RequestError>,
+        health: impl Fn(usize) -> Health,
+    ) -> Option<Request> {
+        let request = self.requests.remove(&number)?;
+        let disk = self.disks.get_mut(&request.disk)?;
+        let key = (request.client, request.disk);
+        match answer {
+            Ok(answer) => self.succeeded(&request, answer, key),
+            Err(error) => {
+                let health = health(disk.home);
+                // Reconnect after any error, as I6 asks of clients.
+                if self.sessions.get(&key).is_some_and(|s| s.number == request.session) && error == RequestError::Io {
+                    self.sessions.remove(&key);
+                }
+                self.failed(&request, error, health);
+            }
+        }
+        Some(request)
+    }
+
+    fn succeeded(&mut self, request: &Request, answer: Answer, key: (u64, u64)) {
+        let connected = self.sessions.get_mut(&key).filter(|s| s.number == request.session);
+        if let Some(connected) = &connected
+            && connected.doomed_above.is_some_and(|epoch| request.loss_epoch > epoch)
+        {
+            let text = format!("{request:?} succeeded on a connection whose un-flushed writes a failed flush has lost");
+            return self.violate("I6", text);
+        }
+        let Some(disk) = self.disks.get_mut(&request.disk) else { return };
+        let disk_bytes = disk.model.size_bytes();
+        let judged = match (request.part, answer) {
+            (Part::Read(read), Answer::Bytes(bytes)) => disk.model.check_read(read, &bytes),
+            (Part::Change(op), _) => {
+                disk.model.ack(op);
+                let durable = matches!(
+                    request.verb,
+                    Verb::Write { fua: true } | Verb::Zeroes { fua: true, .. } | Verb::Trim { .. }
+                );
+                disk.acked += 1;
+                if let Some(connected) = connected
+                    && !durable
+                {
+                    connected.acked = disk.acked;
+                }
+                Ok(())
+            }
+            (Part::Flush(flush), _) => {
+                disk.model.flush_ack(flush);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        if let Err(violation) = judged {
+            let text = format!("grid disk {} (id {}): {violation}; in {request:?}", disk.name, request.disk);
+            self.violate(violation.invariant.number(), text);
+        } else if matches!(request.verb, Verb::BeyondEnd { .. }) && request.range.end > disk_bytes {
+            self.violate("I2", format!("{request:?} reached beyond the end and succeeded"));
+        }
+    }
+
+    fn failed(&mut self, request: &Request, error: RequestError, health: Health) {
+        let Some(disk) = self.disks.get_mut(&request.disk) else { return };
+        let permitted = match error {
+            RequestError::Io | RequestError::NoSpace => {
+                health.faulty || request.session_health.faulty || health.count != request.session_health.count
+            }
+            RequestError::Stopping => disk.closing || request.begun_closing,
+            RequestError::NotSupported => matches!(request.verb, Verb::Zeroes { fast: true, .. }),
+            RequestError::OutOfRange => matches!(request.verb, Verb::BeyondEnd { .. }),
+            RequestError::ReadOnly => false,
+        };
+        match request.part {
+            Part::Read(read) => disk.model.read_dropped(read),
+            Part::Change(op) => {
+                // Whether it may fail is judged here, not by the model.
+                let all = 0..disk.model.size_bytes();
+                disk.model.declare_offline(all.clone());
+                let _permitted = disk.model.fail(op);
+                disk.model.declare_online(all);
+            }
+            Part::Flush(flush) => disk.model.flush_fail(flush),
+            Part::Other => {}
+        }
+        if !permitted {
+            let text = format!("grid disk {}: {request:?} failed though its disk is well: {error}", disk.name);
+            self.violate("I3", text);
+        }
+    }
+
+    /// A disk tells of a flush, whoever asked for it.
+    pub(super) fn flush_news(&mut self, home: usize, news: FlushNews) {
+        for (&id, disk) in self.disks.iter_mut().filter(|(_, d)| d.home == home) {
+            match news {
+                FlushNews::Begun(number) => disk.flushing = Some((number, disk.acked)),
+                FlushNews::Done(number) => {
+                    if let Some((_, covers)) = disk.flushing.take_if(|(n, _)| *n == number) {
+                        disk.flushed = disk.flushed.max(covers);
+                    }
+                }
+                FlushNews::Dropped => {
+                    disk.model.lose_unflushed();
+                    let epoch = disk.loss_epoch();
+                    disk.doubt = Some(epoch);
+                    for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
+                        if connected.acked > disk.flushed {
+                            connected.doomed_above.get_or_insert(epoch);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The process died: its requests with it.
+    pub(super) fn process_died(&mut self, power_cut: bool) {
+        self.stopping = false;
+        self.requests.clear();
+        self.sessions.clear();
+        for disk in self.disks.values_mut() {
+            disk.served = None;
+            disk.closing = false;
+            disk.doubt = None;
+            disk.limit = disk.model.size_bytes();
+            disk.flushed = disk.acked;
+            disk.flushing = None;
+            if power_cut { disk.model.power_cut() } else { disk.model.process_kill() }
+        }
+    }
+
+    /// Sessions of a grid disk are closed.
+    pub(super) fn disconnect(&mut self, id: u64) {
+        self.sessions.retain(|(_, disk), _| *disk != id);
+    }
+
+    /// The oldest request under way that satisfies `counts`.
+    pub(super) fn oldest(&self, counts: impl Fn(&BookDisk, &Request) -> bool) -> Option<&Request> {
+        let relevant = |r: &&Request| self.disks.get(&r.disk).is_some_and(|d| counts(d, r));
+        self.requests.values().filter(relevant).min_by_key(|r| r.begun)
+    }
+}

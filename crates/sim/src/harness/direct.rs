@@ -1,0 +1,493 @@
+//! The director: makes the cell, opens it life after life, ends lives as the plan says, reads back what is there, and at
+//! last heals everything and sees to it that the cell works and caches again.
+//!
+//! Safety first, then liveness: while faults are about, only wrong answers count; afterwards everything has to succeed.
+
+use super::admin::disk_name;
+use super::between::History;
+use super::book::{Book, Broken};
+use super::machine::Machine;
+use super::plan::{AU_BYTES, Admin, Caching, Crash, End, Pass, Plan, Setup, Verb};
+use super::stage::{Life, READER, Run};
+use super::watch::Watch;
+use crate::executor::{Executor, ExecutorConfig, Stuck};
+use crate::net::{NetConfig, SimNet};
+use crate::situations::Situations;
+use cell::{Cell, CellConfig, NewDevice, OpenReport};
+use celldisk::Role;
+use device::sync::{Notify, Semaphore, lock, one_shot};
+use device::{Prng, Spawn};
+use flashcache::{CacheConfig, Sabotage};
+use futures_util::future::{Either, select};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Steps of the executor for one seed: some hundred times what one takes.
+const STEPS_MAX: u64 = 20_000_000;
+/// Virtual time of one seed, for the same reason.
+const TIME_NS_MAX: u64 = 24 * 3600 * 1_000_000_000;
+/// How long an opening may take when every device answers.
+const OPEN_MAX: Duration = Duration::from_secs(600);
+
+/// What became of a run.
+pub(super) struct Outcome {
+    pub(super) operations: u64,
+    pub(super) crashes: u64,
+    pub(super) hits: u64,
+    pub(super) trace_hash: u64,
+    pub(super) trace_events: u64,
+    pub(super) situations: Situations,
+    pub(super) broken: Option<Broken>,
+    /// The last events.
+    pub(super) log: String,
+}
+
+/// Run a plan.
+pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Sabotage>, log_events: usize) -> Outcome {
+    let mut config = ExecutorConfig::seeded(plan.seed);
+    config.threads = plan.setup.threads;
+    config.steps_max = STEPS_MAX;
+    config.time_ns_max = TIME_NS_MAX;
+    config.log_events_max = log_events;
+    let executor = Executor::new(config);
+    let situations = Situations::new();
+    let machine = Machine::new(&plan.setup, &executor.handle(), &situations);
+    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &situations);
+    let run = Arc::new(Run {
+        plan: plan.clone(),
+        handle: executor.handle(),
+        root: executor.root(),
+        situations,
+        machine,
+        book: Book::default().into(),
+        turns: super::stage::Turns::default().into(),
+        admin_turn: Semaphore::new(1),
+        admin: super::admin::AdminState::default().into(),
+        watch: Watch::default().into(),
+        history: History::default().into(),
+        changed: Notify::new(),
+    });
+    let mut director =
+        Director { run: run.clone(), net, sabotage, crashes: 0, lives: 0, prng: executor.prng("director") };
+    let ended = executor.run(async {
+        director.direct().await;
+        director.crashes
+    });
+    let crashes = *ended.as_ref().unwrap_or(&director_crashes(&run));
+    if let Err(stuck) = &ended {
+        let invariant = match stuck {
+            Stuck::Panicked { .. } => "panic",
+            _ => "I7",
+        };
+        lock(&run.book).violate(invariant, format!("{stuck}\nhint: {}", stuck.hint()));
+    }
+    let trace = executor.trace();
+    let book = lock(&run.book);
+    Outcome {
+        operations: book.operations,
+        crashes,
+        hits: lock(&run.watch).hits,
+        trace_hash: trace.hash(),
+        trace_events: trace.events(),
+        situations: run.situations.clone(),
+        broken: book.broken.clone(),
+        log: if book.broken.is_some() { trace.log() } else { String::new() },
+    }
+}
+
+/// Crashes so far of a run that got stuck.
+fn director_crashes(run: &Run) -> u64 {
+    run.situations.count("power cut") + run.situations.count("process killed")
+}
+
+struct Director {
+    run: Arc<Run>,
+    net: Arc<SimNet>,
+    sabotage: Option<Sabotage>,
+    crashes: u64,
+    lives: u64,
+    prng: Prng,
+}
+
+fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
+    CellConfig {
+        cache: CacheConfig {
+            block_bytes: setup.block_bytes,
+            segment_bytes: setup.segment_bytes,
+            staging_bytes: setup.staging_bytes,
+            soft_limit: setup.soft_limit,
+            hard_limit: setup.hard_limit,
+            chunk_age: setup.chunk_age,
+            sabotage,
+        },
+        arena_bytes: setup.arena_bytes,
+        settle_every: setup.settle_every,
+        accept_diverged: setup.accept_diverged,
+        sabotage,
+    }
+}
+
+impl Director {
+    async fn direct(&mut self) {
+        self.watch_flushes();
+        self.create().await;
+        let run = self.run.clone();
+        for client in 0..run.plan.setup.clients {
+            for slot in 0..run.plan.setup.depth {
+                run.root.spawn_on((client + slot) as usize, Box::pin(run.clone().client(client)));
+            }
+        }
+        run.root.spawn(Box::pin(run.clone().watchdog()));
+        let mut crash: Option<Crash> = None;
+        loop {
+            let Some(life) = self.restart(crash.as_ref()).await else { break };
+            if let Some(crash) = &crash {
+                self.read_back(&life, crash).await;
+            }
+            if run.broken() {
+                break;
+            }
+            run.set_running(true);
+            crash = self.live(&life).await;
+            if crash.is_none() || run.broken() {
+                break;
+            }
+        }
+        if !run.broken() {
+            self.liveness().await;
+        }
+        run.end();
+    }
+
+    /// The book hears of flushes and losses at the moment at which they happen.
+    fn watch_flushes(&self) {
+        for home in 0..self.run.machine.disk_count() {
+            let run = Arc::downgrade(&self.run);
+            self.run.machine.disk(home).on_flush(Arc::new(move |news| {
+                if let Some(run) = run.upgrade() {
+                    lock(&run.book).flush_news(home, news);
+                }
+            }));
+        }
+    }
+
+    /// A new cell with its grid disks and its flash cache, stopped clean.
+    async fn create(&mut self) {
+        let run = self.run.clone();
+        let setup = &run.plan.setup;
+        let process = run.handle.process("init");
+        let world = process.world(self.net.host("cell", &process), "init");
+        let mut devices = Vec::new();
+        for n in 0..run.machine.disk_count() {
+            let device = run.machine.disk(n).connect(&process);
+            devices.push(new_device(device, disk_name(n), Role::Disk));
+        }
+        for n in 0..run.machine.flash_count() {
+            let device = run.machine.flash(n).connect(&process);
+            devices.push(new_device(device, format!("FD{n}"), Role::Flash));
+        }
+        let (tx, rx) = one_shot();
+        let seams = world.clone();
+        let task = async move {
+            tx.send(Cell::create("sim", devices, false, &seams).await.map(|_| ()).map_err(|e| e.to_string()));
+        };
+        process.spawn(Box::pin(task));
+        if let Some(Err(error)) = rx.await {
+            run.violate("I3", format!("the cell could not be created: {error}"));
+            return;
+        }
+        process.kill();
+        run.machine.settle();
+        let Some(life) = self.open_once("first").await else { return };
+        for grid_disk in &setup.grid_disks {
+            let admin = Admin::Create {
+                home: grid_disk.home as u64,
+                size_bytes: grid_disk.size_bytes,
+                caching: grid_disk.caching,
+            };
+            run.administer(&life, admin).await;
+        }
+        run.create_cache(&life, true, setup.flash_cache_bytes).await;
+        self.stop(&life).await;
+    }
+
+    /// Open in a new process until it succeeds, breaking off as the plan says.
+    async fn restart(&mut self, crash: Option<&Crash>) -> Option<Life> {
+        let run = self.run.clone();
+        for &(end, after_ns) in crash.map_or(&[][..], |c| &c.broken_opens) {
+            let name = format!("broken {}", self.lives);
+            let (process, rx) = self.begin_open(&name);
+            let pause = std::pin::pin!(run.sleep(Duration::from_nanos(after_ns)));
+            match select(rx, pause).await {
+                Either::Left(_) => run.situations.hit("crash right after an opening"),
+                Either::Right(_) => run.situations.hit("crash during an opening"),
+            }
+            process.kill();
+            self.end(end);
+        }
+        let name = format!("life {}", self.lives);
+        let life = self.open_once(&name).await?;
+        Some(life)
+    }
+
+    #[expect(clippy::type_complexity, reason = "one place, one answer")]
+    fn begin_open(
+        &mut self,
+        name: &str,
+    ) -> (crate::executor::Process, device::sync::Receiver<Result<(Arc<Cell>, OpenReport), String>>) {
+        self.lives += 1;
+        let run = &self.run;
+        let process = run.handle.process(name);
+        let world = process.world(self.net.host("cell", &process), name);
+        let devices = run.machine.connect(&process, &mut self.prng);
+        let config = cell_config(&run.plan.setup, self.sabotage);
+        let (tx, rx) = one_shot();
+        process.spawn(Box::pin(async move {
+            tx.send(Cell::open(devices, config, world).await.map_err(|e| e.to_string()));
+        }));
+        (process, rx)
+    }
+
+    async fn open_once(&mut self, name: &str) -> Option<Life> {
+        let run = self.run.clone();
+        let (process, rx) = self.begin_open(name);
+        let limit = std::pin::pin!(run.sleep(OPEN_MAX));
+        match select(rx, limit).await {
+            Either::Left((Some(Ok((cell, report))), _)) => {
+                let life = Life { number: self.lives, process, cell };
+                run.handle.trace().text("opened", format!("{report:?}"));
+                run.reconcile(&life.cell);
+                run.note_open(&life.cell, &report);
+                {
+                    let mut history = lock(&run.history);
+                    history.opens += 1;
+                    history.remember(life.cell.store());
+                }
+                run.begin_life(life.clone());
+                Some(life)
+            }
+            Either::Left((Some(Err(error)), _)) => {
+                run.violate("I3", format!("the cell does not open though its disks are well: {error}"));
+                None
+            }
+            Either::Left((None, _)) => None,
+            Either::Right(_) => {
+                run.violate("I7", format!("the cell does not open within {OPEN_MAX:?}"));
+                None
+            }
+        }
+    }
+
+    /// Wait for the end of a life: a crash, or the end of the plan.
+    async fn live(&mut self, life: &Life) -> Option<Crash> {
+        let run = self.run.clone();
+        let crash = loop {
+            let ticket = run.changed.ticket();
+            if run.broken() {
+                return None;
+            }
+            if let Some(crash) = run.crash_asked() {
+                break crash;
+            }
+            if run.steps_done() {
+                return None;
+            }
+            run.changed.wait(ticket).await;
+        };
+        run.sleep(Duration::from_nanos(crash.delay_ns)).await;
+        if run.broken() {
+            return None;
+        }
+        if crash.end == End::CleanStop {
+            self.stop(life).await;
+        } else {
+            self.die(life, crash.end);
+        }
+        run.between(&crash.between);
+        Some(crash)
+    }
+
+    fn die(&mut self, life: &Life, end: End) {
+        let run = self.run.clone();
+        run.note_end(life, true);
+        lock(&run.history).remember(life.cell.store());
+        run.end_life();
+        life.process.kill();
+        self.end(end);
+    }
+
+    /// The power goes, or only the process has gone.
+    fn end(&mut self, end: End) {
+        let run = &self.run;
+        run.handle.trace().text("end", format!("{end:?}"));
+        self.crashes += 1;
+        let power_cut = end == End::PowerCut;
+        if power_cut {
+            run.situations.hit("power cut");
+            run.machine.power_cut();
+        } else {
+            run.situations.hit("process killed");
+            run.machine.settle();
+        }
+        lock(&run.book).process_died(power_cut);
+    }
+
+    /// A clean stop, with requests still coming in.
+    async fn stop(&mut self, life: &Life) {
+        let run = self.run.clone();
+        let flushes: Vec<_> = {
+            let mut book = lock(&run.book);
+            book.stopping = true;
+            let each = book.disks.iter_mut().filter(|(_, d)| d.served.is_some());
+            each.map(|(&id, d)| {
+                d.closing = true;
+                (id, d.model.flush_begin())
+            })
+            .collect()
+        };
+        let (cell, (tx, rx)) = (life.cell.clone(), one_shot());
+        life.process.spawn(Box::pin(async move {
+            tx.send(cell.stop().await.map_err(|e| e.to_string()));
+        }));
+        let stopped = rx.await;
+        let harmed = run.machine.some_disk_harmed(run.now());
+        match stopped {
+            Some(Ok(())) => {
+                run.situations.hit("clean stop");
+                let mut book = lock(&run.book);
+                for (id, flush) in flushes {
+                    if let Some(disk) = book.disks.get_mut(&id) {
+                        disk.model.flush_ack(flush);
+                    }
+                }
+            }
+            Some(Err(_)) if harmed || run.machine.some_flash_harmed() => {
+                run.situations.hit("a stop that could not be clean");
+            }
+            Some(Err(error)) => run.violate("I3", format!("the cell does not stop clean: {error}")),
+            None => {}
+        }
+        run.note_end(life, false);
+        lock(&run.history).remember(life.cell.store());
+        run.end_life();
+        life.process.kill();
+        run.machine.settle();
+        let cut = self.prng.chance(1, 2);
+        if cut {
+            run.machine.power_cut();
+        }
+        lock(&run.book).process_died(cut);
+    }
+
+    /// Read what is there, and once more when nothing of it is cached: the first answer is final.
+    async fn read_back(&mut self, life: &Life, crash: &Crash) {
+        self.pass(life, crash.pass).await;
+        if crash.evict && !self.run.broken() {
+            self.run.evict_all(life).await;
+            self.pass(life, crash.pass).await;
+        }
+    }
+
+    async fn pass(&mut self, life: &Life, pass: Pass) {
+        let run = self.run.clone();
+        let disks: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
+        match pass {
+            Pass::Nothing => {}
+            Pass::Everything { step_bytes } => {
+                for (id, limit) in disks {
+                    let mut at = 0;
+                    while at < limit && !run.broken() {
+                        let end = limit.min(at + step_bytes.min(256 << 10));
+                        run.request(life, READER, id, Verb::Read, at..end, false).await;
+                        at = end;
+                    }
+                }
+            }
+            Pass::Some { ranges } => {
+                for _ in 0..ranges {
+                    let (id, limit) = disks[self.prng.below(disks.len() as u64) as usize];
+                    let len = self.prng.between(1, limit.min(64 << 10));
+                    let at = self.prng.below(limit - len + 1);
+                    if run.broken() {
+                        return;
+                    }
+                    run.request(life, READER, id, Verb::Read, at..at + len, false).await;
+                }
+            }
+        }
+    }
+
+    /// Faults are over, devices are back: everything has to work, to be cached, and to stay as it is.
+    async fn liveness(&mut self) {
+        let run = self.run.clone();
+        if let Some(life) = run.life() {
+            let end = if self.prng.chance(1, 2) { End::PowerCut } else { End::Kill };
+            self.die(&life, end);
+        }
+        run.between(&[super::plan::Between::FlashBack { flash: 0 }]);
+        let Some(life) = self.open_once("healed").await else { return };
+        let everything = Pass::Everything { step_bytes: 64 << 10 };
+        self.pass(&life, everything).await;
+        self.works(&life).await;
+        run.evict_all(&life).await;
+        self.pass(&life, everything).await;
+        if run.broken() {
+            return;
+        }
+        self.stop(&life).await;
+        let Some(life) = self.open_once("restarted").await else { return };
+        run.situations.hit("restart after a clean stop");
+        self.pass(&life, everything).await;
+        if !run.broken() {
+            self.stop(&life).await;
+        }
+    }
+
+    /// Write, read, read again: the second time from flash, if there is any.
+    async fn works(&mut self, life: &Life) {
+        let run = self.run.clone();
+        let flash = life.cell.store().cell_disks().iter().any(|d| d.role() == Role::Flash);
+        if flash {
+            // A cache on devices that are there.
+            run.drop_cache(life).await;
+            run.create_cache(life, true, 0).await;
+        }
+        let ids: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
+        let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };
+        let mut hits = 0;
+        for (place, &(id, limit)) in ids.iter().enumerate() {
+            run.administer(life, Admin::SetCaching { disk: place as u64, caching }).await;
+            let range = 0..limit.min(AU_BYTES);
+            let mut answered = true;
+            answered &= run.request(life, READER, id, Verb::Write { fua: false }, range.clone(), false).await;
+            answered &= run.request(life, READER, id, Verb::Read, range.clone(), false).await;
+            answered &= run.request(life, READER, id, Verb::Read, range.clone(), false).await;
+            answered &= run.request(life, READER, id, Verb::Flush, 0..0, false).await;
+            let served = lock(&run.book).disks.get(&id).and_then(|d| d.served.clone());
+            let Some(served) = served else { continue };
+            hits += served.counters.cache_hits.requests.get() + served.counters.cache_partial_hits.requests.get();
+            if !answered {
+                run.violate("I7", format!("grid disk {id} does not answer though everything is healed"));
+            }
+        }
+        if flash && hits == 0 && !run.broken() {
+            let cache = life.cell.flash_cache();
+            let members = cache.iter().flat_map(|c| c.members());
+            let told: Vec<String> = members
+                .map(|m| {
+                    let counters = m.counters.snapshot().into_iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>();
+                    format!("{m:?}, failure {:?}, {:?}, {counters:?}", m.failure(), m.segments())
+                })
+                .collect();
+            let text =
+                format!("flash is there and well, and nothing is cached: {told:?}; alerts {:?}", life.cell.alerts());
+            run.violate("I3", text);
+        } else if flash {
+            run.situations.hit("caches again once everything is healed");
+        }
+    }
+}
+
+fn new_device(device: device::Device, name: String, role: Role) -> NewDevice {
+    NewDevice { device, name, role, class: None, page_bytes: None, au_bytes: Some(AU_BYTES) }
+}

@@ -1,0 +1,314 @@
+//! The machine of a run: disks and flash devices that outlive processes, their mishaps and their snapshots.
+//!
+//! Keeps count of what was done to which device, so that the checkers know which requests may fail. Only faults that the
+//! design claims to survive are permitted: on disks in the data area, never in a label whose other copy is harmed as
+//! well; on flash everywhere.
+
+use super::plan::{AU_BYTES, Setup};
+use crate::disk::{Armed, FaultAtlas, FaultKind, SimDevice, Snapshot};
+use crate::executor::{Handle, Process};
+use crate::situations::Situations;
+use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
+use device::sync::lock;
+use device::{Device, FailKind, Instant, Prng};
+use flashcache::format::{self, Owner};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What was done to a disk, as a request sees it: one that began under `faulty`, or saw `count` change, may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Health {
+    pub(super) faulty: bool,
+    pub(super) count: u64,
+}
+
+/// From the last answer of a device that was struck to the moment at which everybody has heard of it.
+const AFTERMATH: Duration = Duration::from_millis(100);
+
+/// The content of a device at some time.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) snapshot: Snapshot,
+    /// Openings that had succeeded by then: content of the life that goes on cannot be told from what came after it.
+    pub(super) opens: u64,
+}
+
+struct Unit {
+    device: Arc<SimDevice>,
+    health: Health,
+    slow_until: Instant,
+    kept: Option<Kept>,
+    /// Faults strike no more, but requests below this number may have been struck.
+    healing: Option<(u64, Instant)>,
+    /// Requests may still be struck or sectors still be wrong: healed while nobody runs.
+    harmed: bool,
+}
+
+/// All devices.
+pub(super) struct Machine {
+    disks: Mutex<Vec<Unit>>,
+    flashes: Mutex<Vec<Unit>>,
+}
+
+fn unit(device: Arc<SimDevice>) -> Unit {
+    let health = Health { faulty: false, count: 0 };
+    Unit { device, health, slow_until: Instant(0), kept: None, healing: None, harmed: false }
+}
+
+/// Faults of flash that nobody may notice but by their slowness or a checksum, all gone at the next start.
+fn flash_atlas(size_bytes: u64) -> FaultAtlas {
+    let mut atlas = FaultAtlas::none();
+    for kind in FaultKind::ALL {
+        atlas = atlas.with(kind, DATA_OFFSET..size_bytes, 0);
+    }
+    atlas
+}
+
+impl Machine {
+    pub(super) fn new(setup: &Setup, handle: &Handle, situations: &Situations) -> Machine {
+        let make = |config: &crate::disk::DiskConfig| unit(SimDevice::new(config.clone(), handle, situations));
+        Machine {
+            disks: Mutex::new(setup.disks.iter().map(make).collect()),
+            flashes: Mutex::new(setup.flashes.iter().map(make).collect()),
+        }
+    }
+
+    pub(super) fn disk_count(&self) -> usize {
+        lock(&self.disks).len()
+    }
+
+    pub(super) fn flash_count(&self) -> usize {
+        lock(&self.flashes).len()
+    }
+
+    pub(super) fn disk(&self, n: usize) -> Arc<SimDevice> {
+        lock(&self.disks)[n].device.clone()
+    }
+
+    pub(super) fn flash(&self, n: usize) -> Arc<SimDevice> {
+        lock(&self.flashes)[n].device.clone()
+    }
+
+    fn all(&self) -> Vec<Arc<SimDevice>> {
+        let flashes = lock(&self.flashes);
+        lock(&self.disks).iter().chain(flashes.iter()).map(|u| u.device.clone()).collect()
+    }
+
+    /// What a process finds, in any order.
+    pub(super) fn connect(&self, process: &Process, prng: &mut Prng) -> Vec<Device> {
+        let mut devices: Vec<Device> = self.all().iter().filter(|d| !d.is_gone()).map(|d| d.connect(process)).collect();
+        for n in (1..devices.len()).rev() {
+            devices.swap(n, prng.below(n as u64 + 1) as usize);
+        }
+        devices
+    }
+
+    /// Requests under way on any disk, and on any flash device.
+    pub(super) fn in_flight(&self) -> (usize, usize) {
+        let count = |units: &[Unit]| units.iter().map(|u| u.device.in_flight()).sum();
+        (count(&lock(&self.disks)), count(&lock(&self.flashes)))
+    }
+
+    pub(super) fn power_cut(&self) {
+        self.all().iter().for_each(|d| d.power_cut());
+    }
+
+    /// What a dead process had under way happens or does not.
+    pub(super) fn settle(&self) {
+        self.all().iter().for_each(|d| d.settle());
+    }
+
+    pub(super) fn health(&self, disk: usize, now: Instant) -> Health {
+        let unit = &mut lock(&self.disks)[disk];
+        if let Some((number, since)) = unit.healing {
+            if unit.device.oldest_request().is_some_and(|oldest| oldest < number) {
+                unit.healing = Some((number, now));
+            } else if now.ns_since(since) > AFTERMATH.as_nanos() as u64 {
+                unit.healing = None;
+                unit.health.faulty = false;
+                unit.health.count += 1;
+                unit.harmed = false;
+            }
+        }
+        unit.health
+    }
+
+    /// A request to this disk may be slow for other reasons than the cell.
+    pub(super) fn disk_is_slow(&self, disk: usize, since: Instant) -> bool {
+        let unit = &lock(&self.disks)[disk];
+        unit.health.faulty || unit.slow_until >= since
+    }
+
+    /// Whether some flash device is not as it should be, so that commands that write its label may fail.
+    pub(super) fn some_flash_harmed(&self) -> bool {
+        lock(&self.flashes).iter().any(|u| u.harmed || u.device.is_gone())
+    }
+
+    pub(super) fn some_disk_harmed(&self, now: Instant) -> bool {
+        for n in 0..self.disk_count() {
+            let _current = self.health(n, now);
+        }
+        lock(&self.disks).iter().any(|u| u.health.faulty || u.slow_until >= now || u.device.is_gone())
+    }
+
+    fn worsen(unit: &mut Unit) {
+        unit.healing = None;
+        unit.harmed = true;
+        unit.health.faulty = true;
+        unit.health.count += 1;
+    }
+
+    pub(super) fn disk_fault(&self, n: usize, kind: FaultKind, times: u32) {
+        let unit = &mut lock(&self.disks)[n];
+        Machine::worsen(unit);
+        let area = DATA_OFFSET..unit.device.size_bytes();
+        unit.device.set_atlas(FaultAtlas::none().with(kind, area.clone(), 0));
+        let _ = unit.device.arm(Armed { kind, range: area, fail: FailKind::Media, times });
+    }
+
+    pub(super) fn disk_healed(&self, n: usize, now: Instant) {
+        let unit = &mut lock(&self.disks)[n];
+        if unit.health.faulty && !unit.device.is_gone() {
+            unit.device.set_atlas(FaultAtlas::none());
+            unit.device.repair(0..unit.device.size_bytes());
+            unit.healing = Some((unit.device.next_request(), now));
+        }
+    }
+
+    pub(super) fn disk_stall(&self, n: usize, time: Duration, now: Instant) {
+        let unit = &mut lock(&self.disks)[n];
+        unit.slow_until = unit.slow_until.max(now.after(time).after(Duration::from_millis(2)));
+        unit.device.stall(&[], Some(time));
+    }
+
+    pub(super) fn disk_vanishes(&self, n: usize) {
+        let unit = &mut lock(&self.disks)[n];
+        Machine::worsen(unit);
+        unit.device.vanish();
+    }
+
+    pub(super) fn flash_fault(&self, n: usize, kind: FaultKind, times: u32, fail: FailKind) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.harmed = true;
+        let all = 0..unit.device.size_bytes();
+        unit.device.set_atlas(flash_atlas(all.end));
+        let _ = unit.device.arm(Armed { kind, range: DATA_OFFSET..all.end, fail, times });
+    }
+
+    /// So many of a million requests go wrong from now on, to labels and catalog as well.
+    pub(super) fn flash_fault_at_open(&self, n: usize, kind: FaultKind, ppm: u32) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.harmed = true;
+        unit.device.set_atlas(FaultAtlas::none().with(kind, 0..unit.device.size_bytes(), ppm));
+    }
+
+    pub(super) fn flash_stall(&self, n: usize, time: Duration) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.harmed = true;
+        unit.device.stall(&[], Some(time));
+    }
+
+    pub(super) fn flash_vanishes(&self, n: usize) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.harmed = true;
+        unit.device.vanish();
+    }
+
+    /// Rot one sector of a page of cached data, found by walking a segment as `owner` wrote it from byte `area` on.
+    pub(super) fn rot_data(&self, n: usize, owner: &Owner, area: u64, segment_bytes: u64, pick: u64) -> bool {
+        let device = self.flash(n);
+        let end = device.size_bytes();
+        let segments = (end - area) / segment_bytes;
+        if segments == 0 {
+            return false;
+        }
+        let mut prng = Prng::new(pick);
+        let start = area + prng.below(segments) * segment_bytes;
+        let mut pages = Vec::new();
+        let mut position = 0;
+        while position + 4096 < segment_bytes {
+            let header = device.pristine(start + position, 65536.min((segment_bytes - position) as usize));
+            let Some(header_pages) = data_starts(&header, owner) else { break };
+            let (first, all) = header_pages;
+            pages.extend((first..all).map(|page| start + position + u64::from(page) * 4096));
+            position += u64::from(all) * 4096;
+        }
+        if pages.is_empty() {
+            return false;
+        }
+        let page = pages[prng.below(pages.len() as u64) as usize];
+        if page + 4096 > end {
+            return false;
+        }
+        device.set_atlas(flash_atlas(end));
+        lock(&self.flashes)[n].harmed = true;
+        device.rot(page..page + 4096)
+    }
+
+    /// Rot one copy of one of a device's two labels; its other copy is good.
+    pub(super) fn label_rot(&self, device: u64, slot: u64) {
+        let all = self.all();
+        let device = &all[(device % all.len() as u64) as usize];
+        let slot = Slot::BOTH[slot as usize % 2];
+        let at = Place { slot, mirror: false }.offset() + LABEL_OFFSET;
+        let range = at..at + LABEL_SECTION_BYTES;
+        device.set_atlas(FaultAtlas::none().with(FaultKind::Rot, range.clone(), 0));
+        let _ = device.rot(range);
+        device.set_atlas(FaultAtlas::none());
+    }
+
+    /// While nobody runs: what was armed strikes no more, sectors hold what they should, stalls are over.
+    pub(super) fn heal_all(&self) {
+        for units in [&self.disks, &self.flashes] {
+            for unit in lock(units).iter_mut() {
+                unit.device.release();
+                unit.device.set_atlas(FaultAtlas::none());
+                unit.device.repair(0..unit.device.size_bytes());
+                unit.harmed = false;
+                unit.healing = None;
+                if unit.health.faulty && !unit.device.is_gone() {
+                    unit.health.faulty = false;
+                    unit.health.count += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn keep_flash(&self, n: usize, opens: u64) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.kept = Some(Kept { snapshot: unit.device.snapshot(), opens });
+    }
+
+    pub(super) fn kept_flash(&self, n: usize) -> Option<Kept> {
+        lock(&self.flashes)[n].kept.clone()
+    }
+
+    /// A device that was gone is there again, as it was.
+    pub(super) fn flash_back(&self, n: usize) {
+        lock(&self.flashes)[n].device.reappear();
+    }
+
+    pub(super) fn disk_back(&self, n: usize) {
+        let unit = &mut lock(&self.disks)[n];
+        if unit.device.is_gone() {
+            unit.device.reappear();
+            unit.health.faulty = false;
+            unit.health.count += 1;
+        }
+    }
+}
+
+/// First page behind the header of the chunk that `bytes` begin with, and all its pages.
+fn data_starts(bytes: &[u8], owner: &Owner) -> Option<(u32, u32)> {
+    // A header takes one true page, whose size the bytes do not tell: the smallest at which it decodes. With a larger
+    // true page what follows up to its end is padding, and rot there harms nobody.
+    for align in [1_u32, 2, 4] {
+        let page = bytes.get(..align as usize * 4096)?;
+        if let Ok((header, _)) = format::decode_chunk(page, owner) {
+            return Some((align, header.pages));
+        }
+    }
+    None
+}
+
+const _: () = assert!(AU_BYTES.is_multiple_of(4096));

@@ -1,0 +1,651 @@
+//! What one seed does: the machine, the cell, and the list of steps. Everything is drawn before the run begins, so a run
+//! is decided by its seed and its list, and a failing list can be made shorter.
+//!
+//! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
+//! meaningful when steps are left out of it. Never looks at a cell.
+
+use crate::disk::DiskConfig;
+use celldisk::layout::DATA_OFFSET;
+use device::{Class, FailKind, Prng};
+use std::time::Duration;
+
+use crate::disk::FaultKind;
+
+/// Allocation unit of every device of the harness: the smallest, so that small devices have many.
+pub(super) const AU_BYTES: u64 = celldisk::layout::AU_BYTES_MIN;
+/// Client operations of a plan: DESIGN §8 asks for at least 2,000.
+pub(super) const OPERATIONS_MIN: u64 = 2_000;
+/// Crashes of a plan: DESIGN §8 asks for at least 3.
+pub(super) const CRASHES_MIN: u64 = 3;
+
+/// A grid disk at the start.
+#[derive(Clone, Debug)]
+pub(super) struct GridDiskSetup {
+    /// Place of its cell disk.
+    pub(super) home: usize,
+    pub(super) size_bytes: u64,
+    pub(super) caching: Caching,
+}
+
+/// How a grid disk is cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caching {
+    pub(super) mode: celldisk::CachingMode,
+    pub(super) policy: celldisk::CachingPolicy,
+}
+
+/// The machine and the cell.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) disks: Vec<DiskConfig>,
+    pub(super) flashes: Vec<DiskConfig>,
+    pub(super) grid_disks: Vec<GridDiskSetup>,
+    /// All of the flash cache, over all devices.
+    pub(super) flash_cache_bytes: u64,
+    pub(super) block_bytes: u32,
+    pub(super) segment_bytes: u32,
+    pub(super) staging_bytes: usize,
+    pub(super) arena_bytes: usize,
+    pub(super) soft_limit: Duration,
+    pub(super) hard_limit: Duration,
+    pub(super) chunk_age: Duration,
+    pub(super) settle_every: Duration,
+    pub(super) accept_diverged: bool,
+    /// Client connections, and requests each has in flight.
+    pub(super) clients: u64,
+    pub(super) depth: u64,
+    /// Virtual threads.
+    pub(super) threads: usize,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Read,
+    Write {
+        fua: bool,
+    },
+    Zeroes {
+        fua: bool,
+        no_hole: bool,
+        fast: bool,
+    },
+    Trim {
+        fua: bool,
+    },
+    Flush,
+    Prefetch,
+    Status,
+    /// A read or write that reaches beyond the end.
+    BeyondEnd {
+        write: bool,
+    },
+}
+
+/// A request of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Io {
+    pub(super) disk: u64,
+    pub(super) verb: Verb,
+    /// Taken modulo the grid disk's size.
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Memory that is aligned to nothing.
+    pub(super) odd_memory: bool,
+    /// The client's pause before it.
+    pub(super) think_ns: u64,
+}
+
+/// A command of the administrator.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Admin {
+    Create {
+        home: u64,
+        size_bytes: u64,
+        caching: Caching,
+    },
+    Drop {
+        disk: u64,
+    },
+    Resize {
+        disk: u64,
+        size_bytes: u64,
+    },
+    Rename {
+        disk: u64,
+    },
+    SetCaching {
+        disk: u64,
+        caching: Caching,
+    },
+    /// To none and back: what was cached is read from disk again.
+    Evict {
+        disk: u64,
+    },
+    DropFlashCache,
+    CreateFlashCache {
+        all: bool,
+        size_bytes: u64,
+    },
+}
+
+/// Something that befalls the machine while it runs.
+#[derive(Clone, Debug)]
+pub(super) enum Mishap {
+    /// The next matching requests of a flash device go wrong.
+    FlashFault {
+        flash: u64,
+        kind: FaultKind,
+        times: u32,
+        fail: FailKind,
+    },
+    /// A sector of cached data changes.
+    FlashRot {
+        flash: u64,
+        pick: u64,
+    },
+    FlashStall {
+        flash: u64,
+        time: Duration,
+    },
+    FlashVanishes {
+        flash: u64,
+    },
+    FlashSnapshot {
+        flash: u64,
+    },
+    /// The next requests to a disk's data go wrong; healed by [`Mishap::DiskHealed`] or the next restart.
+    DiskFault {
+        disk: u64,
+        kind: FaultKind,
+        times: u32,
+    },
+    DiskHealed {
+        disk: u64,
+    },
+    DiskStall {
+        disk: u64,
+        time: Duration,
+    },
+    DiskVanishes {
+        disk: u64,
+    },
+    DiskSnapshot {
+        disk: u64,
+    },
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    PowerCut,
+    Kill,
+    CleanStop,
+}
+
+/// What happens while no process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Between {
+    FlashAbsent {
+        flash: u64,
+    },
+    FlashBack {
+        flash: u64,
+    },
+    FlashBlank {
+        flash: u64,
+    },
+    FlashStale {
+        flash: u64,
+    },
+    FlashSwap {
+        flash: u64,
+    },
+    /// The last disk, if there are several.
+    DiskAbsent,
+    DiskBack,
+    DiskStale {
+        disk: u64,
+    },
+    /// Requests of the next life go wrong, from its opening on, so many of a million.
+    FlashFault {
+        flash: u64,
+        kind: FaultKind,
+        ppm: u32,
+    },
+    /// One copy of the label rots; the other must answer.
+    LabelRot {
+        device: u64,
+        slot: u64,
+    },
+}
+
+/// How much is read back after a restart, before clients go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    Everything { step_bytes: u64 },
+    Some { ranges: u64 },
+    Nothing,
+}
+
+/// The end of a life and the beginning of the next.
+#[derive(Clone, Debug)]
+pub(super) struct Crash {
+    pub(super) end: End,
+    /// From the step's turn to the moment; requests go on meanwhile.
+    pub(super) delay_ns: u64,
+    pub(super) between: Vec<Between>,
+    /// Openings that end before they are done.
+    pub(super) broken_opens: Vec<(End, u64)>,
+    pub(super) pass: Pass,
+    /// Then everything cached is dropped and read again.
+    pub(super) evict: bool,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Io(Io),
+    Admin(Admin),
+    Mishap(Mishap),
+    Crash(Crash),
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) setup: Setup,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(super) fn of_seed(seed: u64) -> Plan {
+        let mut prng = Prng::new(seed).fork("harness.plan");
+        let setup = Setup::draw(&mut prng);
+        let steps = Steps::draw(&setup, &mut prng);
+        Plan { seed, setup, steps }
+    }
+}
+
+fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
+    from[prng.below(from.len() as u64) as usize]
+}
+
+fn caching(prng: &mut Prng) -> Caching {
+    use celldisk::{CachingMode, CachingPolicy};
+    let mode = pick(
+        prng,
+        &[
+            CachingMode::WriteThrough,
+            CachingMode::WriteThrough,
+            CachingMode::WriteThrough,
+            CachingMode::WriteAround,
+            CachingMode::WriteAround,
+            CachingMode::None,
+        ],
+    );
+    let policy = pick(
+        prng,
+        &[
+            CachingPolicy::Default,
+            CachingPolicy::Default,
+            CachingPolicy::Default,
+            CachingPolicy::Default,
+            CachingPolicy::Keep,
+            CachingPolicy::None,
+        ],
+    );
+    Caching { mode, policy }
+}
+
+impl Setup {
+    fn draw(prng: &mut Prng) -> Setup {
+        let disk_count = pick(prng, &[1, 1, 2, 3]);
+        let flash_count = pick(prng, &[0, 1, 1, 1, 1, 2, 2, 3]);
+        let block_bytes: u32 = 4096 << prng.below(5);
+        let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
+        // A segment holds a block with a header and a footer of true pages.
+        let least = if block_bytes == 64 << 10 || page_bytes > 4096 { 128 << 10 } else { 64 << 10 };
+        let segment_bytes: u32 = (64 << 10 << prng.below(3)).max(least);
+        let mut disks = Vec::new();
+        let mut grid_disks = Vec::new();
+        for n in 0..disk_count {
+            let mut data_bytes = 0;
+            for _ in 0..prng.between(1, if disk_count == 1 { 3 } else { 2 }) {
+                let size_bytes = AU_BYTES * prng.between(4, 32);
+                data_bytes += size_bytes;
+                grid_disks.push(GridDiskSetup { home: n, size_bytes, caching: caching(prng) });
+            }
+            // Room to create and to grow; little, so that space is used again.
+            let size_bytes = DATA_OFFSET + data_bytes + AU_BYTES * prng.between(2, 16);
+            disks.push(DiskConfig::random(&format!("disk {n}"), size_bytes, true, prng));
+        }
+        // Something has to be cached.
+        if let Some(first) = grid_disks.first_mut() {
+            let mode = pick(prng, &[celldisk::CachingMode::WriteThrough, celldisk::CachingMode::WriteAround]);
+            first.caching = Caching { mode, policy: celldisk::CachingPolicy::Default };
+        }
+        let data_bytes: u64 = grid_disks.iter().map(|g| g.size_bytes).sum();
+        let flash_cache_bytes = data_bytes * prng.between(10, 100) / 100;
+        let mut flashes = Vec::new();
+        for n in 0..flash_count {
+            let least = 8 * u64::from(segment_bytes);
+            let cache_bytes = (flash_cache_bytes / flash_count).max(least).next_multiple_of(u64::from(segment_bytes));
+            let size_bytes = DATA_OFFSET + cache_bytes + AU_BYTES * prng.below(4);
+            let mut config = DiskConfig::random(&format!("flash {n}"), size_bytes, false, prng);
+            if prng.chance(1, 4) {
+                config.geometry.class = Class::Ephemeral;
+                config.gone_after_power_cut = prng.chance(1, 2);
+            }
+            config.geometry.page_bytes = config.geometry.page_bytes.max(page_bytes);
+            flashes.push(config);
+        }
+        let hard_limit = Duration::from_millis(prng.between(200, 3_000));
+        Setup {
+            disks,
+            flashes,
+            grid_disks,
+            flash_cache_bytes,
+            block_bytes,
+            segment_bytes,
+            staging_bytes: pick(prng, &[1 << 20, 2 << 20]),
+            arena_bytes: pick(prng, &[4 << 20, 8 << 20]),
+            soft_limit: hard_limit / prng.between(3, 20) as u32,
+            hard_limit,
+            chunk_age: Duration::from_micros(prng.between(500, 50_000)),
+            settle_every: Duration::from_millis(prng.between(2, 200)),
+            accept_diverged: prng.chance(1, 2),
+            clients: prng.between(1, 8),
+            depth: prng.between(1, 3),
+            threads: prng.between(1, 4) as usize,
+        }
+    }
+}
+
+/// What requests look like for a while.
+struct Mood {
+    writes: u64,
+    hot: bool,
+    sequential: bool,
+    large: bool,
+    aligned: bool,
+    flushes: u64,
+    think_ns_max: u64,
+}
+
+impl Mood {
+    fn draw(prng: &mut Prng) -> Mood {
+        Mood {
+            writes: pick(prng, &[5, 20, 40, 60]),
+            hot: prng.chance(3, 4),
+            sequential: prng.chance(1, 5),
+            large: prng.chance(1, 12),
+            aligned: prng.chance(2, 3),
+            flushes: pick(prng, &[0, 1, 3, 8]),
+            think_ns_max: pick(prng, &[0, 50_000, 500_000, 5_000_000]),
+        }
+    }
+}
+
+/// Draws the list.
+struct Steps<'a> {
+    setup: &'a Setup,
+    prng: &'a mut Prng,
+    mood: Mood,
+    hot: Vec<u64>,
+    next: Vec<u64>,
+    steps: Vec<Step>,
+}
+
+impl Steps<'_> {
+    fn draw(setup: &Setup, prng: &mut Prng) -> Vec<Step> {
+        let mood = Mood::draw(prng);
+        let sizes: Vec<u64> = setup.grid_disks.iter().map(|g| g.size_bytes).collect();
+        let hot = sizes.iter().map(|&size| prng.below(size)).collect();
+        let mut all = Steps { setup, prng, mood, hot, next: vec![0; sizes.len()], steps: Vec::new() };
+        let crashes = all.prng.between(CRASHES_MIN + 1, 7);
+        let per_life = (OPERATIONS_MIN + 200) / (crashes + 1) + 1;
+        // Most seeds have a kind of mishap they are about, so that others can be undisturbed.
+        let mishaps = pick(all.prng, &[0, 1, 2, 4]);
+        let admin = pick(all.prng, &[0, 1, 2, 4]);
+        for life in 0..=crashes {
+            let mut left = per_life;
+            while left > 0 {
+                let run = left.min(all.prng.between(10, 120));
+                left -= run;
+                if all.prng.chance(1, 3) {
+                    all.mood = Mood::draw(all.prng);
+                }
+                for _ in 0..run {
+                    all.io();
+                }
+                for _ in 0..all.prng.below(mishaps + 1) {
+                    all.mishap();
+                }
+                if all.prng.below(4) < admin {
+                    all.admin();
+                }
+            }
+            if life < crashes {
+                // Often hard upon the heels of a command.
+                if all.prng.chance(1, 3) {
+                    all.admin();
+                }
+                all.crash(life >= CRASHES_MIN);
+            }
+        }
+        all.steps
+    }
+
+    fn io(&mut self) {
+        let prng = &mut *self.prng;
+        let disk = prng.below(self.setup.grid_disks.len() as u64);
+        let size = self.setup.grid_disks[disk as usize].size_bytes;
+        let unit =
+            if self.mood.aligned { pick(prng, &[4096, 4096, 4096, 512]) } else { pick(prng, &[1, 1, 512, 4096]) };
+        let len = if self.mood.large && prng.chance(1, 4) {
+            prng.between(64, 400) * 4096
+        } else {
+            unit * pick(prng, &[1, 1, 2, 4, prng.fork("len").between(1, 24)]).max(1)
+        };
+        let len = match prng.below(40) {
+            0 => prng.between(1, 100_000),
+            1 => 1,
+            _ => len,
+        }
+        .min(size);
+        let offset = if self.mood.sequential {
+            self.next[disk as usize]
+        } else if self.mood.hot && prng.chance(3, 4) {
+            self.hot[disk as usize] + prng.below(size / 8 + 1)
+        } else {
+            prng.below(size)
+        } / unit
+            * unit;
+        self.next[disk as usize] = offset + len;
+        let fua = prng.chance(1, 8);
+        let roll = prng.below(100);
+        let verb = if roll < self.mood.flushes {
+            Verb::Flush
+        } else if prng.below(100) < self.mood.writes {
+            match prng.below(16) {
+                0 | 1 => Verb::Zeroes { fua, no_hole: prng.chance(1, 2), fast: prng.chance(1, 6) },
+                2 | 3 => Verb::Trim { fua },
+                _ => Verb::Write { fua },
+            }
+        } else {
+            match prng.below(60) {
+                0..=2 => Verb::Prefetch,
+                3 | 4 => Verb::Status,
+                5 => Verb::BeyondEnd { write: prng.chance(1, 2) },
+                _ => Verb::Read,
+            }
+        };
+        let think_ns = if self.mood.think_ns_max == 0 { 0 } else { prng.below(self.mood.think_ns_max) };
+        let odd_memory = prng.chance(1, 16);
+        self.steps.push(Step::Io(Io { disk, verb, offset, len, odd_memory, think_ns }));
+    }
+
+    fn admin(&mut self) {
+        let prng = &mut *self.prng;
+        let disk = prng.below(64);
+        let admin = match prng.below(20) {
+            0 | 1 => {
+                let size_bytes = AU_BYTES * prng.between(1, 16);
+                Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng) }
+            }
+            2 => Admin::Drop { disk },
+            3..=6 => Admin::Resize { disk, size_bytes: AU_BYTES * prng.between(1, 40) },
+            7 => Admin::Rename { disk },
+            8..=12 => Admin::SetCaching { disk, caching: caching(prng) },
+            13..=16 => Admin::Evict { disk },
+            17 => Admin::DropFlashCache,
+            _ => Admin::CreateFlashCache {
+                all: prng.chance(2, 3),
+                size_bytes: self.setup.flash_cache_bytes * prng.between(50, 150) / 100,
+            },
+        };
+        self.steps.push(Step::Admin(admin));
+    }
+
+    fn mishap(&mut self) {
+        let prng = &mut *self.prng;
+        let (flash, disk) = (prng.below(64), prng.below(64));
+        let limits = (self.setup.soft_limit, self.setup.hard_limit);
+        let mishap = match prng.below(26) {
+            0..=3 => {
+                let kind = pick(
+                    prng,
+                    &[
+                        FaultKind::ReadFails,
+                        FaultKind::WriteFails,
+                        FaultKind::FlushFails,
+                        FaultKind::Short,
+                        FaultKind::Unknown,
+                        FaultKind::Unreadable,
+                        FaultKind::Slow,
+                        FaultKind::Slow,
+                        FaultKind::Lost,
+                        FaultKind::Misdirected,
+                    ],
+                );
+                let fail = pick(prng, &[FailKind::Media, FailKind::Media, FailKind::Errno(5), FailKind::NoSpace]);
+                Mishap::FlashFault { flash, kind, times: prng.between(1, 3) as u32, fail }
+            }
+            4..=8 => Mishap::FlashRot { flash, pick: prng.next_u64() },
+            9..=11 => {
+                let time = match prng.below(3) {
+                    0 => limits.0 / 2,
+                    1 => limits.0 + (limits.1 - limits.0) / 2,
+                    _ => limits.1 * 2,
+                };
+                Mishap::FlashStall { flash, time }
+            }
+            12 => Mishap::FlashVanishes { flash },
+            13 | 14 => Mishap::FlashSnapshot { flash },
+            15..=17 => {
+                let kind = pick(
+                    prng,
+                    &[
+                        FaultKind::WriteFails,
+                        FaultKind::WriteFails,
+                        FaultKind::FlushFails,
+                        FaultKind::FlushFails,
+                        FaultKind::FlushFails,
+                        FaultKind::ReadFails,
+                        FaultKind::Short,
+                        FaultKind::Slow,
+                    ],
+                );
+                Mishap::DiskFault { disk, kind, times: prng.between(1, 3) as u32 }
+            }
+            18..=20 => Mishap::DiskHealed { disk },
+            21 | 22 => Mishap::DiskStall { disk, time: Duration::from_millis(prng.between(1, 4_000)) },
+            23 => Mishap::DiskVanishes { disk },
+            _ => Mishap::DiskSnapshot { disk },
+        };
+        self.steps.push(Step::Mishap(mishap));
+    }
+
+    fn crash(&mut self, may_stop: bool) {
+        let prng = &mut *self.prng;
+        let end = |prng: &mut Prng| pick(prng, &[End::PowerCut, End::PowerCut, End::Kill]);
+        let delay = |prng: &mut Prng| match prng.below(4) {
+            0 => prng.below(100_000),
+            1 => prng.below(2_000_000),
+            _ => prng.below(50_000_000),
+        };
+        let flash = prng.below(64);
+        let between = match prng.below(40) {
+            0 | 1 => vec![Between::FlashAbsent { flash }],
+            2 | 3 => vec![Between::FlashBlank { flash }],
+            4..=6 => vec![Between::FlashStale { flash }],
+            7 => vec![Between::FlashSwap { flash }],
+            8 => vec![Between::DiskAbsent],
+            9..=12 => vec![Between::DiskStale { disk: prng.below(64) }],
+            13 => vec![Between::DiskStale { disk: prng.below(64) }, Between::FlashAbsent { flash }],
+            14 | 15 => vec![Between::LabelRot { device: prng.below(64), slot: prng.below(2) }],
+            16..=18 => {
+                let kind = pick(
+                    prng,
+                    &[
+                        FaultKind::ReadFails,
+                        FaultKind::ReadFails,
+                        FaultKind::WriteFails,
+                        FaultKind::FlushFails,
+                        FaultKind::Short,
+                        FaultKind::Unreadable,
+                        FaultKind::Slow,
+                    ],
+                );
+                vec![
+                    Between::FlashBack { flash },
+                    Between::FlashFault { flash, kind, ppm: pick(prng, &[5_000, 50_000, 300_000]) },
+                ]
+            }
+            19..=30 => vec![Between::FlashBack { flash }, Between::DiskBack],
+            _ => Vec::new(),
+        };
+        let mut broken_opens = Vec::new();
+        while broken_opens.len() < 3 && prng.chance(1, 4) {
+            let after = match prng.below(3) {
+                0 => prng.below(1_000_000),
+                1 => prng.below(20_000_000),
+                _ => prng.below(200_000_000),
+            };
+            broken_opens.push((end(prng), after));
+        }
+        let pass = match prng.below(4) {
+            0 => Pass::Nothing,
+            1 => Pass::Some { ranges: prng.between(1, 60) },
+            _ => Pass::Everything { step_bytes: 4096 << prng.below(8) },
+        };
+        let crash = Crash {
+            end: if may_stop && prng.chance(1, 3) { End::CleanStop } else { end(prng) },
+            delay_ns: delay(prng),
+            between,
+            broken_opens,
+            pass,
+            evict: prng.chance(1, 3),
+        };
+        self.steps.push(Step::Crash(crash));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CRASHES_MIN, OPERATIONS_MIN, Plan, Step};
+
+    #[test]
+    fn a_plan_has_the_size_the_design_asks_for_and_is_drawn_the_same_twice() {
+        for seed in 0..50 {
+            let plan = Plan::of_seed(seed);
+            let operations = plan.steps.iter().filter(|s| matches!(s, Step::Io(_))).count() as u64;
+            let crashes = plan.steps.iter().filter(|s| matches!(s, Step::Crash(_))).count() as u64;
+            assert!(operations >= OPERATIONS_MIN && crashes >= CRASHES_MIN, "seed {seed}: {operations}, {crashes}");
+            assert_eq!(format!("{plan:?}"), format!("{:?}", Plan::of_seed(seed)));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Checkers beside the model, and the situations that only counters and labels tell.
+//!
+//! - I7: a request to a disk that is well ends within [`PATIENCE`]; a write begun after a flash device was given up is
+//!   acknowledged only when the label of its disk says so.
+//! - I8: indexes and arenas stay within what was announced.
+//! - I3, I5: an opening never fails for flash alone, and what it says of flash is counted.
+
+use super::book::{Book, Request};
+use super::plan::Verb;
+use super::stage::{Life, Run};
+use cell::{Cell, OpenReport};
+use celldisk::{FlashState, GridDiskId};
+use device::Instant;
+use device::sync::lock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request may take beyond the hard limit of flash while its disk is well: a disk of the harness needs 400 ms
+/// for its slowest request, and a request may wait for some of others'.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often ages are looked at.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// What the checkers remember.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// When members of the flash cache were first seen to have failed, by life and place.
+    failed_since: BTreeMap<(u64, usize), Instant>,
+    /// Hits seen in finished lives and the memory announced in this one.
+    pub(super) hits: u64,
+    announced_bytes: u64,
+}
+
+/// Situations counted from counters of the flash cache, by name there.
+const FLASH_ROWS: [(&str, &str); 14] = [
+    ("fills", "fill after a miss"),
+    ("write_fills", "fill by a write"),
+    ("fill_skips_space", "fill refused: no free segment"),
+    ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("evictions", "block evicted"),
+    ("moves", "block written again at reclaim"),
+    ("invalidations", "cached copy ended by a write"),
+    ("rot_parts", "rot caught by a checksum"),
+    ("revalidated_good", "suspect block compared: good"),
+    ("revalidated_stale", "suspect block compared: stale"),
+    ("settles", "region settled"),
+    ("reclaims", "segment reclaimed"),
+    ("ghost_hits", "ghost hit: a block comes back soon after it left"),
+    ("reader_waits", "reuse of a segment waited for its reader"),
+];
+
+impl Run {
+    /// Look at what is under way now and then, until the run is over.
+    pub(super) async fn watchdog(self: Arc<Self>) {
+        loop {
+            self.sleep(ROUND).await;
+            if lock(&self.turns).over || self.broken() {
+                return;
+            }
+            self.check_ages();
+        }
+    }
+
+    fn check_ages(&self) {
+        let now = self.now();
+        let bound = PATIENCE + self.plan.setup.hard_limit;
+        let old = {
+            let book = lock(&self.book);
+            let late = |r: &Request| now.ns_since(r.begun) > bound.as_nanos() as u64;
+            let counts =
+                |disk: &super::book::BookDisk, r: &Request| late(r) && !self.machine.disk_is_slow(disk.home, r.begun);
+            book.oldest(counts).map(|r| format!("{r:?}"))
+        };
+        if let Some(request) = old {
+            self.violate("I7", format!("{request} is not answered after {bound:?} though its disk is well"));
+        }
+    }
+
+    /// Check what an answer tells beyond its bytes.
+    pub(super) fn check_answer(&self, cell: &Arc<Cell>, request: &Request, succeeded: bool) {
+        let Some(life) = self.life() else { return };
+        let Some(cache) = cell.flash_cache() else { return };
+        let mut watch = lock(&self.watch);
+        let now = self.now();
+        let mut failed_before = Vec::new();
+        for (n, member) in cache.members().enumerate() {
+            if member.has_failed() {
+                let since = *watch.failed_since.entry((life.number, n)).or_insert(now);
+                if since < request.begun {
+                    failed_before.push(n);
+                }
+            } else if request.verb == Verb::Read && succeeded && member.segments().reclaiming > 0 {
+                self.situations.hit("read answered while a segment is being reclaimed");
+            }
+            if member.is_slow() && request.verb == Verb::Read && succeeded {
+                self.situations.hit("slow flash bypassed by a read");
+            }
+        }
+        drop(watch);
+        let changes = matches!(request.verb, Verb::Write { .. } | Verb::Zeroes { .. });
+        if changes && succeeded && cache.members().count() == 1 && failed_before == [0] {
+            self.check_expelled(cell, request);
+        }
+    }
+
+    /// The only flash device had failed before this write began: the label of its disk must say so by now.
+    fn check_expelled(&self, cell: &Arc<Cell>, request: &Request) {
+        let store = cell.store();
+        let catalog = store.catalog();
+        let Some(record) = catalog.grid_disks.get(&GridDiskId(request.disk)) else { return };
+        let cached = record.caching_mode != celldisk::CachingMode::None
+            && record.caching_policy != celldisk::CachingPolicy::None;
+        let Some(flash) = cell.flash_cache_devices().first().copied() else { return };
+        let Some(disk) = store.cell_disk(record.cell_disk) else { return };
+        let state = disk.label().flash_members.get(&flash).map(|m| m.state);
+        if cached && state != Some(FlashState::Expelled) {
+            let text = format!("{request:?} was acknowledged without flash that its disk's label calls {state:?}");
+            self.violate("I7", text);
+        } else if cached {
+            self.situations.hit("write acknowledged after flash was expelled while serving");
+        }
+    }
+
+    /// What an opening said.
+    pub(super) fn note_open(&self, cell: &Arc<Cell>, report: &OpenReport) {
+        lock(&self.watch).announced_bytes = cell.memory_bytes_max();
+        let mut rows: Vec<(&'static str, &str)> = vec![
+            ("flash missing at open is expelled", "is missing"),
+            ("flash expelled before comes back void", "had been expelled"),
+            ("stamps that do not match void what is cached", "used or restored without its flash"),
+            ("flash whose label cannot be written is left out", "its label cannot be written"),
+            ("no flash usable: served from disk alone", "serving from disk alone"),
+        ];
+        rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
+        rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
+        self.situations.hit(if report.unclean { "opened after an unclean stop" } else { "opened after a clean stop" });
+        let store = &report.store;
+        let noted = [
+            (!store.stale.is_empty(), "catalog copy brought up to date at open"),
+            (!store.superseded.is_empty(), "catalog change nobody was told of is replaced at open"),
+            (!store.diverged.is_empty(), "device that went its own way noticed at open"),
+            (!store.unusable.is_empty(), "device unusable at open"),
+        ];
+        noted.into_iter().filter(|(is, _)| *is).for_each(|(_, row)| self.situations.hit(row));
+        for (_, recovered) in &report.recovered {
+            self.situations.hit_times("recovered entry", recovered.entries);
+            self.situations.hit_times("segment without a footer walked by its chunks", recovered.walked);
+            self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
+            self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
+        }
+    }
+
+    /// Memory is within what was announced (I8).
+    pub(super) fn check_memory(&self, life: &Life) {
+        let cell = &life.cell;
+        let Some(cache) = cell.flash_cache() else { return };
+        for (n, member) in cache.members().enumerate() {
+            let (used, max) = (member.index_bytes(), member.memory_bytes_max());
+            if used > max {
+                self.violate("I8", format!("flash member {n}: the index uses {used} bytes of at most {max}"));
+            }
+            let pages = member.size_bytes() / 4096;
+            if member.entries() as u64 > pages || member.used_bytes() > member.size_bytes() {
+                let text = format!("flash member {n}: {} entries for {pages} pages", member.entries());
+                self.violate("I8", text);
+            }
+        }
+    }
+
+    /// The end of a life, the process still there: what its counters and the moment tell.
+    pub(super) fn note_end(&self, life: &Life, crash: bool) {
+        self.check_memory(life);
+        let cell = &life.cell;
+        let (mut hits, mut partial) = (0, 0);
+        for disk in cell.grid_disks() {
+            hits += disk.counters.cache_hits.requests.get();
+            partial += disk.counters.cache_partial_hits.requests.get();
+            let rows = [
+                ("read past the cache: large", &disk.counters.cache_read_skips_large),
+                ("read past the cache: flash slow or rotten", &disk.counters.cache_read_skips_flash),
+                ("write past the cache: large", &disk.counters.cache_write_skips_large),
+            ];
+            rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));
+        }
+        self.situations.hit_times("hit", hits);
+        self.situations.hit_times("partial hit", partial);
+        lock(&self.watch).hits += hits;
+        if cell.alerts().iter().any(|a| a.contains("expelled:")) {
+            self.situations.hit("flash expelled while serving");
+        }
+        if let Some(cache) = cell.flash_cache() {
+            for member in cache.members() {
+                let segments = member.segments();
+                for (name, count) in member.counters.snapshot() {
+                    if let Some((_, row)) = FLASH_ROWS.iter().find(|(counter, _)| *counter == name) {
+                        self.situations.hit_times(row, count);
+                    }
+                    if name == "reclaims" && count > 0 && segments.free > 0 && crash {
+                        self.situations.hit("crash between free record and reuse");
+                    }
+                    if name == "reclaims" && count > u64::from(segments.all()) {
+                        self.situations.hit("every segment reused on average");
+                    }
+                }
+                if crash && segments.reclaiming > 0 {
+                    self.situations.hit("crash during reclaim");
+                }
+                if crash && !member.regions().is_empty() {
+                    self.situations.hit("crash with unsettled regions");
+                }
+            }
+        }
+        if crash {
+            self.note_requests(&lock(&self.book));
+        }
+    }
+
+    fn note_requests(&self, book: &Book) {
+        let (on_disk, on_flash) = self.machine.in_flight();
+        let changes = |r: &&Request| matches!(r.verb, Verb::Write { .. } | Verb::Zeroes { .. });
+        let writing = book.requests.values().any(|r| changes(&r));
+        if writing && on_disk == 0 && on_flash > 0 {
+            self.situations.hit("crash while a write waits for its mark on flash");
+        }
+        if writing && on_disk > 0 {
+            self.situations.hit("crash between the mark and the end of the disk write");
+        }
+        if book.requests.values().any(|r| r.verb == Verb::Flush) {
+            self.situations.hit("crash during a flush");
+        }
+        if book.requests.values().any(|r| r.raced) {
+            self.situations.hit("crash while a fill and a write race for a block");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+"""Crashes: what FLUSH promised is there on devices that forget the rest, and the cache is warm afterwards."""
+
+import os
+import random
+import time
+
+import crashloop
+import nbdclient
+from harness import MIB, Failure, Place, check, equal, run, test, wait_until
+
+CYCLES = 12
+SEED = int.from_bytes(os.urandom(4), "big")
+
+
+def loop(cycles, devices=crashloop.ForgetfulDevices, **options):
+    print(f"# seed {SEED}", flush=True)
+    totals = crashloop.crash_loop(cycles, SEED, devices, **options)
+    print(f"# {crashloop.told(totals)}", flush=True)
+
+
+@test
+def crash_loop_on_devices_that_forget():
+    loop(CYCLES)
+
+
+@test
+def crash_loop_on_a_disk_behind_nbdkit_s_write_back_cache():
+    loop(CYCLES // 2, crashloop.NbdkitCache)
+
+
+def must_lose(devices):
+    """The same loop on a cell whose FLUSH asks no device: it must report a loss."""
+    try:
+        crashloop.crash_loop(CYCLES, SEED, devices, sabotage="flush-not-waiting")
+    except crashloop.Lost as lost:
+        print(f"# reported, as it must be: {str(lost)[:110]}…", flush=True)
+        return
+    raise Failure("FLUSH does nothing, and no loss was reported: the loop is blind")
+
+
+@test
+def crash_loop_reports_a_flush_that_does_nothing():
+    must_lose(crashloop.ForgetfulDevices)
+
+
+@test
+def crash_loop_reports_a_flush_that_does_nothing_behind_nbdkit():
+    must_lose(crashloop.NbdkitCache)
+
+
+# --- warm after a crash ---------------------------------------------------------------------------------------------------
+
+BLOCK = 4096
+DATA = 64 * MIB
+READS = 2000
+ROUNDS = 3
+RATIO_MAX = 1.05
+
+
+class DiskReads:
+    """Reads that reached the disk, counted outside the cell: by the kernel for a loop device, else by nbdkit."""
+
+    def __init__(self, place):
+        self.place = place
+        self.backing = place.path("backing.img")
+        with open(self.backing, "wb") as file:
+            file.truncate(192 * MIB)
+        self.device = None
+        if os.geteuid() == 0:
+            done = run(["losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show", self.backing], ok=None)
+            if done.returncode == 0:
+                self.device = done.stdout.strip()
+                place.cleanups.append(lambda: run(["losetup", "-d", self.device], ok=None))
+        self.disk = self.device or self.backing
+
+    def count(self, cell):
+        if self.device:
+            with open(f"/sys/block/{os.path.basename(self.device)}/stat") as file:
+                return int(file.read().split()[0])
+        return int(cell.metric("CD_IO_RQ_R_SM", "CD_00_cell"))
+
+    def how(self):
+        return f"by the kernel for {self.device}" if self.device else "by the cell itself: no loop device is to be had"
+
+
+class Zipf:
+    """Block numbers by popularity 1/rank^0.9, ranks scattered over the disk. Stratified: every window of draws has the same
+    share of each popularity, so that two windows differ by what the cache does and not by luck."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        count = DATA // BLOCK
+        self.places = list(range(count))
+        rng.shuffle(self.places)
+        self.sums, total = [], 0.0
+        for rank in range(count):
+            total += 1 / (rank + 1) ** 0.9
+            self.sums.append(total)
+
+    def window(self):
+        import bisect
+
+        draws = [(i + self.rng.random()) / READS * self.sums[-1] for i in range(READS)]
+        self.rng.shuffle(draws)
+        return [self.places[min(bisect.bisect(self.sums, draw), len(self.places) - 1)] for draw in draws]
+
+
+@test
+def warm_after_kill_9():
+    """A cache of a quarter of the data, zipf reads: after kill -9 the disk is read no more than before it."""
+    with Place("warm") as place:
+        counter = DiskReads(place)
+        # 16 MiB of cache, 64 MiB of data.
+        cell = place.cell(disks=(counter.disk,), flash=("64M",), griddisks=("data:64M",), force=True).start()
+        cell.cellcli(f"drop flashcache; create flashcache all size={DATA // 4 >> 20}M")
+        client = nbdclient.Client(cell.socket)
+        for at in range(0, DATA, MIB):
+            client.write(at, b"".join(at.to_bytes(8, "big") * (BLOCK // 8) for at in range(at, at + MIB, BLOCK)))
+        client.flush()
+        zipf = Zipf(random.Random(7))
+
+        def window():
+            before = counter.count(cell)
+            for block in zipf.window():
+                data = client.read(block * BLOCK, BLOCK)
+                if data != (block * BLOCK).to_bytes(8, "big") * (BLOCK // 8):
+                    raise Failure(f"block {block} has wrong content")
+            return counter.count(cell) - before
+
+        warmup = [window() for _ in range(25)]
+        before = after = 0
+        for _ in range(ROUNDS):
+            last = window()
+            client.close()
+            cell.kill()
+            cell.start()
+            settled(cell, counter)
+            client = nbdclient.Client(cell.socket)
+            first = window()
+            before, after = before + last, after + first
+            print(f"# disk reads in 2,000: {last} before kill -9, {first} after (first ever: {warmup[0]})", flush=True)
+            for _ in range(5):
+                window()
+        print(f"# counted {counter.how()}; ratio {after / before:.3f}", flush=True)
+        check(before < warmup[0] * ROUNDS * 0.8, f"the cache was never warm: {warmup}, then {before} in {ROUNDS} windows")
+        check(after <= RATIO_MAX * before, f"{after} disk reads after the restarts, {before} before: more than {RATIO_MAX}")
+        equal(cell.metric("FC_IO_ERRS"), 0, "errors of flash")
+        client.disconnect()
+        cell.stop()
+
+
+def settled(cell, counter):
+    """Wait until the comparison of suspect blocks with the disk has run: the disk is at rest."""
+    last = [counter.count(cell), time.monotonic()]
+
+    def at_rest():
+        now = counter.count(cell)
+        if now != last[0]:
+            last[:] = now, time.monotonic()
+        return time.monotonic() - last[1] > 1
+
+    wait_until(at_rest, 60, "the disk comes to rest after a restart")
