@@ -136,8 +136,8 @@ impl Cell {
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let expelled = expel_missing(&store, &mut report).await?;
-        make_void(&store, &expelled, &mut report).await?;
-        let flash = renew(&store, &mut world.prng.fork("renewal"), &mut report).await?;
+        let unusable = make_void(&store, &expelled, &mut report).await?;
+        let flash = renew(&store, &unusable, &mut world.prng.fork("renewal"), &mut report).await?;
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
@@ -318,23 +318,30 @@ pub(crate) async fn expel_from(disk: &Arc<CellDisk>, flash: &[DeviceId]) -> Resu
     written.await.map_err(|error| ReplicaFailure { device_id: disk.id(), name: disk.name(), error })
 }
 
-/// Void what must not be believed: all of an expelled flash that came back, and every grid disk of a disk whose stamp does
+/// Void what must not be believed: all of an expelled flash that came back (returned is flash where that cannot be
+/// recorded, so that it must not be used), and every grid disk of a disk whose stamp does
 /// not match a flash device that was paired with it.
 async fn make_void(
     store: &Arc<CellStore>,
     expelled: &BTreeSet<DeviceId>,
     report: &mut OpenReport,
-) -> Result<(), CellError> {
+) -> Result<BTreeSet<DeviceId>, CellError> {
     let labels: Vec<Arc<Label>> = store.cell_disks().iter().map(|d| d.label()).collect();
-    let back: Vec<DeviceId> = labels
-        .iter()
-        .filter(|l| l.role == Role::Flash && expelled.contains(&l.device_id))
-        .map(|l| l.device_id)
-        .collect();
+    let is_back = |l: &&Arc<Label>| {
+        // Cache generations of flash that was opened apart from the disks may have been given a second time by them.
+        l.role == Role::Flash && (expelled.contains(&l.device_id) || report.store.diverged.contains(&l.name))
+    };
+    let back: Vec<DeviceId> = labels.iter().filter(is_back).map(|l| l.device_id).collect();
     for id in &back {
-        report.notes.push(format!("flash {id} had been expelled: its content is void"));
+        report.notes.push(format!("flash {id} had been expelled or opened apart: its content is void"));
     }
-    store.raise_cache_era(back.iter().copied()).await?;
+    let mut unusable = BTreeSet::new();
+    for id in &back {
+        if let Err(error) = store.raise_cache_era([*id]).await {
+            report.notes.push(format!("flash {id} is left out: its content cannot be declared void: {error}"));
+            unusable.insert(*id);
+        }
+    }
     let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
     let flash: Vec<&Arc<Label>> = labels.iter().filter(|l| l.role == Role::Flash).collect();
     let strangers: Vec<DeviceId> = labels
@@ -350,9 +357,6 @@ async fn make_void(
         })
         .map(|l| l.device_id)
         .collect();
-    if strangers.is_empty() {
-        return Ok(());
-    }
     for id in &strangers {
         report.notes.push(format!("cell disk {id} was used or restored without its flash: its cached content is void"));
     }
@@ -361,18 +365,21 @@ async fn make_void(
     for id in doomed {
         let _ = store.raise_cache_generation(id).await?;
     }
-    Ok(())
+    Ok(unusable)
 }
 
 /// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.
 /// The flash devices that are paired.
 async fn renew(
     store: &Arc<CellStore>,
+    unusable: &BTreeSet<DeviceId>,
     prng: &mut device::Prng,
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
     let catalog = store.catalog();
-    let in_cache = |id: &DeviceId| catalog.flash_cache.as_ref().is_some_and(|c| c.regions.contains_key(id));
+    let in_cache = |id: &DeviceId| {
+        catalog.flash_cache.as_ref().is_some_and(|c| c.regions.contains_key(id)) && !unusable.contains(id)
+    };
     let mut usable: BTreeSet<DeviceId> =
         store.cell_disks().iter().filter(|d| d.role() == Role::Flash && in_cache(&d.id())).map(|d| d.id()).collect();
     loop {
@@ -381,6 +388,9 @@ async fn renew(
         let failed = store.renew_stamps(Renewal::Open, &pairs, prng).await;
         let bad: Vec<DeviceId> = failed.iter().map(|f| f.device_id).filter(|id| usable.contains(id)).collect();
         if bad.is_empty() {
+            // The label of flash that is not used may be as it likes.
+            let failed: Vec<ReplicaFailure> =
+                failed.into_iter().filter(|f| disks.iter().any(|d| d.id() == f.device_id)).collect();
             return if failed.is_empty() { Ok(usable) } else { Err(CellError::Labels(failed)) };
         }
         for disk in &disks {

@@ -31,6 +31,17 @@ pub(crate) fn winner(copies: &[(DeviceId, Arc<Catalog>)]) -> Option<Arc<Catalog>
     copies.iter().max_by_key(|(_, catalog)| rank(catalog)).map(|(_, catalog)| catalog.clone())
 }
 
+/// `newest`, unless every copy on a disk went its own way from it: then the newest of those. Flash that lived apart from
+/// the disks (left behind when they were restored from a snapshot, or back after it was given up) may not keep them from
+/// being served.
+pub(crate) fn not_by_flash_alone(newest: Arc<Catalog>, on_disks: &[(DeviceId, Arc<Catalog>)]) -> Arc<Catalog> {
+    let all_apart = on_disks.iter().all(|(_, copy)| kinship(copy, &newest) == Kinship::Diverged);
+    match winner(on_disks) {
+        Some(of_disks) if all_apart => of_disks,
+        _ => newest,
+    }
+}
+
 /// What `copy` is to `winner`. Only real changes count: an open that changed nothing leaves no claim.
 pub(crate) fn kinship(copy: &Catalog, winner: &Catalog) -> Kinship {
     if copy.lineage.now == winner.lineage.now {
@@ -104,6 +115,23 @@ mod tests {
         }
         let copies = [(DeviceId(1), Arc::new(busy)), (DeviceId(2), Arc::new(alone.clone()))];
         assert_eq!(*winner(&copies).unwrap(), alone);
+    }
+
+    #[test]
+    fn flash_that_lived_apart_does_not_outvote_the_disks() {
+        let base = start();
+        let disk = Arc::new(changed(&opened(&base, 2), "disk"));
+        let mut left = opened(&base, 3);
+        for stamp in 4..9 {
+            left = changed(&opened(&left, stamp), "flash");
+        }
+        let flash = Arc::new(left);
+        let disks = [(DeviceId(1), disk.clone())];
+        assert_eq!(not_by_flash_alone(flash.clone(), &disks), disk);
+        // A disk that is merely behind is brought up to date by it.
+        let disks = [(DeviceId(1), disk.clone()), (DeviceId(2), Arc::new(base))];
+        assert_eq!(not_by_flash_alone(flash.clone(), &disks), flash);
+        assert_eq!(not_by_flash_alone(flash.clone(), &[]), flash);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Member};
 use crate::disk::CellDisk;
 use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
+use crate::label::Role;
 use device::sync::lock;
 use device::{Device, WallTime};
 use futures_util::future::join_all;
@@ -101,7 +102,7 @@ impl CellStore {
     }
 
     /// Open the devices of a cell, in any order, found by what is on them. The catalog with the highest (term, sequence)
-    /// is in force; the term is raised durably on all devices in service before this returns.
+    /// is in force, unless every disk has gone its own way from it: flash alone never outvotes the disks; the term is raised durably on all devices in service before this returns.
     ///
     /// Devices that cannot be used, and members that are not there, do not stop it: see [`StoreReport`].
     ///
@@ -124,7 +125,13 @@ impl CellStore {
         }
         let replica = |(id, (_, disk)): (&DeviceId, &(usize, Arc<CellDisk>))| Some((*id, disk.catalog_replica()?));
         let copies: Vec<(DeviceId, Arc<Catalog>)> = by_id.iter().filter_map(replica).collect();
-        let Some(winner) = elect::winner(&copies) else { return Err(StoreError::NoCatalog) };
+        let Some(newest) = elect::winner(&copies) else { return Err(StoreError::NoCatalog) };
+        let on_disks: Vec<(DeviceId, Arc<Catalog>)> = copies
+            .iter()
+            .filter(|(id, _)| by_id.get(id).is_some_and(|(_, d)| d.role() == Role::Disk))
+            .cloned()
+            .collect();
+        let winner = elect::not_by_flash_alone(newest, &on_disks);
         let term_max = copies.iter().map(|(_, catalog)| catalog.lineage.now.term).max().unwrap_or_default();
 
         let mut next = (*winner).clone();
