@@ -256,8 +256,9 @@ class NbdkitCache:
     """The disk is a file behind nbdkit's write-back cache, brought here by nbdfuse; both are killed along with the cell."""
 
     name = "disk behind nbdkit cache=writeback"
-    # nbdfuse turns a punched hole, which must read as zeroes, into TRIM, and nbdkit's cache filter passes that by: what it
-    # has cached then reads as before. Found with this loop run on the two alone.
+    # The two have faults of their own, found with this workload run on them alone: nbdfuse turns a punched hole, which
+    # must read as zeroes, into TRIM, and the cache filter passes that by; and with several threads a read now and then
+    # returns an older version. Hence no zeroing, and one thread each.
     zeroes = False
 
     def __init__(self, place):
@@ -285,10 +286,11 @@ class NbdkitCache:
             os.unlink(socket_path)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.nbdkit = self.place.spawn(
-            ["nbdkit", "-f", "-U", socket_path, "--filter=cache", "file", self.file, "cache=writeback"], **quiet
+            ["nbdkit", "-f", "-t", "1", "-U", socket_path, "--filter=cache", "file", self.file, "cache=writeback"],
+            **quiet,
         )
         wait_until(lambda: os.path.exists(socket_path), 20, "nbdkit listens")
-        self.nbdfuse = self.place.spawn(["nbdfuse", self.disk, "--unix", socket_path], **quiet)
+        self.nbdfuse = self.place.spawn(["nbdfuse", "-s", self.disk, "--unix", socket_path], **quiet)
         wait_until(self.is_mounted, 20, "nbdfuse has mounted")
         wait_until(lambda: os.path.exists(self.disk), 20, "the disk is there")
 
