@@ -28,6 +28,11 @@ def crash_loop_on_a_disk_behind_nbdkit_s_write_back_cache():
     loop(CYCLES // 2, crashloop.NbdkitCache)
 
 
+@test
+def crash_loop_on_an_nbd_disk_with_a_write_back_cache():
+    loop(CYCLES // 2, crashloop.RemoteDisk)
+
+
 def must_lose(devices):
     """The same loop on a cell whose FLUSH asks no device: it must report a loss."""
     try:
@@ -44,8 +49,8 @@ def crash_loop_reports_a_flush_that_does_nothing():
 
 
 @test
-def crash_loop_reports_a_flush_that_does_nothing_behind_nbdkit():
-    must_lose(crashloop.NbdkitCache)
+def crash_loop_reports_a_flush_that_does_nothing_on_an_nbd_disk():
+    must_lose(crashloop.RemoteDisk)
 
 
 # --- warm after a crash ---------------------------------------------------------------------------------------------------

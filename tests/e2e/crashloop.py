@@ -318,6 +318,45 @@ class NbdkitCache:
         self.detach()
 
 
+class RemoteDisk:
+    """The disk is an NBD export: a file behind nbdkit's write-back cache, attached by the cell itself and killed along with it."""
+
+    name = "NBD disk behind nbdkit cache=writeback"
+    zeroes = True
+
+    def __init__(self, place):
+        if shutil.which("nbdkit") is None:
+            raise Skip("not installed: nbdkit")
+        self.place = place
+        self.file = place.path("behind.img")
+        with open(self.file, "wb") as file:
+            file.truncate(48 * MIB)
+        self.socket = place.path("nbdkit.sock")
+        self.nbdkit = None
+        self.attach()
+        disk = f"nbd+unix:///?socket={self.socket}"
+        self.cell = place.cell(disks=(disk,), flash=("24M",), griddisks=("data:16M",))
+        self.cell.set_device("forgetful = true", kind="flash")
+
+    def attach(self):
+        if os.path.exists(self.socket):
+            os.unlink(self.socket)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        command = ["nbdkit", "-f", "-U", self.socket, "--filter=cache", "file", self.file, "cache=writeback"]
+        self.nbdkit = self.place.spawn(command, **quiet)
+        wait_until(lambda: os.path.exists(self.socket), 20, "nbdkit listens")
+
+    def start(self):
+        if self.nbdkit.poll() is not None:
+            self.attach()
+        self.cell.start()
+
+    def kill(self):
+        self.cell.kill()
+        self.nbdkit.send_signal(signal.SIGKILL)
+        self.nbdkit.wait()
+
+
 def crash_loop(cycles, seed, devices=ForgetfulDevices, sabotage=None, say=lambda text: None):
     """Run so many cycles; the totals. `Lost` when a promise was broken."""
     rng = random.Random(seed)
