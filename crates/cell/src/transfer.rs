@@ -98,15 +98,15 @@ mod tests {
     fn long_requests_arrive_whole_in_pieces_the_device_takes() {
         let limited = Arc::new(Limited { below: Memory::new(1 << 20), longest: Mutex::new(0) });
         let device: Device = Transfers::new(limited.clone());
-        let bytes: Vec<u8> = (0..60_000_u32).map(|n| (n * 7 % 251) as u8).collect();
-        let mut data = Buf::padded(&bytes[..20_000], 1);
-        data.truncate(20_000);
+        let bytes: Vec<u8> = (0..61_440_u32).map(|n| (n * 7 % 251) as u8).collect();
+        let mut data = Buf::padded(&bytes[..20_480], 1);
+        data.truncate(20_480);
         let mut rope = Bufs::from(data);
-        rope.push(Buf::padded(&bytes[20_000..], 1));
+        rope.push(Buf::padded(&bytes[20_480..], 1));
         let wrote = now(device.write(4096, rope.freeze(), false));
-        let read = now(device.read(4096, Bufs::from(Buf::zeroed(60_000))));
+        let read = now(device.read(4096, Bufs::from(Buf::zeroed(61_440))));
         assert_eq!((wrote.outcome, read.outcome), (Outcome::Done, Outcome::Done));
-        assert_eq!(read.bufs.to_vec(0..60_000), bytes);
+        assert_eq!(read.bufs.to_vec(0..61_440), bytes);
         assert_eq!(*lock(&limited.longest), 8192);
     }
 

@@ -55,6 +55,8 @@ counters! {
         revalidated_stale,
         /// Region marks made durable.
         marks,
+        /// Times a write waited for a free segment before its mark.
+        space_waits,
         /// Region marks cleared.
         settles,
         /// Chunks written.

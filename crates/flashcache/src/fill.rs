@@ -6,7 +6,7 @@
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, KilledList};
-use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX};
+use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::policy::Admission;
 use crate::regions::{Begin, RegionKey};
@@ -55,19 +55,37 @@ impl Member {
             if self.has_failed() {
                 return Err(self.error());
             }
-            match self.regions.begin_write(key) {
+            if self.regions.needs_mark(key) {
+                self.wait_for_space().await?;
+            }
+            let Some(name) = self.disk_name(key.slot) else { return Err(self.error()) };
+            let mark = Record::Mark { disk: name.id, generation: name.generation, region: key.region, set: true };
+            let append = || {
+                lock(&self.log).append_record(mark);
+                add(&self.counters.marks, 1);
+            };
+            match self.regions.begin_write(key, append) {
                 Begin::Counted => return Ok(()),
-                Begin::AppendMark => {
-                    let Some(name) = self.disk_name(key.slot) else { return Err(self.error()) };
-                    let mark =
-                        Record::Mark { disk: name.id, generation: name.generation, region: key.region, set: true };
-                    lock(&self.log).append_record(mark);
-                    add(&self.counters.marks, 1);
-                }
                 Begin::AwaitMark => {}
             }
             self.sync().await?;
             self.regions.mark_durable(key);
+        }
+    }
+
+    /// Writers leave the last free segments to reclaim, whose own records need room: without them the log would be stuck.
+    async fn wait_for_space(&self) -> Result<(), MemberError> {
+        loop {
+            let ticket = self.changed.ticket();
+            if self.has_failed() {
+                return Err(self.error());
+            }
+            let room = lock(&self.log).free.len() > WRITE_RESERVE_SEGMENTS;
+            if room || self.stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            add(&self.counters.space_waits, 1);
+            self.changed.wait(ticket).await;
         }
     }
 

@@ -17,6 +17,11 @@ pub(crate) const PENDING_RECORDS_MAX: usize = 4096;
 /// Free segments that fills leave to records and reclaim.
 pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
 
+/// Free segments that marks of writes leave to reclaim: one for what it records, one for what is recorded meanwhile.
+pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
+/// Free segments that blocks moved by reclaim leave to its records.
+pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
+
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentState {

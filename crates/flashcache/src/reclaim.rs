@@ -6,7 +6,7 @@
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::SegmentState;
+use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::Verdict;
 use crate::recover::read_segment;
@@ -63,8 +63,8 @@ impl Member {
         };
         let Some((id, head)) = victim else { return Ok(false) };
         let generation = lock(&self.log).segments[id.0 as usize].generation;
-        let found = read_segment(&self.config.device, &self.config.owner, self.shape, id).await;
-        let Some(found) = found.filter(|f| f.life.generation == generation) else {
+        let found = read_segment(self, id).await;
+        let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));
             return Err(self.error());
@@ -72,20 +72,21 @@ impl Member {
         let records = found.records;
         let moved = self.sort_out(id, head, &records);
         self.move_entries(id, moved).await?;
+        // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
+        // costs a comparison, and one that is set meanwhile has a record of its own.
+        let marked: Vec<bool> = records.iter().map(|(_, record)| self.is_mark_in_force(record)).collect();
         {
             // In one step under the log's lock: names leave the index, what must be remembered is appended, then the free
             // record. A write that comes later finds no name to invalidate, but settling its region needs a sync, which
             // makes the free record durable first; a write that came before has invalidated by name.
             let mut log = lock(&self.log);
-            for (_, record) in records {
+            for ((_, record), marked) in records.into_iter().zip(marked) {
                 let carry = match &record {
                     Record::Entry { name, position, .. } => {
                         self.drop_entry(id, *name, *position);
                         false
                     }
-                    Record::Mark { disk, generation, region, set: true } => {
-                        self.region_key(*disk, *generation, *region).is_some_and(|key| self.regions.is_marked(key))
-                    }
+                    Record::Mark { .. } => marked,
                     Record::Invalidation { .. } if self.sabotaged(Sabotage::TombstoneLostAtReclaim) => false,
                     other => log.still_needed(other, id),
                 };
@@ -110,6 +111,12 @@ impl Member {
         add(&self.counters.reclaims, 1);
         self.changed.notify_all();
         Ok(true)
+    }
+
+    /// Whether it is the mark of a region that is still marked.
+    pub(crate) fn is_mark_in_force(&self, record: &Record) -> bool {
+        let Record::Mark { disk, generation, region, set: true } = record else { return false };
+        self.region_key(*disk, *generation, *region).is_some_and(|key| self.regions.is_marked(key))
     }
 
     pub(crate) fn slot_of(&self, disk: u64, generation: u32) -> Option<DiskSlot> {
@@ -217,7 +224,9 @@ impl Member {
         {
             let mut log = lock(&self.log);
             // Without space it is simply not moved.
-            if let Ok(page) = log.append_entry(head, &record, Bufs::from(copy).freeze(), 0, &mut writes) {
+            if let Ok(page) =
+                log.append_entry(head, &record, Bufs::from(copy).freeze(), MOVE_RESERVE_SEGMENTS, &mut writes)
+            {
                 for (k, crc) in crcs.iter().enumerate() {
                     self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
                 }

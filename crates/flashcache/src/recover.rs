@@ -4,14 +4,15 @@
 //! generation or opening. It only adds to the log: what it finds in force and at risk is written again before anything
 //! is served.
 
-use crate::format::{self, EntryKind, HeadKind, Owner, Record, SegmentLife, TRAILER_BYTES};
+use crate::counters::add;
+use crate::format::{self, EntryKind, HeadKind, Record, SegmentLife, TRAILER_BYTES};
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::{SegmentState, Shape};
+use crate::log::SegmentState;
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::units::{BlockKey, SegmentId};
 use device::sync::lock;
-use device::{Buf, Device, Outcome};
+use device::{Buf, Outcome};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeMap;
@@ -39,31 +40,42 @@ pub(crate) enum Footer {
     None,
 }
 
-async fn read_bytes(device: &Device, offset: u64, len: usize) -> Option<Vec<u8>> {
-    let done = device.read(offset, Buf::zeroed(len).into()).await;
-    (done.outcome == Outcome::Done).then(|| done.bufs.to_vec(0..len))
+/// The flash did not answer a read: what it holds there is not known, and may say that something elsewhere is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadFailed {
+    pub(crate) offset: u64,
+    pub(crate) outcome: Outcome,
 }
 
-/// Read what a segment says of itself: by its footer, or chunk by chunk.
-pub(crate) async fn read_segment(device: &Device, owner: &Owner, shape: Shape, id: SegmentId) -> Option<Found> {
+async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Vec<u8>, ReadFailed> {
+    let read = member.config.device.read(offset, Buf::zeroed(len).into());
+    match member.within_hard_limit(read).await {
+        Some(done) if done.outcome == Outcome::Done => Ok(done.bufs.to_vec(0..len)),
+        done => Err(ReadFailed { offset, outcome: done.map_or(Outcome::Unknown, |done| done.outcome) }),
+    }
+}
+
+/// Read what a segment says of itself: by its footer, or chunk by chunk. None: nothing of this owner.
+pub(crate) async fn read_segment(member: &Member, id: SegmentId) -> Result<Option<Found>, ReadFailed> {
+    let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
-    let first = read_bytes(device, start, unit).await?;
-    let (header, records) = format::decode_chunk(&first, owner).ok()?;
+    let first = read_bytes(member, start, unit).await?;
+    let Ok((header, records)) = format::decode_chunk(&first, owner) else { return Ok(None) };
     if header.life.segment != id || header.position.0 != 0 {
-        return None;
+        return Ok(None);
     }
     let life = header.life;
-    let footer = match read_footer(device, owner, shape, life, start).await {
-        Ok(found) => return Some(found),
+    let footer = match read_footer(member, life, start).await {
+        Ok(found) => return Ok(Some(found)),
         Err(footer) => footer,
     };
     let mut found = Found { life, records: Vec::new(), last_sequence: header.sequence, footer };
     found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
     let mut position = header.pages;
     while position + shape.align < shape.segment_pages {
-        let Some(page) = read_bytes(device, start + u64::from(position) * 4096, unit).await else { break };
+        let page = read_bytes(member, start + u64::from(position) * 4096, unit).await?;
         let Ok((header, records)) = format::decode_chunk(&page, owner) else { break };
         if header.life != life || header.position.0 != position || header.sequence <= found.last_sequence {
             break;
@@ -72,19 +84,15 @@ pub(crate) async fn read_segment(device: &Device, owner: &Owner, shape: Shape, i
         found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
         position += header.pages;
     }
-    Some(found)
+    Ok(Some(found))
 }
 
-async fn read_footer(
-    device: &Device,
-    owner: &Owner,
-    shape: Shape,
-    life: SegmentLife,
-    start: u64,
-) -> Result<Found, Footer> {
+/// A footer that cannot be read is none: the chunks say the same.
+async fn read_footer(member: &Member, life: SegmentLife, start: u64) -> Result<Found, Footer> {
+    let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
-    let last = read_bytes(device, start + (segment_bytes - unit) as u64, unit).await.ok_or(Footer::None)?;
+    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await.map_err(|_| Footer::None)?;
     let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
     if trailer.life != life {
         return Err(Footer::None);
@@ -94,7 +102,7 @@ async fn read_footer(
         last
     } else {
         let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
-        read_bytes(device, start + from as u64, bytes).await.ok_or(Footer::Torn)?
+        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Torn)?
     };
     let (trailer, records) = format::decode_footer(&whole, owner).map_err(|_| Footer::Torn)?;
     let mut found = Found { life, records: Vec::new(), last_sequence: trailer.sequence, footer: Footer::Whole };
@@ -130,12 +138,12 @@ impl Member {
     /// `owned` (grid disk id, region) says are another member's end here.
     ///
     /// # Errors
-    /// The flash cannot be written; reading never fails, what cannot be read does not exist.
+    /// The flash cannot be written, or a segment cannot be read: what it held may be what ends an entry elsewhere.
     pub(crate) async fn recover(
         self: &Arc<Self>,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Recovered, MemberError> {
-        let mut found = self.read_all().await;
+        let mut found = self.read_all().await?;
         let mut result = Recovered::default();
         let mut freed: BTreeMap<SegmentId, u32> = BTreeMap::new();
         let mut killed: BTreeMap<Place, u16> = BTreeMap::new();
@@ -186,7 +194,7 @@ impl Member {
         Ok(result)
     }
 
-    async fn read_all(self: &Arc<Self>) -> BTreeMap<SegmentId, Found> {
+    async fn read_all(self: &Arc<Self>) -> Result<BTreeMap<SegmentId, Found>, MemberError> {
         let mut found = BTreeMap::new();
         let mut under_way = FuturesUnordered::new();
         let mut next = 0;
@@ -194,16 +202,18 @@ impl Member {
             while next < self.shape.segments && under_way.len() < READS_IN_FLIGHT_MAX {
                 let id = SegmentId(next);
                 next += 1;
-                under_way.push(async move {
-                    (id, read_segment(&self.config.device, &self.config.owner, self.shape, id).await)
-                });
+                under_way.push(async move { (id, read_segment(self, id).await) });
             }
             match under_way.next().await {
-                Some((id, Some(segment))) => {
+                Some((id, Ok(Some(segment)))) => {
                     found.insert(id, segment);
                 }
-                Some((_, None)) => {}
-                None => return found,
+                Some((_, Ok(None))) => {}
+                Some((_, Err(ReadFailed { offset, outcome }))) => {
+                    add(&self.counters.errors, 1);
+                    return Err(MemberError::Failed(format!("recovery: read at {offset}: {outcome:?}")));
+                }
+                None => return Ok(found),
             }
         }
     }
@@ -242,15 +252,10 @@ impl Member {
     }
 
     fn carry_from_freed(&self, id: SegmentId, segment: &Found) {
-        let mut log = lock(&self.log);
         for (_, record) in &segment.records {
-            let carry = match record {
-                Record::Mark { disk, generation, region, set: true } => {
-                    self.region_key(*disk, *generation, *region).is_some_and(|key| self.regions.is_marked(key))
-                }
-                other => log.still_needed(other, id),
-            };
-            if carry {
+            let marked = self.is_mark_in_force(record);
+            let mut log = lock(&self.log);
+            if marked || log.still_needed(record, id) {
                 log.append_record(record.clone());
             }
         }

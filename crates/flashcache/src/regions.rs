@@ -78,33 +78,36 @@ struct State {
 pub(crate) enum Begin {
     /// The mark is durable and the write is counted: go on.
     Counted,
-    /// The region is not marked: append a mark, make it durable, tell [`Regions::mark_durable`], begin again.
-    AppendMark,
-    /// Somebody appended the mark: wait until it is durable, tell, begin again.
+    /// The mark is in the log: wait until it is durable, tell [`Regions::mark_durable`], begin again.
     AwaitMark,
 }
 
 impl Regions {
-    pub(crate) fn begin_write(&self, key: RegionKey) -> Begin {
+    /// `append_mark` runs under the lock when the region needs a mark: whoever awaits it finds it in the log.
+    pub(crate) fn begin_write(&self, key: RegionKey, append_mark: impl FnOnce()) -> Begin {
         let mut state = lock(&self.0);
         state.epoch += 1;
         let epoch = state.epoch;
-        match state.regions.get_mut(&key) {
-            None => {
-                state.regions.insert(key, Region { mark: Mark::Pending, in_flight: 0, epoch, suspect: None });
-                Begin::AppendMark
-            }
-            Some(region) if region.mark == Mark::None => {
+        let fresh = Region { mark: Mark::None, in_flight: 0, epoch, suspect: None };
+        let region = state.regions.entry(key).or_insert(fresh);
+        match region.mark {
+            Mark::None => {
                 region.mark = Mark::Pending;
-                Begin::AppendMark
+                append_mark();
+                Begin::AwaitMark
             }
-            Some(region) if region.mark == Mark::Pending => Begin::AwaitMark,
-            Some(region) => {
+            Mark::Pending => Begin::AwaitMark,
+            Mark::Durable => {
                 region.in_flight += 1;
                 region.epoch = epoch;
                 Begin::Counted
             }
         }
+    }
+
+    /// Whether a write there has to append a mark first.
+    pub(crate) fn needs_mark(&self, key: RegionKey) -> bool {
+        lock(&self.0).regions.get(&key).is_none_or(|region| region.mark == Mark::None)
     }
 
     pub(crate) fn mark_durable(&self, key: RegionKey) {

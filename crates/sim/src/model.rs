@@ -323,17 +323,32 @@ impl Model {
         self.decide_all(now);
         self.reads.clear();
         self.reads_unchecked.clear();
-        self.lose(now, false);
+        for segment in self.segments.values_mut() {
+            segment.versions.cut(&self.ops, self.flushed_before, now, false, false);
+        }
+        self.coalesce(0..self.size_bytes);
     }
 
     /// What was not durable may be lost, without any process dying: a device dropped its cache, a server behind a
     /// network device restarted. Writes under way go on and may be lost as well; reads under way are not checked, they
-    /// may see either side.
-    pub fn lose_unflushed(&mut self) {
+    /// may see either side. Around the edges of writes under way, in the ranges `rewritten`, somebody may write what he
+    /// had read before, so that what was lost comes back and is lost once more: there no answer is final before a flush.
+    pub fn lose_unflushed(&mut self, rewritten: &[Range<u64>]) {
         let now = self.tick();
         self.reads_unchecked.append(&mut self.reads);
         self.last_cut = now;
-        self.lose(now, true);
+        let mut all = RangeSet::default();
+        for range in rewritten {
+            let range = range.start..range.end.min(self.size_bytes);
+            self.split_at(range.start);
+            self.split_at(range.end);
+            all.insert(range);
+        }
+        for (&start, segment) in &mut self.segments {
+            let rewritten = !all.within(start..segment.end).is_empty();
+            segment.versions.cut(&self.ops, self.flushed_before, now, true, rewritten);
+        }
+        self.coalesce(0..self.size_bytes);
     }
 
     /// The grid disk was put back to what it was when `self` was cloned, after it had lived on as `abandoned`. Numbers of
@@ -406,13 +421,6 @@ impl Model {
         for op in std::mem::take(&mut self.open) {
             self.ops[op as usize].decided = now;
         }
-    }
-
-    fn lose(&mut self, now: Moment, requests_live: bool) {
-        for segment in self.segments.values_mut() {
-            segment.versions.cut(&self.ops, self.flushed_before, now, requests_live);
-        }
-        self.coalesce(0..self.size_bytes);
     }
 
     fn end_read(&mut self, read: ReadId) -> Range<u64> {

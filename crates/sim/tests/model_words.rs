@@ -185,7 +185,7 @@ fn a_device_that_drops_its_cache_loses_only_what_was_not_durable() {
     let new = written(&mut model, 0..4096);
     let under_way = model.begin_write(0..512, false);
     let early = model.read_begin(0..4096);
-    model.lose_unflushed();
+    model.lose_unflushed(&[]);
     model.check_read(early, &model.bytes(new)).unwrap();
     let mut got = model.bytes(old);
     read(&mut model, 0..4096, &got).unwrap();

@@ -324,7 +324,10 @@ impl Book {
                     }
                 }
                 FlushNews::Dropped => {
-                    disk.model.lose_unflushed();
+                    let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
+                    let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
+                    let rewritten: Vec<Range<u64>> = odd.map(part).collect();
+                    disk.model.lose_unflushed(&rewritten);
                     let epoch = disk.loss_epoch();
                     disk.doubt = Some(epoch);
                     for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {

@@ -48,8 +48,13 @@ pub(super) struct OpInfo {
 pub(super) struct Version {
     /// Who wrote it; several only for zeroes.
     pub(super) ops: SmallVec<[u32; 2]>,
+    /// Operations of survivors among what was made one: they say nothing about when it happened, but bytes next to each
+    /// other whose zeroes have other histories must not be taken for one stretch.
+    past: SmallVec<[u32; 2]>,
     /// Survivor of the cut at that moment.
     survivor: Option<Moment>,
+    /// Being a survivor it may still be lost, until a flush that began since: somebody may have written it once more.
+    rewritten: bool,
     /// Several versions made one.
     united: bool,
     /// One of them was a survivor: it may be as old as that.
@@ -86,7 +91,9 @@ impl Version {
     pub(super) fn new(op: u32) -> Version {
         Version {
             ops: SmallVec::from_slice(&[op]),
+            past: SmallVec::new(),
             survivor: None,
+            rewritten: false,
             united: false,
             old: false,
             seen_end: NEVER,
@@ -120,7 +127,7 @@ impl Version {
                 happened: seen,
                 happened_by: cut,
                 start: self.seen_begin,
-                durable: true,
+                durable: !self.rewritten || flushed_before > cut,
             };
         }
         let mut of = self.ops.iter().map(|&op| &ops[op as usize]);
@@ -204,16 +211,26 @@ impl Versions {
         let all_survive = places.iter().all(|&p| self.list[p].survivor.is_some());
         let any_survives = places.iter().any(|&p| self.list[p].survivor.is_some() || self.list[p].old);
         let mut ops: SmallVec<[u32; 2]> = SmallVec::new();
+        let mut past: SmallVec<[u32; 2]> = SmallVec::new();
         for &p in places {
             let v = &self.list[p];
+            past.extend(v.past.iter().copied());
+            if v.survivor.is_some() && !all_survive {
+                past.extend(v.ops.iter().copied());
+            }
             // A survivor's operations say nothing any more about when it happened.
             if all_survive || v.survivor.is_none() {
                 ops.extend(v.ops.iter().copied().filter(|op| !ops.contains(op)).collect::<SmallVec<[u32; 2]>>());
             }
         }
+        let rewritten = places.iter().any(|&p| self.list[p].rewritten);
+        past.sort_unstable();
+        past.dedup();
         let united = Version {
             ops,
+            past,
             survivor: if all_survive { places.iter().filter_map(|&p| self.list[p].survivor).max() } else { None },
+            rewritten,
             united: true,
             old: !all_survive && any_survives,
             seen_end: NEVER,
@@ -268,8 +285,9 @@ impl Versions {
         }
     }
 
-    /// The power goes at `now` (or, with `requests_live`, only what a cache held is lost: what is under way goes on).
-    pub(super) fn cut(&mut self, ops: &Ops, flushed_before: Moment, now: Moment, requests_live: bool) {
+    /// The power goes at `now` (or, with `requests_live`, only what a cache held is lost: what is under way goes on, and
+    /// with `rewritten` some of it writes these bytes as it had read them before).
+    pub(super) fn cut(&mut self, ops: &Ops, flushed_before: Moment, now: Moment, requests_live: bool, rewritten: bool) {
         let facts: SmallVec<[Facts; 4]> = self.list.iter().map(|v| v.facts(ops, flushed_before)).collect();
         self.bury(&facts);
         self.list.retain(|v| !v.buried);
@@ -279,6 +297,7 @@ impl Versions {
                 continue;
             }
             v.survivor = Some(now);
+            v.rewritten = rewritten;
             v.united = false;
             v.old = false;
             v.seen_end = NEVER;
