@@ -7,7 +7,6 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::session::PIECE_BYTES_MAX;
 use device::sync::Notify;
 use device::{Outcome, World};
-use flashcache::Sabotage;
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,8 +104,7 @@ impl GridDisk {
                 return settled;
             }
             // The flush covers the writes of these regions: they had completed when the list was made.
-            let skip = self.sabotage == Some(Sabotage::UnflushedFillKept);
-            if !skip && self.flush_all().await.is_err() {
+            if self.flush_all().await.is_err() {
                 return settled;
             }
             match binding.cache.settle(list).await {

@@ -109,6 +109,12 @@ pub enum CellDiskError {
     /// A request failed.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// Another device carries the same identity, and nothing tells which of the two is meant.
+    #[error("another device is cell disk {name} as well: one is a copy of the other")]
+    Twin {
+        /// Cell disk name.
+        name: String,
+    },
     /// The change is not allowed.
     #[error(transparent)]
     Label(#[from] LabelError),
@@ -133,6 +139,7 @@ impl CellDiskError {
             CellDiskError::Damaged { .. } => {
                 Some("check cabling and the device's log; restore it from a copy, or add --force to format it")
             }
+            CellDiskError::Twin { .. } => Some("detach the copy; the cell goes on without both until then"),
             CellDiskError::Newer(_) => Some("install the newer release"),
             CellDiskError::Shrunk { .. } => Some("give the device back the size it had"),
             CellDiskError::TooSmall { .. } => Some("use a larger device"),

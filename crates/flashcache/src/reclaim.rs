@@ -101,7 +101,7 @@ impl Member {
         self.sync().await?;
         self.unpinned_wait(id).await;
         let geometry = self.config.device.geometry();
-        if geometry.discard_bytes > 0 {
+        if geometry.discard_bytes > 0 && !self.sabotaged(Sabotage::FreeRecordSkipped) {
             let bytes = u64::from(self.shape.segment_pages) * 4096;
             let offset = u64::from(id.0) * bytes;
             // What it reads as afterwards does not matter, nor whether it worked: the free record is durable.
@@ -120,9 +120,8 @@ impl Member {
     }
 
     pub(crate) fn slot_of(&self, disk: u64, generation: u32) -> Option<DiskSlot> {
-        let old_too = self.sabotaged(Sabotage::OldGenerationAccepted);
         let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
-        let named = |n: &Option<DiskName>| n.is_some_and(|n| n.id == disk && (n.generation == generation || old_too));
+        let named = |n: &Option<DiskName>| n.is_some_and(|n| n.id == disk && n.generation == generation);
         disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
     }
 

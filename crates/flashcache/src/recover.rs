@@ -10,6 +10,7 @@ use crate::index::{Entry, Killed, KilledList};
 use crate::log::SegmentState;
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
+use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, SegmentId};
 use device::sync::lock;
 use device::{Buf, Outcome};
@@ -293,7 +294,8 @@ impl Member {
                 self.crcs[page.0 as usize + k].store(*crc, std::sync::atomic::Ordering::Release);
             }
             let region = name.block * u64::from(self.block_parts) / crate::units::REGION_PARTS;
-            let suspect = self.regions.is_marked(RegionKey { slot, region });
+            let suspect =
+                !self.sabotaged(Sabotage::UnflushedFillKept) && self.regions.is_marked(RegionKey { slot, region });
             if !owned(name.disk, region) {
                 // Another member serves the region now: writes there will not end this copy, so it ends here.
                 let mut dead_here = KilledList::new();

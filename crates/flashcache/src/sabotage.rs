@@ -7,13 +7,13 @@
 pub enum Sabotage {
     /// A write ends one cached copy in RAM only: its invalidation is never recorded.
     InvalidationForgotten,
-    /// A segment is reused without a free record.
+    /// A segment is reused without a free record, on a device whose TRIM does nothing.
     FreeRecordSkipped,
     /// Reclaim drops invalidations that are still needed.
     TombstoneLostAtReclaim,
-    /// Recovery believes entries of an older generation of a grid disk.
+    /// Cache generations of a grid disk are not told apart.
     OldGenerationAccepted,
-    /// A region is settled without waiting for the disk's flush.
+    /// After a crash, what was cached of writes that no flush covered is believed without a comparison with the disk.
     UnflushedFillKept,
     /// FLUSH is acknowledged without asking the device.
     FlushNotWaiting,

@@ -104,21 +104,26 @@ impl CellStore {
     /// Open the devices of a cell, in any order, found by what is on them. The catalog with the highest (term, sequence)
     /// is in force, unless every disk has gone its own way from it: flash alone never outvotes the disks; the term is raised durably on all devices in service before this returns.
     ///
-    /// Devices that cannot be used, and members that are not there, do not stop it: see [`StoreReport`].
+    /// Devices that cannot be used, and members that are not there, do not stop it: see [`StoreReport`]. Neither does flash
+    /// that is there twice: both are left out, since it may be missing but a wrong one must not be believed.
     ///
     /// # Errors
-    /// None can be opened; two are the same device; one belongs to another cell; no catalog; no durable device takes the
+    /// None can be opened; two are the same disk; one belongs to another cell; no catalog; no durable device takes the
     /// new term.
     pub async fn open(devices: Vec<Device>, options: OpenOptions) -> Result<Opened, StoreError> {
         let mut report = StoreReport::default();
         let mut by_id = BTreeMap::new();
+        let mut usable = Vec::new();
         let mut cell_id = options.cell_id;
         let opened = join_all(devices.into_iter().map(CellDisk::open)).await;
         for (index, opened) in opened.into_iter().enumerate() {
             match opened {
-                Ok(disk) => insert(&mut by_id, *cell_id.get_or_insert(disk.cell_id()), index, disk)?,
+                Ok(disk) => usable.push((index, disk)),
                 Err(error) => report.unusable.push((index, error)),
             }
+        }
+        for (index, disk) in leave_out_twins(usable, &mut report) {
+            insert(&mut by_id, *cell_id.get_or_insert(disk.cell_id()), index, disk)?;
         }
         if by_id.is_empty() {
             return Err(StoreError::NoDevice { unusable: report.unusable });
@@ -268,6 +273,18 @@ impl CellStore {
 }
 
 type ById = BTreeMap<DeviceId, (usize, Arc<CellDisk>)>;
+
+/// Leave out flash devices of which there are two or more: an image of one was written over another.
+fn leave_out_twins(opened: Vec<(usize, Arc<CellDisk>)>, report: &mut StoreReport) -> Vec<(usize, Arc<CellDisk>)> {
+    let mut times: BTreeMap<DeviceId, usize> = BTreeMap::new();
+    for (_, disk) in &opened {
+        *times.entry(disk.id()).or_default() += 1;
+    }
+    let is_twin = |disk: &CellDisk| disk.role() == Role::Flash && times[&disk.id()] > 1;
+    let (twins, rest): (Vec<_>, Vec<_>) = opened.into_iter().partition(|(_, disk)| is_twin(disk));
+    report.unusable.extend(twins.into_iter().map(|(index, disk)| (index, CellDiskError::Twin { name: disk.name() })));
+    rest
+}
 
 fn insert(by_id: &mut ById, expected: CellId, index: usize, disk: Arc<CellDisk>) -> Result<(), StoreError> {
     if disk.cell_id() != expected {

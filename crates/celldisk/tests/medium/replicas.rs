@@ -123,6 +123,17 @@ fn the_same_device_twice_and_devices_of_other_cells_are_refused() {
 }
 
 #[test]
+fn flash_that_is_there_twice_is_left_out_and_stops_nothing() {
+    let (_store, media) = cell(1, 2, SIZE);
+    let copy = restarted(&images(&media[1..2]), &geometry(SIZE), &Power::default());
+    let opened = open(&[media[0].clone(), media[1].clone(), copy[0].clone(), media[2].clone()], 2).unwrap();
+    let twin = || CellDiskError::Twin { name: "FD_02_c1".to_owned() };
+    assert_eq!(opened.report.unusable, [(1, twin()), (2, twin())]);
+    assert_eq!(opened.report.missing, ["FD_02_c1"]);
+    assert_eq!(opened.store.cell_disks().len(), 2);
+}
+
+#[test]
 fn unusable_devices_are_told_with_their_place() {
     let (_store, media) = cell(1, 0, SIZE);
     let blank = TestDisk::new(SIZE);
