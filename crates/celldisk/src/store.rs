@@ -20,6 +20,7 @@ use crate::catalog::{Catalog, CatalogError, Extent};
 use crate::disk::CellDisk;
 use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, GridDiskId, Stamp};
+use crate::label::Role;
 use crate::slice::Slice;
 use device::Class;
 use device::sync::{Notify, Semaphore, lock};
@@ -151,10 +152,11 @@ impl CellStore {
     /// `change` runs under no lock; what it does to `lineage` and `cell_id` is ignored.
     ///
     /// A device whose write fails goes out of service: it misses this and all later changes until it is opened anew, when
-    /// the higher term of the others overrules its copy. The change stands when at least one durable device has it.
+    /// the higher term of the others overrules its copy. The change stands when a durable disk has it (a durable flash
+    /// device, or any, where nothing better is present): the loss of flash takes nothing back.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] and [`ChangeError::Invalid`]: nothing happened. [`ChangeError::Lost`]: no durable device is
+    /// [`ChangeError::Refused`] and [`ChangeError::Invalid`]: nothing happened. [`ChangeError::Lost`]: no such device is
     /// known to have it; the catalog in memory stays what it was, after a restart it may be the old or the new one.
     pub async fn change<T, E>(
         &self,
@@ -193,10 +195,11 @@ impl CellStore {
                 state.out.entry(failure.device_id).or_insert_with(|| failure.error.to_string());
             }
         }
-        // It must be on a device of class durable (I1), unless no present one, in service or not, is of that class.
-        let is_durable = |disk: &Arc<CellDisk>| disk.label().class == Class::Durable;
-        let needs_durable = lock(&self.state).disks.values().any(is_durable);
-        if durable.is_empty() || needs_durable && !durable.iter().any(is_durable) {
+        // Flash may die (I3) and ephemeral devices forget (I1): the best kind of device that is present, in service or not,
+        // must have it.
+        let trust = |disk: &Arc<CellDisk>| (disk.label().class == Class::Durable, disk.role() == Role::Disk);
+        let best = lock(&self.state).disks.values().map(trust).max();
+        if durable.iter().map(trust).max() != best || durable.is_empty() {
             return Err(failed);
         }
         self.publish(next);
