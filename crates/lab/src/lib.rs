@@ -5,5 +5,7 @@
 //! depends on this crate.
 
 pub mod demo;
+pub mod policies;
+pub mod trace;
 
 pub use demo::{DemoError, DemoOptions, demo};

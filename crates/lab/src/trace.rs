@@ -1,0 +1,394 @@
+//! Block traces: recorded requests of real systems, read as a stream.
+//!
+//! Knows the formats that block traces come in, tells them apart by their content, and unpacks zstd and gzip. A line that
+//! cannot be read is an error with file and line, never a guess. Never holds more than a buffer of the file in memory, never
+//! writes.
+
+mod binary;
+mod sniff;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// The longest line that is read: longer ones are no trace.
+pub const LINE_BYTES_MAX: usize = 4096;
+/// The largest request believed (4 GiB, what NBD can carry): larger ones are a wrong unit or a damaged file.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 32;
+/// Addresses end here (64 PiB): what the cache's block numbers can hold.
+pub const ADDRESS_MAX: u64 = 1 << 56;
+/// The most devices of one trace: the cache's slots for grid disks.
+pub const DEVICES_MAX: usize = 4096;
+/// What is looked at to tell the format.
+const SNIFF_BYTES: usize = 64 << 10;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+    /// The trace does not say.
+    Unknown,
+}
+
+/// One recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which device of the trace, numbered from 0 in order of appearance.
+    pub device: u32,
+    /// Where it starts, in the trace's [`Unit`].
+    pub start: u64,
+    /// How much, in the trace's [`Unit`]; never 0.
+    pub count: u64,
+    /// What it does.
+    pub op: Op,
+}
+
+impl Request {
+    /// The blocks it touches: numbers of blocks of `block_bytes`, or of the trace's own units.
+    #[must_use]
+    pub fn blocks(&self, unit: Unit, block_bytes: u64) -> std::ops::Range<u64> {
+        match unit {
+            Unit::Blocks => self.start..self.start + self.count,
+            Unit::Bytes => self.start / block_bytes..(self.start + self.count).div_ceil(block_bytes),
+        }
+    }
+}
+
+/// In what a trace counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Blocks of a size the trace does not tell.
+    Blocks,
+}
+
+/// The formats known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `start count ignored sequence`, in blocks: the traces of the ARC paper.
+    Lis,
+    /// One block number a line, `*` between phases: the traces of the LIRS paper.
+    Lirs,
+    /// Comma-separated time, LBA, size, operation; with a line of names in any order.
+    Csv,
+    /// `timestamp,host,disk,Read|Write,offset,bytes,response`: MSR Cambridge.
+    Msr,
+    /// fio's iolog, versions 2 and 3.
+    FioLog,
+    /// Text of `blkparse`; Q lines count.
+    Blkparse,
+    /// `time device sector sectors flags`, flag bit 0 set for reads: DiskSim.
+    DiskSim,
+    /// The same columns, in bytes.
+    DiskSimBytes,
+    /// `seconds device offset_bytes bytes R|W …`.
+    Spelled,
+    /// CloudPhysics VSCSI version 1: 32-byte records, little endian.
+    Vscsi1,
+    /// CloudPhysics VSCSI version 2: 40-byte records, little endian.
+    Vscsi2,
+    /// NBD request and reply headers, as nbd-tester-client reads them.
+    Nbd,
+}
+
+impl Format {
+    /// All of them with the names the command line takes.
+    pub const ALL: [(&'static str, Format); 12] = [
+        ("lis", Format::Lis),
+        ("lirs", Format::Lirs),
+        ("csv", Format::Csv),
+        ("msr", Format::Msr),
+        ("fio", Format::FioLog),
+        ("blkparse", Format::Blkparse),
+        ("disksim", Format::DiskSim),
+        ("disksim-bytes", Format::DiskSimBytes),
+        ("spelled", Format::Spelled),
+        ("vscsi1", Format::Vscsi1),
+        ("vscsi2", Format::Vscsi2),
+        ("nbd", Format::Nbd),
+    ];
+
+    /// In what it counts.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        match self {
+            Format::Lis | Format::Lirs => Unit::Blocks,
+            _ => Unit::Bytes,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Format::ALL.iter().find(|(_, format)| format == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        let found = Format::ALL.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Format::ALL.iter().map(|(name, _)| *name).collect();
+            format!("no trace format {text}\nhint: one of {}", names.join(", "))
+        })
+    }
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be opened or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its content is like no format known.
+    #[error("{}: no trace format is like this\nhint: name it with --format", path.display())]
+    Unrecognised {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A line or record that is not of the format.
+    #[error("{}:{line}: {what} (read as {format})", path.display())]
+    Bad {
+        /// Which file.
+        path: PathBuf,
+        /// Line, or number of the record, from 1.
+        line: u64,
+        /// The format it was read as.
+        format: Format,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// What a decoder makes of one line or record.
+type Parsed = Result<Option<RawRequest>, &'static str>;
+
+/// A request before its device has a number.
+struct RawRequest {
+    device: DeviceName,
+    start: u64,
+    count: u64,
+    op: Op,
+}
+
+/// A device as a trace names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum DeviceName {
+    Number(u64),
+    Text(Vec<u8>),
+}
+
+/// Numbers for names of devices, in order of appearance.
+#[derive(Default)]
+struct Devices(BTreeMap<DeviceName, u32>);
+
+impl Devices {
+    fn number(&mut self, name: DeviceName) -> Result<u32, &'static str> {
+        let next = self.0.len();
+        if let Some(&number) = self.0.get(&name) {
+            return Ok(number);
+        }
+        if next >= DEVICES_MAX {
+            return Err("more devices than a cache has slots for");
+        }
+        self.0.insert(name, next as u32);
+        Ok(next as u32)
+    }
+}
+
+/// A trace being read.
+pub struct TraceReader {
+    path: PathBuf,
+    format: Format,
+    input: Box<dyn BufRead + Send>,
+    /// Lines or records read.
+    line: u64,
+    devices: Devices,
+    text: text::TextState,
+    buffer: Vec<u8>,
+    done: bool,
+}
+
+impl TraceReader {
+    /// Open a trace, unpacking it where it is packed. `format` is told from the content when it is not given.
+    ///
+    /// # Errors
+    /// It cannot be read, or its format is not known.
+    pub fn open(path: &Path, format: Option<Format>) -> Result<TraceReader, TraceError> {
+        let io_error = |source| TraceError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io_error)?;
+        TraceReader::over(path, Box::new(file), format)
+    }
+
+    /// The same over any bytes; `path` names them in errors.
+    ///
+    /// # Errors
+    /// As [`TraceReader::open`].
+    pub fn over(path: &Path, raw: Box<dyn Read + Send>, format: Option<Format>) -> Result<TraceReader, TraceError> {
+        let io_error = |source| TraceError::Io { path: path.to_owned(), source };
+        let mut packed = BufReader::with_capacity(SNIFF_BYTES, raw);
+        let magic = packed.fill_buf().map_err(io_error)?;
+        let plain: Box<dyn Read + Send> = if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
+            Box::new(decoder.map_err(|e| io_error(io::Error::new(io::ErrorKind::InvalidData, e.to_string())))?)
+        } else if magic.starts_with(&[0x1f, 0x8b]) {
+            Box::new(flate2::bufread::MultiGzDecoder::new(packed))
+        } else {
+            Box::new(packed)
+        };
+        let mut plain = plain;
+        let mut head = Vec::with_capacity(SNIFF_BYTES);
+        plain.by_ref().take(SNIFF_BYTES as u64).read_to_end(&mut head).map_err(io_error)?;
+        let told = format.or_else(|| sniff::format_of(&head));
+        let format = told.ok_or_else(|| TraceError::Unrecognised { path: path.to_owned() })?;
+        Ok(TraceReader {
+            path: path.to_owned(),
+            format,
+            input: Box::new(BufReader::with_capacity(SNIFF_BYTES, io::Cursor::new(head).chain(plain))),
+            line: 0,
+            devices: Devices::default(),
+            text: text::TextState::default(),
+            buffer: Vec::new(),
+            done: false,
+        })
+    }
+
+    /// The format it is read as.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// In what its requests count.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.format.unit()
+    }
+
+    fn bad(&self, what: &'static str) -> TraceError {
+        TraceError::Bad { path: self.path.clone(), line: self.line, format: self.format, what }
+    }
+
+    /// The next line into the buffer, without its end; false at the end of the file.
+    fn read_line(&mut self) -> Result<bool, TraceError> {
+        self.buffer.clear();
+        let path = &self.path;
+        let read = (&mut self.input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut self.buffer);
+        let read = read.map_err(|source| TraceError::Io { path: path.clone(), source })?;
+        self.line += u64::from(read > 0);
+        if read > LINE_BYTES_MAX {
+            return Err(self.bad("the line is too long"));
+        }
+        while self.buffer.last().is_some_and(|b| b.is_ascii_whitespace()) {
+            self.buffer.pop();
+        }
+        Ok(read > 0)
+    }
+
+    /// The next `bytes` into the buffer; false at the end of the file, an error when it ends within.
+    fn read_record(&mut self, bytes: usize) -> Result<bool, TraceError> {
+        self.buffer.clear();
+        let path = &self.path;
+        let read = (&mut self.input).take(bytes as u64).read_to_end(&mut self.buffer);
+        let read = read.map_err(|source| TraceError::Io { path: path.clone(), source })?;
+        self.line += u64::from(read > 0);
+        match read {
+            0 => Ok(false),
+            n if n == bytes => Ok(true),
+            _ => Err(self.bad("the file ends within a record")),
+        }
+    }
+
+    /// One line or record; `None` at the end.
+    fn step(&mut self) -> Result<Option<Option<RawRequest>>, TraceError> {
+        let parsed = match self.format {
+            Format::Vscsi1 | Format::Vscsi2 => {
+                let bytes = binary::vscsi_bytes(self.format);
+                if !self.read_record(bytes)? {
+                    return Ok(None);
+                }
+                binary::vscsi(self.format, &self.buffer)
+            }
+            Format::Nbd => {
+                if !self.read_record(binary::NBD_MAGIC_BYTES)? {
+                    return Ok(None);
+                }
+                let Some(rest) = binary::nbd_rest(&self.buffer) else {
+                    return Err(self.bad("neither the magic of a request nor of a reply"));
+                };
+                self.line -= 1;
+                let magic = std::mem::take(&mut self.buffer);
+                if !self.read_record(rest)? {
+                    self.line += 1;
+                    return Err(self.bad("the file ends within a record"));
+                }
+                binary::nbd(&magic, &self.buffer)
+            }
+            _ => {
+                if !self.read_line()? {
+                    return Ok(None);
+                }
+                self.text.parse(self.format, &self.buffer)
+            }
+        };
+        parsed.map(Some).map_err(|what| self.bad(what))
+    }
+
+    fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
+        while let Some(parsed) = self.step()? {
+            let Some(raw) = parsed else { continue };
+            if raw.count == 0 {
+                continue;
+            }
+            let end = raw.start.checked_add(raw.count);
+            let limit = if self.unit() == Unit::Blocks { ADDRESS_MAX >> 12 } else { ADDRESS_MAX };
+            if end.is_none_or(|end| end > limit) {
+                return Err(self.bad("an address beyond 64 PiB"));
+            }
+            if raw.count > REQUEST_BYTES_MAX {
+                return Err(self.bad("a request of more than 4 GiB"));
+            }
+            let device = self.devices.number(raw.device).map_err(|what| self.bad(what))?;
+            return Ok(Some(Request { device, start: raw.start, count: raw.count, op: raw.op }));
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Request, TraceError>;
+
+    /// After an error it ends.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.next_request().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl fmt::Debug for TraceReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TraceReader({} as {}, line {})", self.path.display(), self.format, self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests;
