@@ -3,7 +3,7 @@
 //! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
 //! stderr is talk. Named `cellcli`, it is that client.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use server::console::ConsoleOptions;
 use server::{GridDiskPlan, InitPlan};
 use std::io::Write;
@@ -96,20 +96,26 @@ struct Cellcli {
 }
 
 #[derive(Args)]
-#[group(required = true, multiple = false)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["seed", "seeds", "twice", "canary"])))]
 struct Sim {
-    /// One seed: a number, or a commit hash
+    /// One seed: a number, or a commit hash; with --canary, of that broken build
     #[arg(long, value_name = "N")]
     seed: Option<String>,
     /// All seeds from A up to, not including, B
-    #[arg(long, value_name = "A..B")]
+    #[arg(long, value_name = "A..B", conflicts_with_all = ["seed", "canary"])]
     seeds: Option<String>,
     /// One seed twice: the traces must be identical
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "seeds", "canary"])]
     twice: Option<String>,
     /// Deliberately broken builds, all or one: each must be caught
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "all")]
     canary: Option<String>,
+    /// With --seed: when it fails, look for a short list of steps that fails the same way, and print it
+    #[arg(long, requires = "seed")]
+    shrink: bool,
+    /// With --seeds: run all of them and list every failing seed
+    #[arg(long, requires = "seeds")]
+    keep_going: bool,
 }
 
 /// `cellcli` as a program of its own.
@@ -186,21 +192,27 @@ fn run(command: Sub) -> Result<bool, Failure> {
 }
 
 fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let talk = |line: &str| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    let canary = match sim.canary.as_deref() {
+        None | Some("all") => None,
+        Some(name) => Some(sim::cli::parse_canary(name)?),
+    };
     if let Some(seed) = &sim.seed {
-        return Ok(sim::cli::one(sim::cli::parse_seed(seed)?));
+        if sim.canary.is_some() && canary.is_none() {
+            return Err("a seed is run with one broken build\nhint: --canary NAME --seed N".into());
+        }
+        let seed = sim::cli::parse_seed(seed)?;
+        return Ok(if sim.shrink { sim::cli::shrink(seed, canary, &talk) } else { sim::cli::one(seed, canary) });
     }
     if let Some(seed) = &sim.twice {
         return Ok(sim::cli::twice(sim::cli::parse_seed(seed)?));
     }
     if let Some(seeds) = &sim.seeds {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let progress = |done: u64| {
-            if done.is_multiple_of(100) {
-                let _ = writeln!(std::io::stderr(), "{done} seeds");
-            }
-        };
-        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, threads, &progress));
+        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, threads, sim.keep_going, &talk));
     }
-    let name = sim.canary.as_deref().filter(|name| *name != "all");
-    Ok(sim::cli::canary(name)?)
+    let chosen = canary.map_or_else(sim::cli::canaries, |one| vec![one]);
+    Ok(sim::cli::canary(&chosen, threads, &talk))
 }

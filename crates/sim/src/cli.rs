@@ -1,17 +1,26 @@
-//! The simulator as a command: seeds, ranges of seeds, the same seed twice, broken builds.
+//! The simulator as a command: seeds, ranges of seeds, the same seed twice, broken builds, failing seeds made short.
 //!
-//! Text in, text out: prints nothing itself, reads no clock; who calls it passes how to tell of progress.
+//! Text in, text out: prints nothing itself, reads no clock; who calls it passes how to tell of progress. An answer is
+//! the same whatever the number of threads: reports are taken in the order of their seeds.
 
-use crate::harness::{SeedReport, run_seed};
+use crate::harness::{SeedReport, ShrunkSeed, run_seed, shrink_seed};
 use crate::situations::Situations;
 use flashcache::Sabotage;
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::{ControlFlow, Range};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Seeds a broken build gets before it counts as missed.
 pub const CANARY_SEEDS_MAX: u64 = 400;
+/// Failing seeds told of with their first line; how many more there were is told as well.
+pub const FAILURES_TOLD_MAX: usize = 50;
+/// Runs that making a failing seed short may take: a run takes a fraction of a second, so a minute or two.
+pub const SHRINK_RUNS_MAX: usize = 600;
+/// Reports that wait for one of an earlier seed: enough that threads hardly ever wait for the slowest seed.
+const AHEAD_MAX: usize = 256;
+/// Events kept of a failing run.
+const LOG_EVENTS: usize = 200;
 /// Ranges of at least this many seeds must reach every situation of [`SITUATIONS`].
 pub const SITUATION_SEEDS_MIN: u64 = 200;
 
@@ -98,23 +107,40 @@ pub fn parse_range(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(format!("seeds {text}: the range is empty")) } else { Ok(range) }
 }
 
-fn complaint(report: &SeedReport) -> String {
+/// Told of progress, a line each time.
+pub type Talk<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// The command that runs a seed again.
+fn again(seed: u64, sabotage: Option<Sabotage>) -> String {
+    match sabotage {
+        None => format!("flashcell sim --seed {seed}"),
+        Some(sabotage) => format!("flashcell sim --canary {} --seed {seed}", sabotage.name()),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn complaint(report: &SeedReport, sabotage: Option<Sabotage>) -> String {
     let mut text = String::new();
     if let Some(broken) = &report.broken {
         let _ = writeln!(text, "seed {}: {broken}", report.seed);
         if !report.log.is_empty() {
             let _ = writeln!(text, "last events:\n{}", report.log);
         }
-        let _ = writeln!(text, "reproduce: flashcell sim --seed {}", report.seed);
+        let again = again(report.seed, sabotage);
+        let _ = writeln!(text, "hint: `{again} --shrink` finds a short list of steps that fails the same way");
+        let _ = writeln!(text, "reproduce: {again}");
     }
     text
 }
 
-/// Run one seed, with the last events when it fails.
+/// Run one seed, of the good build or of a broken one, with the last events when it fails.
 #[must_use]
-pub fn one(seed: u64) -> Answer {
-    let report = run_seed(seed, None, 200);
-    let mut text = complaint(&report);
+pub fn one(seed: u64, sabotage: Option<Sabotage>) -> Answer {
+    let report = run_seed(seed, sabotage, LOG_EVENTS);
+    let mut text = complaint(&report, sabotage);
     let _ = writeln!(
         text,
         "seed {seed}: {} operations, {} crashes, {} hits, trace {:016x} of {} events",
@@ -123,55 +149,146 @@ pub fn one(seed: u64) -> Answer {
     Answer { text, good: report.broken.is_none() }
 }
 
-/// Run a range of seeds on `threads` threads; `progress` is told how many are done.
-///
-/// The first failing seed ends it. A long range that misses a situation fails as well.
+/// Run one seed and, when it fails, look for a short list of steps that breaks the same promise.
 #[must_use]
-pub fn range(seeds: Range<u64>, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Answer {
-    let next = AtomicU64::new(seeds.start);
-    let failed = AtomicBool::new(false);
-    let total = Mutex::new((0_u64, 0_u64, 0_u64, Situations::new(), String::new()));
-    if let Ok(total) = total.lock() {
-        total.3.expect(SITUATIONS);
+pub fn shrink(seed: u64, sabotage: Option<Sabotage>, talk: Talk<'_>) -> Answer {
+    let Some(short) = shrink_seed(seed, sabotage, SHRINK_RUNS_MAX, LOG_EVENTS, talk) else {
+        let answer = one(seed, sabotage);
+        return Answer { text: format!("{}nothing to make short: no promise is broken\n", answer.text), ..answer };
+    };
+    Answer { text: tell_short(seed, sabotage, &short), good: false }
+}
+
+fn tell_short(seed: u64, sabotage: Option<Sabotage>, short: &ShrunkSeed) -> String {
+    let mut text = format!("seed {seed}: {}\n", short.broken);
+    let _ = writeln!(text, "last events of the short run:\n{}", short.log);
+    let _ = writeln!(text, "machine and cell:");
+    short.setup.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    let _ = writeln!(text, "{} of {} steps are enough:", short.steps.len(), short.steps_before);
+    for (n, step) in short.steps.iter().enumerate() {
+        let _ = writeln!(text, "{:5}  {step}", n + 1);
     }
+    let minimal = if short.minimal { "none of them can be left out" } else { "not yet minimal: out of runs" };
+    let _ = writeln!(text, "found in {} runs; {minimal}", short.runs);
+    let _ = writeln!(text, "reproduce: {} --shrink", again(seed, sabotage));
+    text
+}
+
+/// Reports on their way from threads, in any order, to one taker, in the order of their seeds.
+struct Queue<T> {
+    /// The next seed to run.
+    next: u64,
+    /// The next seed to be taken.
+    turn: u64,
+    waiting: BTreeMap<u64, SeedReport>,
+    over: bool,
+    taker: T,
+}
+
+fn held<T>(queue: &Mutex<Queue<T>>) -> MutexGuard<'_, Queue<T>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Run `seeds` on `threads` threads; `taker` gets the reports in the order of the seeds until it breaks off.
+fn in_order<T>(seeds: &Range<u64>, threads: usize, run: impl Fn(u64) -> SeedReport + Sync, taker: T) -> T
+where
+    T: FnMut(SeedReport) -> ControlFlow<()> + Send,
+{
+    let start = seeds.start;
+    let queue = Mutex::new(Queue { next: start, turn: start, waiting: BTreeMap::new(), over: false, taker });
+    let moved = Condvar::new();
+    let work = || {
+        loop {
+            let seed = {
+                let mut queue = held(&queue);
+                while !queue.over && queue.next < seeds.end && (queue.next - queue.turn) as usize >= AHEAD_MAX {
+                    queue = moved.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+                if queue.over || queue.next >= seeds.end {
+                    return;
+                }
+                queue.next += 1;
+                queue.next - 1
+            };
+            let report = run(seed);
+            let mut queue = held(&queue);
+            queue.waiting.insert(seed, report);
+            while !queue.over {
+                let turn = queue.turn;
+                let Some(report) = queue.waiting.remove(&turn) else { break };
+                queue.turn += 1;
+                queue.over = (queue.taker)(report).is_break();
+            }
+            moved.notify_all();
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || failed.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let mut report = run_seed(seed, None, 0);
-                    if report.broken.is_some() {
-                        failed.store(true, Ordering::Relaxed);
-                        // Once more with a log: the same seed does the same.
-                        report = run_seed(seed, None, 200);
-                    }
-                    let Ok(mut total) = total.lock() else { return };
-                    total.0 += 1;
-                    total.1 += report.operations;
-                    total.2 += report.crashes;
-                    total.3.merge(&report.situations);
-                    total.4.push_str(&complaint(&report));
-                    progress(total.0);
-                }
-            });
+            scope.spawn(work);
         }
     });
-    let (seeds_run, operations, crashes, situations, complaints) =
-        total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    queue.into_inner().unwrap_or_else(PoisonError::into_inner).taker
+}
+
+/// Run a range of seeds on `threads` threads. The lowest failing seed ends it, or, to `keep_going`, each is listed.
+///
+/// A long range that misses a situation fails as well.
+#[must_use]
+pub fn range(seeds: Range<u64>, threads: usize, keep_going: bool, talk: Talk<'_>) -> Answer {
+    let situations = Situations::new();
+    situations.expect(SITUATIONS);
+    let (mut seeds_run, mut operations, mut crashes) = (0_u64, 0_u64, 0_u64);
+    let mut failed = Vec::new();
+    let mut failed_count = 0_u64;
+    let taker = |report: SeedReport| {
+        seeds_run += 1;
+        operations += report.operations;
+        crashes += report.crashes;
+        situations.merge(&report.situations);
+        if seeds_run.is_multiple_of(100) {
+            talk(&format!("{seeds_run} seeds, {failed_count} failed"));
+        }
+        let Some(broken) = report.broken else { return ControlFlow::Continue(()) };
+        failed_count += 1;
+        if failed.len() < FAILURES_TOLD_MAX {
+            failed.push((report.seed, first_line(&broken).to_owned()));
+        }
+        if keep_going { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let _taker = in_order(&seeds, threads, |seed| run_seed(seed, None, 0), taker);
     let mut text = situations.table();
     let per_seed = operations.checked_div(seeds_run).unwrap_or(0);
     let _ = writeln!(text, "{seeds_run} seeds, {operations} operations ({per_seed} a seed), {crashes} crashes");
-    let mut good = complaints.is_empty();
-    text.push_str(&complaints);
-    let missed: Vec<&str> = SITUATIONS.iter().copied().filter(|name| situations.count(name) == 0).collect();
-    if good && seeds.end - seeds.start >= SITUATION_SEEDS_MIN && !missed.is_empty() {
-        let _ = writeln!(text, "situations never reached: {}", missed.join("; "));
-        good = false;
+    if !keep_going && let Some(&(seed, _)) = failed.first() {
+        // Once more with a log: the same seed does the same.
+        text.push_str(&complaint(&run_seed(seed, None, LOG_EVENTS), None));
+    } else if failed_count > 0 {
+        text.push_str(&tell_failed(&failed, failed_count));
     }
-    Answer { text, good }
+    let missed: Vec<&str> = SITUATIONS.iter().copied().filter(|name| situations.count(name) == 0).collect();
+    let missing = seeds_run >= SITUATION_SEEDS_MIN && failed_count == 0 && !missed.is_empty();
+    if missing {
+        let _ = writeln!(text, "situations never reached: {}", missed.join("; "));
+    }
+    Answer { text, good: failed_count == 0 && !missing }
+}
+
+/// Every failing seed with its first line, and how to run the first again.
+fn tell_failed(failed: &[(u64, String)], failed_count: u64) -> String {
+    let mut text = String::new();
+    for (seed, line) in failed {
+        let _ = writeln!(text, "seed {seed}: {line}\n  reproduce: {}", again(*seed, None));
+    }
+    if failed_count > failed.len() as u64 {
+        let _ = writeln!(text, "and {} more", failed_count - failed.len() as u64);
+    }
+    let _ = writeln!(text, "{failed_count} seeds failed");
+    if let Some((seed, _)) = failed.first() {
+        let again = again(*seed, None);
+        let _ = writeln!(text, "hint: `{again} --shrink` finds a short list of steps that fails the same way");
+        let _ = writeln!(text, "reproduce: {again}");
+    }
+    text
 }
 
 /// Run a seed twice: the traces must be the same to the last event.
@@ -187,27 +304,44 @@ pub fn twice(seed: u64) -> Answer {
     Answer { text, good }
 }
 
-/// Run deliberately broken builds: one by name, or all. Good when each is caught.
+/// A deliberately broken build by its name.
 ///
 /// # Errors
-/// No broken build has that name.
-pub fn canary(name: Option<&str>) -> Result<Answer, String> {
-    let chosen: Vec<Sabotage> = Sabotage::ALL.into_iter().filter(|s| name.is_none_or(|n| n == s.name())).collect();
-    if chosen.is_empty() {
+/// None has that name.
+pub fn parse_canary(name: &str) -> Result<Sabotage, String> {
+    Sabotage::ALL.into_iter().find(|s| s.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Sabotage::ALL.iter().map(|s| s.name()).collect();
-        return Err(format!("no broken build is named {}\nhint: one of {}", name.unwrap_or(""), names.join(", ")));
-    }
+        format!("no broken build is named {name}\nhint: one of {}", names.join(", "))
+    })
+}
+
+/// Every deliberately broken build.
+#[must_use]
+pub fn canaries() -> Vec<Sabotage> {
+    Sabotage::ALL.to_vec()
+}
+
+/// Run deliberately broken builds, one after the other, each on `threads` threads until its lowest failing seed is known.
+/// Good when each is caught.
+#[must_use]
+pub fn canary(chosen: &[Sabotage], threads: usize, talk: Talk<'_>) -> Answer {
     let mut text = String::new();
     let mut good = true;
-    for sabotage in chosen {
-        let caught = (0..CANARY_SEEDS_MAX).find_map(|seed| {
-            let report = run_seed(seed, Some(sabotage), 0);
-            report.broken.map(|broken| (seed, broken))
-        });
+    for &sabotage in chosen {
+        let mut caught = None;
+        let taker = |report: SeedReport| {
+            let seed = report.seed;
+            caught = report.broken.map(|broken| (seed, broken));
+            if caught.is_none() && (seed + 1).is_multiple_of(50) {
+                talk(&format!("{}: not caught in {} seeds yet", sabotage.name(), seed + 1));
+            }
+            if caught.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let _taker = in_order(&(0..CANARY_SEEDS_MAX), threads, |seed| run_seed(seed, Some(sabotage), 0), taker);
         match caught {
             Some((seed, broken)) => {
-                let first = broken.lines().next().unwrap_or_default();
-                let _ = writeln!(text, "{}: caught at seed {seed}: {first}", sabotage.name());
+                let _ = writeln!(text, "{}: caught at seed {seed}: {}", sabotage.name(), first_line(&broken));
+                talk(&format!("{}: caught at seed {seed}", sabotage.name()));
             }
             None => {
                 let _ = writeln!(text, "{}: NOT caught in {CANARY_SEEDS_MAX} seeds", sabotage.name());
@@ -218,5 +352,76 @@ pub fn canary(name: Option<&str>) -> Result<Answer, String> {
     if good {
         text.push_str("caught\n");
     }
-    Ok(Answer { text, good })
+    Answer { text, good }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FAILURES_TOLD_MAX, in_order, parse_canary, parse_range, parse_seed, tell_failed};
+    use crate::harness::SeedReport;
+    use std::ops::ControlFlow;
+
+    fn report(seed: u64, broken: bool) -> SeedReport {
+        SeedReport {
+            seed,
+            operations: 1,
+            crashes: 0,
+            hits: 0,
+            trace_hash: 0,
+            trace_events: 0,
+            situations: crate::Situations::new(),
+            broken: broken.then(|| "I2 broken: stale".to_owned()),
+            log: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_lowest_failing_seed_is_the_answer_whichever_thread_is_first() {
+        let run = |seed: u64| {
+            if seed == 5 {
+                // Seed 6 fails as well, and is done long before.
+                std::thread::park_timeout(std::time::Duration::from_millis(50));
+            }
+            report(seed, seed == 5 || seed == 6)
+        };
+        let mut taken = Vec::new();
+        let taker = |report: SeedReport| {
+            taken.push(report.seed);
+            if report.broken.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let _taker = in_order(&(2..100_000), 4, run, taker);
+        assert_eq!(taken, [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn every_seed_is_taken_once_and_in_order() {
+        let mut taken = Vec::new();
+        let taker = |report: SeedReport| {
+            taken.push(report.seed);
+            ControlFlow::Continue(())
+        };
+        let _taker = in_order(&(10..1_500), 3, |seed| report(seed, false), taker);
+        assert_eq!(taken, (10..1_500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_long_list_of_failures_tells_how_many_more_there_are() {
+        let failed: Vec<(u64, String)> =
+            (0..FAILURES_TOLD_MAX as u64).map(|n| (n + 7, "I1 broken: lost".into())).collect();
+        let text = tell_failed(&failed, 61);
+        assert!(text.starts_with("seed 7: I1 broken: lost\n  reproduce: flashcell sim --seed 7\n"), "{text}");
+        assert!(text.contains("\nand 11 more\n61 seeds failed\n"), "{text}");
+        assert!(text.ends_with("reproduce: flashcell sim --seed 7\n"), "{text}");
+    }
+
+    #[test]
+    fn seeds_ranges_and_names_are_read_or_refused() {
+        assert_eq!(parse_seed("42"), Ok(42));
+        assert_eq!(parse_seed("00000000000000ff000000000000000000000000"), Ok(255));
+        assert!(parse_seed("4x").is_err() && parse_seed("").is_err());
+        assert_eq!(parse_range("3..9"), Ok(3..9));
+        assert!(parse_range("9..3").is_err() && parse_range("9").is_err());
+        assert!(parse_canary("flush-not-waiting").is_ok());
+        assert!(parse_canary("flush").is_err_and(|e| e.contains("hint: one of")));
+    }
 }

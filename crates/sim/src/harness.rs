@@ -6,8 +6,12 @@ mod book;
 mod direct;
 mod machine;
 mod plan;
+mod short;
 mod stage;
+mod tell;
 mod watch;
+
+pub use short::{ShrunkSeed, shrink_seed};
 
 use crate::situations::Situations;
 use flashcache::Sabotage;

@@ -38,6 +38,8 @@ pub(super) struct Outcome {
     pub(super) trace_events: u64,
     pub(super) situations: Situations,
     pub(super) broken: Option<Broken>,
+    /// Steps of the plan that were taken.
+    pub(super) steps_taken: usize,
     /// The last events.
     pub(super) log: String,
 }
@@ -91,6 +93,7 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Sabotage>, log_events:
         trace_events: trace.events(),
         situations: run.situations.clone(),
         broken: book.broken.clone(),
+        steps_taken: run.steps_taken(),
         log: if book.broken.is_some() { trace.log() } else { String::new() },
     }
 }

@@ -4,6 +4,8 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod scenes;
+
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
@@ -249,6 +251,8 @@ pub(super) enum Step {
     Admin(Admin),
     Mishap(Mishap),
     Crash(Crash),
+    /// Nobody goes on until all earlier steps are done and so much time has passed.
+    Rest(Duration),
 }
 
 /// A whole run.
@@ -330,10 +334,12 @@ impl Setup {
         let data_bytes: u64 = grid_disks.iter().map(|g| g.size_bytes).sum();
         let flash_cache_bytes = data_bytes * prng.between(10, 100) / 100;
         let mut flashes = Vec::new();
+        // Devices of one size can change places.
+        let same_size = prng.chance(1, 2);
         for n in 0..flash_count {
             let least = 8 * u64::from(segment_bytes);
             let cache_bytes = (flash_cache_bytes / flash_count).max(least).next_multiple_of(u64::from(segment_bytes));
-            let size_bytes = DATA_OFFSET + cache_bytes + AU_BYTES * prng.below(4);
+            let size_bytes = DATA_OFFSET + cache_bytes + if same_size { 0 } else { AU_BYTES * prng.below(4) };
             let mut config = DiskConfig::random(&format!("flash {n}"), size_bytes, false, prng);
             if prng.chance(1, 4) {
                 config.geometry.class = Class::Ephemeral;
@@ -350,7 +356,8 @@ impl Setup {
             flash_cache_bytes,
             block_bytes,
             segment_bytes,
-            staging_bytes: pick(prng, &[1 << 20, 2 << 20]),
+            // The least holds one block: fills are refused while it waits.
+            staging_bytes: pick(prng, &[64 << 10, 128 << 10, 1 << 20, 1 << 20, 2 << 20, 2 << 20]),
             arena_bytes: pick(prng, &[4 << 20, 8 << 20]),
             soft_limit: hard_limit / prng.between(3, 20) as u32,
             hard_limit,
@@ -433,7 +440,11 @@ impl Steps<'_> {
                 if all.prng.chance(1, 3) {
                     all.admin();
                 }
-                all.crash(life >= CRASHES_MIN);
+                if all.prng.chance(2, 5) {
+                    all.scene();
+                } else {
+                    all.crash(life >= CRASHES_MIN);
+                }
             }
         }
         all.steps
@@ -578,7 +589,7 @@ impl Steps<'_> {
             _ => prng.below(50_000_000),
         };
         let flash = prng.below(64);
-        let between = match prng.below(40) {
+        let between = match prng.below(46) {
             0 | 1 => vec![Between::FlashAbsent { flash }],
             2 | 3 => vec![Between::FlashBlank { flash }],
             4..=6 => vec![Between::FlashStale { flash }],
@@ -606,6 +617,8 @@ impl Steps<'_> {
                 ]
             }
             19..=30 => vec![Between::FlashBack { flash }, Between::DiskBack],
+            31..=33 => vec![Between::DiskAbsent],
+            34..=36 => vec![Between::FlashSwap { flash }],
             _ => Vec::new(),
         };
         let mut broken_opens = Vec::new();

@@ -31,6 +31,8 @@ pub(super) struct Turns {
     next_step: usize,
     /// A crash somebody asked for.
     crash: Option<Crash>,
+    /// Somebody lets time pass for everybody.
+    resting: bool,
     /// Clients between two steps, waiting for their turn.
     pub(super) steps_busy: usize,
     pub(super) over: bool,
@@ -113,6 +115,11 @@ impl Run {
         lock(&self.turns).crash.clone()
     }
 
+    /// Steps taken so far.
+    pub(super) fn steps_taken(&self) -> usize {
+        lock(&self.turns).next_step
+    }
+
     /// All steps are taken and done.
     pub(super) fn steps_done(&self) -> bool {
         let turns = lock(&self.turns);
@@ -134,6 +141,8 @@ impl Run {
         let Some(life) = turns.life.clone().filter(|_| turns.running) else { return Turn::Wait(ticket) };
         match self.plan.steps.get(turns.next_step) {
             None => Turn::Wait(ticket),
+            _ if turns.resting => Turn::Wait(ticket),
+            Some(Step::Rest(_)) if turns.steps_busy > 0 || turns.crash.is_some() => Turn::Wait(ticket),
             Some(Step::Crash(_)) if turns.crash.is_some() => Turn::Wait(ticket),
             Some(Step::Crash(crash)) => {
                 turns.crash = Some(crash.clone());
@@ -142,7 +151,8 @@ impl Run {
                 self.changed.notify_all();
                 Turn::Wait(ticket)
             }
-            Some(_) => {
+            Some(step) => {
+                turns.resting = matches!(step, Step::Rest(_));
                 let at = turns.next_step;
                 turns.next_step += 1;
                 turns.steps_busy += 1;
@@ -163,6 +173,10 @@ impl Run {
                         Step::Io(io) => self.io(&life, number, io).await,
                         Step::Admin(admin) => self.administer(&life, *admin).await,
                         Step::Mishap(mishap) => self.mishap(&life, mishap),
+                        Step::Rest(time) => {
+                            self.sleep(*time).await;
+                            lock(&self.turns).resting = false;
+                        }
                         Step::Crash(_) => {}
                     }
                     lock(&self.turns).steps_busy -= 1;

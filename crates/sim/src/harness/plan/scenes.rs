@@ -1,0 +1,246 @@
+//! Scenes: short lists of steps in an order that chance alone would hardly ever take, each ending in a crash and in
+//! reading again what it was about. Each is aimed at one mechanism; clients go on elsewhere before and after it.
+//!
+//! Nothing but steps: a scene is made shorter like any other list. Never knows what the cell will make of it.
+
+use super::AU_BYTES;
+use super::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Step, Steps, Verb, caching, pick};
+use celldisk::{CachingMode, CachingPolicy};
+use std::time::Duration;
+
+/// Reads of one round that push others out of the cache: some caches' worth at the sizes of the harness.
+const CHURN_READS_MAX: u64 = 40;
+/// Bytes of such a read: well below what is too large to be cached.
+const CHURN_READ_BYTES: u64 = 64 << 10;
+
+/// Ranges of one grid disk.
+struct Place {
+    disk: u64,
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Steps<'_> {
+    /// One of them.
+    pub(super) fn scene(&mut self) {
+        match self.prng.below(12) {
+            0..=3 => self.unflushed_copy(),
+            4..=6 => self.generation(),
+            7..=8 => self.churn(),
+            9..=10 => self.first_write(),
+            _ => self.mid_command(),
+        }
+    }
+
+    fn rest(&mut self, time: Duration) {
+        self.steps.push(Step::Rest(time));
+    }
+
+    fn all_done(&mut self) {
+        self.rest(Duration::ZERO);
+    }
+
+    /// Ranges of whole pages of a grid disk, the first more often than others because it is cached from the start.
+    fn place(&mut self, ranges: usize) -> Place {
+        let prng = &mut *self.prng;
+        let count = self.setup.grid_disks.len() as u64;
+        let disk = if prng.chance(1, 2) { 0 } else { prng.below(count) };
+        let pages = self.setup.grid_disks[disk as usize].size_bytes / 4096;
+        let mut range = || {
+            let len_pages = pick(prng, &[1, 1, 2, 4, 16]).min(pages);
+            (prng.below(pages - len_pages + 1) * 4096, len_pages * 4096)
+        };
+        let ranges = (0..ranges).map(|_| range()).collect();
+        Place { disk, ranges }
+    }
+
+    fn each(&mut self, place: &Place, verb: Verb) {
+        for &(offset, len) in &place.ranges {
+            let io = Io { disk: place.disk, verb, offset, len, odd_memory: false, think_ns: 0 };
+            self.steps.push(Step::Io(io));
+        }
+    }
+
+    fn flush(&mut self, disk: u64) {
+        self.steps.push(Step::Io(Io { disk, verb: Verb::Flush, offset: 0, len: 0, odd_memory: false, think_ns: 0 }));
+    }
+
+    fn set_caching(&mut self, disk: u64, mode: CachingMode, policy: CachingPolicy) {
+        self.all_done();
+        self.steps.push(Step::Admin(Admin::SetCaching { disk, caching: Caching { mode, policy } }));
+        self.all_done();
+    }
+
+    fn cached(&mut self, disk: u64) {
+        let mode = pick(self.prng, &[CachingMode::WriteThrough, CachingMode::WriteAround]);
+        self.set_caching(disk, mode, CachingPolicy::Default);
+    }
+
+    fn end(&mut self, end: End, delay_ns: u64, between: Vec<Between>, pass: Pass) {
+        let crash = Crash { end, delay_ns, between, broken_opens: Vec::new(), pass, evict: false };
+        self.steps.push(Step::Crash(crash));
+    }
+
+    /// Time for what was filled to be on its way to flash, and, mostly, not for the disk to be flushed.
+    fn until_on_flash(&mut self) {
+        let time = self.setup.chunk_age * self.prng.between(1, 4) as u32 + Duration::from_micros(500);
+        self.rest(time);
+    }
+
+    /// What is cached of them is gone, one way or another.
+    fn uncached(&mut self, disk: u64) {
+        self.all_done();
+        let flash = self.prng.below(64);
+        match self.prng.below(8) {
+            0 => self.steps.push(Step::Admin(Admin::DropFlashCache)),
+            1 => self.end(End::Kill, 0, vec![Between::FlashBlank { flash }], Pass::Nothing),
+            2 => self.steps.push(Step::Mishap(Mishap::FlashVanishes { flash })),
+            _ => self.steps.push(Step::Admin(Admin::Evict { disk })),
+        }
+        self.all_done();
+    }
+
+    /// A flash cache for what follows, if it was dropped.
+    fn cache_again(&mut self) {
+        self.all_done();
+        let size_bytes = self.setup.flash_cache_bytes;
+        self.steps.push(Step::Admin(Admin::CreateFlashCache { all: true, size_bytes }));
+    }
+
+    /// Flash has a copy of writes that no flush covered, the power goes and takes them from the disk: the first answer
+    /// after it is final, whichever it is, with the copy and without.
+    fn unflushed_copy(&mut self) {
+        let place = self.place(12);
+        self.cached(place.disk);
+        self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        self.flush(place.disk);
+        self.all_done();
+        self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        self.each(&place, Verb::Read);
+        self.until_on_flash();
+        let end = pick(self.prng, &[End::PowerCut, End::PowerCut, End::PowerCut, End::Kill]);
+        self.end(end, 0, Vec::new(), Pass::Nothing);
+        self.all_done();
+        self.each(&place, Verb::Read);
+        if self.prng.chance(1, 3) {
+            self.until_on_flash();
+            self.end(End::Kill, 0, Vec::new(), Pass::Nothing);
+            self.all_done();
+            self.each(&place, Verb::Read);
+        }
+        self.uncached(place.disk);
+        self.each(&place, Verb::Read);
+        self.cache_again();
+    }
+
+    /// What was cached before a time without a cache is of a former generation, in RAM and after a crash: the writes
+    /// of that time ended no copy.
+    fn generation(&mut self) {
+        let place = self.place(12);
+        self.cached(place.disk);
+        self.each(&place, Verb::Read);
+        self.until_on_flash();
+        self.each(&place, Verb::Read);
+        let (mode, policy) = pick(
+            self.prng,
+            &[
+                (CachingMode::WriteThrough, CachingPolicy::None),
+                (CachingMode::None, CachingPolicy::Default),
+                (CachingMode::WriteAround, CachingPolicy::None),
+            ],
+        );
+        self.set_caching(place.disk, mode, policy);
+        self.each(&place, Verb::Write { fua: false });
+        if self.prng.chance(1, 2) {
+            self.all_done();
+            self.flush(place.disk);
+        }
+        let crash_first = self.prng.chance(1, 3);
+        if !crash_first {
+            self.cached(place.disk);
+        }
+        if self.prng.chance(1, 3) {
+            self.each(&place, Verb::Read);
+            self.until_on_flash();
+        }
+        self.all_done();
+        let end = pick(self.prng, &[End::Kill, End::PowerCut]);
+        let delay_ns = pick(self.prng, &[0, 0, 1_000_000]);
+        self.end(end, delay_ns, Vec::new(), Pass::Nothing);
+        if crash_first {
+            self.cached(place.disk);
+        }
+        self.all_done();
+        self.each(&place, Verb::Read);
+        self.all_done();
+    }
+
+    /// Segments are reclaimed and reused while copies in them, and what ended these copies, are of different age.
+    fn churn(&mut self) {
+        let disk = self.place(1).disk;
+        self.cached(disk);
+        let rounds = self.prng.between(2, 4);
+        for _ in 0..rounds {
+            let place = Place { disk, ..self.place(16) };
+            self.each(&place, Verb::Read);
+            self.all_done();
+            self.each(&place, Verb::Write { fua: false });
+            self.all_done();
+            for _ in 0..self.prng.between(4, CHURN_READS_MAX) {
+                let disk = self.prng.below(self.setup.grid_disks.len() as u64);
+                let size = self.setup.grid_disks[disk as usize].size_bytes;
+                let offset = self.prng.below(size / CHURN_READ_BYTES) * CHURN_READ_BYTES;
+                let io = Io { disk, verb: Verb::Read, offset, len: CHURN_READ_BYTES, odd_memory: false, think_ns: 0 };
+                self.steps.push(Step::Io(io));
+            }
+            if self.prng.chance(1, 3) {
+                self.until_on_flash();
+            }
+        }
+        let end = pick(self.prng, &[End::Kill, End::Kill, End::PowerCut]);
+        let delay_ns = self.prng.below(3_000_000);
+        self.end(end, delay_ns, Vec::new(), Pass::Everything { step_bytes: 64 << 10 });
+        self.all_done();
+    }
+
+    /// The first writes after all regions have been settled, each waiting for its mark on flash; the end comes early.
+    fn first_write(&mut self) {
+        let place = self.place(4);
+        self.cached(place.disk);
+        self.flush(place.disk);
+        self.rest(self.setup.settle_every * 3 + Duration::from_millis(20));
+        let end = pick(self.prng, &[End::PowerCut, End::Kill]);
+        let bound_ns = pick(self.prng, &[60_000, 250_000, 600_000]);
+        let delay_ns = self.prng.below(bound_ns);
+        // The writes begin when the end has been called for.
+        self.end(end, delay_ns, Vec::new(), Pass::Nothing);
+        self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        self.each(&place, Verb::Read);
+        self.uncached(place.disk);
+        self.each(&place, Verb::Read);
+        self.cache_again();
+    }
+
+    /// A command under way, nothing else.
+    fn mid_command(&mut self) {
+        self.all_done();
+        let prng = &mut *self.prng;
+        let disk = prng.below(64);
+        let size_bytes = AU_BYTES * prng.between(1, 16);
+        let admin = match prng.below(5) {
+            0 => Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng) },
+            1 => Admin::Drop { disk },
+            2 => Admin::Resize { disk, size_bytes },
+            3 => Admin::Rename { disk },
+            _ => Admin::SetCaching { disk, caching: caching(prng) },
+        };
+        let end = pick(prng, &[End::PowerCut, End::Kill]);
+        let bound_ns = pick(prng, &[300_000, 3_000_000, 30_000_000]);
+        let delay_ns = prng.below(bound_ns);
+        self.steps.push(Step::Admin(admin));
+        self.end(end, delay_ns, Vec::new(), Pass::Some { ranges: 10 });
+        self.all_done();
+    }
+}

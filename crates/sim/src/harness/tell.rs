@@ -1,0 +1,182 @@
+//! Plans in words, for people who read a failure: a line for each step and each part of the machine.
+
+use super::plan::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Setup, Step, Verb};
+use std::fmt::{Display, Formatter, Result, Write};
+use std::time::Duration;
+
+/// The machine and the cell, a line for each thing.
+pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut device = |what: &str, config: &crate::disk::DiskConfig| {
+        let (geometry, mut line) = (&config.geometry, String::new());
+        let cache = if geometry.volatile_cache { "volatile cache" } else { "no volatile cache" };
+        let _ = write!(
+            line,
+            "{what} \"{}\": {} bytes, blocks of {}, pages of {}, {cache}, {:?}",
+            config.name, geometry.size_bytes, geometry.logical_bytes, geometry.page_bytes, geometry.class
+        );
+        lines.push(line);
+    };
+    setup.disks.iter().for_each(|d| device("disk", d));
+    setup.flashes.iter().for_each(|f| device("flash", f));
+    for (n, g) in setup.grid_disks.iter().enumerate() {
+        lines.push(format!("grid disk {n}: {} bytes on disk {}, {}", g.size_bytes, g.home, g.caching));
+    }
+    lines.push(format!(
+        "flash cache: {} bytes, blocks of {}, segments of {}, staging {}, limits {:?} and {:?}, chunks wait {:?}",
+        setup.flash_cache_bytes,
+        setup.block_bytes,
+        setup.segment_bytes,
+        setup.staging_bytes,
+        setup.soft_limit,
+        setup.hard_limit,
+        setup.chunk_age
+    ));
+    lines.push(format!(
+        "cell: settles every {:?}; {} clients with {} requests each; {} threads",
+        setup.settle_every, setup.clients, setup.depth, setup.threads
+    ));
+    lines
+}
+
+impl Display for Caching {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "mode {:?}, policy {:?}", self.mode, self.policy)
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Step::Io(io) => io.fmt(f),
+            Step::Admin(admin) => admin.fmt(f),
+            Step::Mishap(mishap) => mishap.fmt(f),
+            Step::Crash(crash) => crash.fmt(f),
+            Step::Rest(time) if time.is_zero() => f.write_str("wait until all of this is done"),
+            Step::Rest(time) => write!(f, "wait until all of this is done, and {time:?} more"),
+        }
+    }
+}
+
+impl Display for Io {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Io { disk, verb, offset, len, odd_memory, think_ns } = *self;
+        let fua = |fua: bool| if fua { " FUA" } else { "" };
+        match verb {
+            Verb::Flush => write!(f, "flush grid disk {disk}")?,
+            Verb::Read => write!(f, "read grid disk {disk}: {offset} +{len}")?,
+            Verb::Write { fua: with } => write!(f, "write{} grid disk {disk}: {offset} +{len}", fua(with))?,
+            Verb::Zeroes { fua: with, no_hole, fast } => {
+                let (hole, fast) = (if no_hole { " no hole" } else { "" }, if fast { " fast" } else { "" });
+                write!(f, "zeroes{}{hole}{fast} grid disk {disk}: {offset} +{len}", fua(with))?;
+            }
+            Verb::Trim { fua: with } => write!(f, "trim{} grid disk {disk}: {offset} +{len}", fua(with))?,
+            Verb::Prefetch => write!(f, "prefetch grid disk {disk}: {offset} +{len}")?,
+            Verb::Status => write!(f, "block status of grid disk {disk}: {offset} +{len}")?,
+            Verb::BeyondEnd { write } => {
+                write!(f, "{} beyond the end of grid disk {disk}: {len} bytes", if write { "write" } else { "read" })?;
+            }
+        }
+        if odd_memory {
+            f.write_str(", unaligned memory")?;
+        }
+        if think_ns > 0 {
+            write!(f, ", after {:?}", Duration::from_nanos(think_ns))?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Admin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Admin::Create { home, size_bytes, caching } => {
+                write!(f, "create a grid disk of {size_bytes} bytes on disk {home}, {caching}")
+            }
+            Admin::Drop { disk } => write!(f, "drop grid disk {disk}"),
+            Admin::Resize { disk, size_bytes } => write!(f, "resize grid disk {disk} to {size_bytes} bytes"),
+            Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
+            Admin::SetCaching { disk, caching } => write!(f, "set caching of grid disk {disk}: {caching}"),
+            Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
+            Admin::DropFlashCache => f.write_str("drop the flash cache"),
+            Admin::CreateFlashCache { all, size_bytes } => {
+                write!(
+                    f,
+                    "create a flash cache of {size_bytes} bytes on {}",
+                    if *all { "all flash" } else { "one flash" }
+                )
+            }
+        }
+    }
+}
+
+impl Display for Mishap {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Mishap::FlashFault { flash, kind, times, fail } => {
+                write!(f, "flash {flash}: {kind:?} ({fail:?}) for the next {times} requests")
+            }
+            Mishap::FlashRot { flash, pick } => write!(f, "flash {flash}: a sector of cached data rots (pick {pick})"),
+            Mishap::FlashStall { flash, time } => write!(f, "flash {flash} stalls for {time:?}"),
+            Mishap::FlashVanishes { flash } => write!(f, "flash {flash} vanishes"),
+            Mishap::FlashSnapshot { flash } => write!(f, "take a snapshot of flash {flash}"),
+            Mishap::DiskFault { disk, kind, times } => write!(f, "disk {disk}: {kind:?} for the next {times} requests"),
+            Mishap::DiskHealed { disk } => write!(f, "disk {disk} is healed"),
+            Mishap::DiskStall { disk, time } => write!(f, "disk {disk} stalls for {time:?}"),
+            Mishap::DiskVanishes { disk } => write!(f, "disk {disk} vanishes"),
+            Mishap::DiskSnapshot { disk } => write!(f, "take a snapshot of disk {disk}"),
+        }
+    }
+}
+
+fn end_name(end: End) -> &'static str {
+    match end {
+        End::PowerCut => "power cut",
+        End::Kill => "the process is killed",
+        End::CleanStop => "clean stop",
+    }
+}
+
+impl Display for Crash {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(end_name(self.end))?;
+        if self.delay_ns > 0 {
+            write!(f, " after {:?}", Duration::from_nanos(self.delay_ns))?;
+        }
+        for between in &self.between {
+            write!(f, "; then {between}")?;
+        }
+        for &(end, after_ns) in &self.broken_opens {
+            write!(f, "; open, {} after {:?}", end_name(end), Duration::from_nanos(after_ns))?;
+        }
+        f.write_str("; open")?;
+        match self.pass {
+            Pass::Nothing => {}
+            Pass::Some { ranges } => write!(f, "; read {ranges} ranges")?,
+            Pass::Everything { step_bytes } => write!(f, "; read everything by {step_bytes} bytes")?,
+        }
+        if self.evict {
+            f.write_str("; drop what is cached, read again")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Between {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Between::FlashAbsent { flash } => write!(f, "flash {flash} is absent"),
+            Between::FlashBack { .. } => f.write_str("all flash is back"),
+            Between::FlashBlank { flash } => write!(f, "flash {flash} is blank"),
+            Between::FlashStale { flash } => write!(f, "flash {flash} is back at its snapshot"),
+            Between::FlashSwap { flash } => write!(f, "flash {flash} and the next change places"),
+            Between::DiskAbsent => f.write_str("the last disk is absent"),
+            Between::DiskBack => f.write_str("all disks are back"),
+            Between::DiskStale { disk } => write!(f, "disk {disk} is back at its snapshot"),
+            Between::FlashFault { flash, kind, ppm } => {
+                write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
+            }
+            Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
+        }
+    }
+}
