@@ -520,7 +520,6 @@ async fn wipe(device: &Device, size_bytes: u64) -> Result<(), CellDiskError> {
     let tail = size_bytes.saturating_sub(TAIL_BYTES).max(DATA_OFFSET) / PAGE_BYTES * PAGE_BYTES;
     media::zero(device, 0, DATA_OFFSET.min(size_bytes), &mut |_| ()).await?;
     media::zero(device, tail, size_bytes.saturating_sub(tail), &mut |_| ()).await?;
-    media::flush(device).await?;
     Ok(())
 }
 

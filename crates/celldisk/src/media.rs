@@ -58,8 +58,9 @@ pub(crate) async fn flush(device: &Device) -> Result<(), IoError> {
     check(Verb::Flush, 0, 0, device.flush().await.outcome)
 }
 
-/// Make `offset..offset + len` read as zeroes, in bounded pieces, giving way to other tasks between them; not yet durable.
-/// `progress` hears the bytes done so far after each piece.
+/// Make `offset..offset + len` read as zeroes and have that durable, in bounded pieces, giving way to other tasks between
+/// them. Each piece by itself: a flush that somebody else asked for may fail and take back what had only been written,
+/// and the next one succeeds with nothing left to flush. `progress` hears the bytes done so far after each piece.
 pub(crate) async fn zero(
     device: &Device,
     offset: u64,
@@ -72,7 +73,7 @@ pub(crate) async fn zero(
         let at = offset + done;
         let mut part = (len - done).min(ZERO_PIECE_BYTES_MAX);
         if verb_works {
-            let outcome = device.write_zeroes(at, part, false, true).await.outcome;
+            let outcome = device.write_zeroes(at, part, true, true).await.outcome;
             if outcome == Outcome::Failed(FailKind::Unsupported) {
                 verb_works = false;
                 continue;
@@ -81,7 +82,7 @@ pub(crate) async fn zero(
         } else {
             part = part.min(ZERO_WRITE_BYTES_MAX).min(piece_bytes(device));
             let zeroes = Bufs::from(Buf::zeroed(part as usize)).freeze();
-            check(Verb::Write, at, part, device.write(at, zeroes, false).await.outcome)?;
+            check(Verb::Write, at, part, device.write(at, zeroes, true).await.outcome)?;
         }
         done += part;
         progress(done);

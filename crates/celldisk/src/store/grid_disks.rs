@@ -1,6 +1,6 @@
 //! Grid disk commands: create, drop, resize, alter, cache generation, caching mode switch.
 //!
-//! New space is zeroed and flushed before the catalog names it, so a grid disk never shows what lay there before. Nothing
+//! New space is zeroed durably before the catalog names it, so a grid disk never shows what lay there before. Nothing
 //! here waits for data requests: who drops or shrinks has seen the last of them complete.
 
 use super::{CellStore, ChangeError, Changed, GridDiskError};
@@ -126,7 +126,7 @@ impl CellStore {
             media::zero(disk.device(), *offset, *len, &mut |done| progress(before + done, total)).await?;
             before += len;
         }
-        media::flush(disk.device()).await
+        Ok(())
     }
 
     /// Create a grid disk. Reads as zeroes. Other commands run meanwhile.
