@@ -186,24 +186,31 @@ impl CellStore {
     }
 
     /// Write `next` to every device in service and put it in force. The caller holds the turn.
+    ///
+    /// Flash may die (I3) and ephemeral devices forget (I1), so one of the best devices that are present, in service or
+    /// not, must have it. They come first: what none of them took must not be found on another after a restart.
     async fn replicate(&self, next: Arc<Catalog>) -> Result<Vec<ReplicaFailure>, Vec<ReplicaFailure>> {
-        let disks = self.in_service();
-        let (durable, failed) = write_replicas(&disks, &next, |id| self.out_of_service(id)).await;
-        {
-            let mut state = lock(&self.state);
-            for failure in &failed {
-                state.out.entry(failure.device_id).or_insert_with(|| failure.error.to_string());
-            }
-        }
-        // Flash may die (I3) and ephemeral devices forget (I1): the best kind of device that is present, in service or not,
-        // must have it.
         let trust = |disk: &Arc<CellDisk>| (disk.label().class == Class::Durable, disk.role() == Role::Disk);
         let best = lock(&self.state).disks.values().map(trust).max();
-        if durable.iter().map(trust).max() != best || durable.is_empty() {
+        let (first, others): (Vec<_>, Vec<_>) =
+            self.in_service().into_iter().partition(|disk| Some(trust(disk)) == best);
+        let (durable, mut failed) = self.write_to(&first, &next).await;
+        if durable == 0 {
             return Err(failed);
         }
+        failed.extend(self.write_to(&others, &next).await.1);
         self.publish(next);
         Ok(failed)
+    }
+
+    /// How many of the devices took a catalog, and which failed: those go out of service.
+    async fn write_to(&self, disks: &[Arc<CellDisk>], next: &Arc<Catalog>) -> (usize, Vec<ReplicaFailure>) {
+        let (durable, failed) = write_replicas(disks, next, |id| self.out_of_service(id)).await;
+        let mut state = lock(&self.state);
+        for failure in &failed {
+            state.out.entry(failure.device_id).or_insert_with(|| failure.error.to_string());
+        }
+        (durable, failed)
     }
 
     /// Put a durable catalog in force: slices follow it.
@@ -300,13 +307,13 @@ fn space(catalog: &Catalog, key: SliceKey) -> Option<Space> {
     Some(Space { device_id, au_bytes, extents: extents.clone(), size_bytes })
 }
 
-/// Write a replica to every disk at once: which took it, which did not. A disk is waited for until `given_up` is ready; it
+/// Write a replica to every disk at once: how many took it, which did not. A disk is waited for until `given_up` is ready; it
 /// is latched then, because its write may still land.
 async fn write_replicas<F: Future<Output = ()>>(
     disks: &[Arc<CellDisk>],
     catalog: &Arc<Catalog>,
     given_up: impl Fn(DeviceId) -> F,
-) -> (Vec<Arc<CellDisk>>, Vec<ReplicaFailure>) {
+) -> (usize, Vec<ReplicaFailure>) {
     let payload = catalog.payload();
     let written = join_all(disks.iter().map(|disk| {
         let (write, given_up) = (disk.write_catalog(catalog, &payload), given_up(disk.id()));
@@ -321,11 +328,11 @@ async fn write_replicas<F: Future<Output = ()>>(
         }
     }))
     .await;
-    let mut durable = Vec::new();
+    let mut durable = 0;
     let mut failed = Vec::new();
     for (disk, result) in disks.iter().zip(written) {
         match result {
-            Ok(()) => durable.push(disk.clone()),
+            Ok(()) => durable += 1,
             Err(error) => failed.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error }),
         }
     }

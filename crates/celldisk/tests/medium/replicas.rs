@@ -218,14 +218,14 @@ fn without_a_durable_copy_there_is_no_change() {
     media[0].fail(|verb, _, _| (verb == Verb::Write).then_some(Fault::Fail(FailKind::Media)));
     let lost = plan(&store, "one").unwrap_err();
     let ChangeError::Lost { failed } = &lost else { panic!("{lost}") };
-    assert_eq!(failed.len(), 1, "the ephemeral device took it, and that is not enough");
+    assert_eq!(failed.len(), 1, "an ephemeral device is not enough, and is not asked");
     assert_eq!(store.catalog().iorm_plan, "");
     assert!(matches!(plan(&store, "two"), Err(ChangeError::Lost { .. })), "nor later");
     media[0].mend();
     // The medium is fine again: only opening anew puts it back.
     assert!(matches!(plan(&store, "three"), Err(ChangeError::Lost { .. })));
     let opened = open(&media, 2).unwrap();
-    assert_eq!(opened.store.catalog().iorm_plan, "three", "old or new: here the ephemeral copy survived");
+    assert_eq!(opened.store.catalog().iorm_plan, "", "what was reported as lost is on no other device");
     assert_eq!(plan(&opened.store, "four").unwrap(), 0);
 
     // A cell that has nothing durable may still be used (a laboratory in a RAM disk).
