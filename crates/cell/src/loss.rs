@@ -2,30 +2,47 @@
 //!
 //! A device that fails to flush may have dropped what any of its users wrote, and its next flush may succeed with nothing
 //! left to flush. So whoever asked for the flush (a client, housekeeping, the creation of a grid disk), all grid disks on
-//! the device hear of it before the asker does. Never retries.
+//! the device, and the member of the flash cache that lives on it, hear of it before the asker does. Never retries.
 
 use crate::grid_disk::GridDisk;
 use device::sync::lock;
 use device::{Completion, Device, Geometry, Io, Op, Outcome};
+use flashcache::Member;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Who is told of a device's failed flushes.
 #[derive(Debug, Default)]
-pub(crate) struct LossListeners(Mutex<Vec<Weak<GridDisk>>>);
+pub(crate) struct LossListeners {
+    grid_disks: Mutex<Vec<Weak<GridDisk>>>,
+    members: Mutex<Vec<Weak<Member>>>,
+}
 
 impl LossListeners {
     /// Tell this grid disk from now on.
     pub(crate) fn add(&self, disk: &Arc<GridDisk>) {
-        let mut all = lock(&self.0);
-        all.retain(|disk| disk.strong_count() > 0);
-        all.push(Arc::downgrade(disk));
+        add(&self.grid_disks, disk);
+    }
+
+    /// Tell this member of the flash cache from now on: it is given up, since records it counts as written may be gone.
+    pub(crate) fn add_member(&self, member: &Arc<Member>) {
+        add(&self.members, member);
     }
 
     fn tell(&self) {
-        // Outside the lock: grid disks wake tasks.
-        let all: Vec<Arc<GridDisk>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|disk| disk.latch_lost());
+        // Outside the locks: grid disks and members wake tasks.
+        all(&self.grid_disks).iter().for_each(|disk| disk.latch_lost());
+        all(&self.members).iter().for_each(|member| member.fail("a flush of its device has failed".to_owned()));
     }
+}
+
+fn add<T>(to: &Mutex<Vec<Weak<T>>>, one: &Arc<T>) {
+    let mut all = lock(to);
+    all.retain(|one| one.strong_count() > 0);
+    all.push(Arc::downgrade(one));
+}
+
+fn all<T>(of: &Mutex<Vec<Weak<T>>>) -> Vec<Arc<T>> {
+    lock(of).iter().filter_map(Weak::upgrade).collect()
 }
 
 /// A device whose failed flushes are told. Lies below whatever joins flushes, so that each is told once.

@@ -193,6 +193,11 @@ impl Cell {
         let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
+        for (id, member) in at_work.devices.iter().zip(at_work.cache.members()) {
+            if let Some(listeners) = self.losses.get(id) {
+                listeners.add_member(member);
+            }
+        }
         for (index, result) in recovered.into_iter().enumerate() {
             match result {
                 Ok(r) => {
