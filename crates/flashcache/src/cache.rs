@@ -6,7 +6,7 @@
 use crate::fill::FillCause;
 use crate::format::Owner;
 use crate::member::{Member, MemberConfig, MemberError};
-use crate::policy::SegmentS3Fifo;
+use crate::policy::AdaptiveLog;
 use crate::read::{Hit, HitError, Stretch};
 use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
@@ -187,7 +187,6 @@ impl FlashCache {
         let sequence = Arc::new(AtomicU64::new(1));
         let mut seats = Vec::new();
         for (i, device) in members.into_iter().enumerate() {
-            let area_blocks = device.device.geometry().size_bytes / u64::from(config.block_bytes);
             let member_config = MemberConfig {
                 device: device.device,
                 owner: device.owner,
@@ -203,8 +202,7 @@ impl FlashCache {
             };
             let mut world = world.clone();
             world.prng = world.prng.fork(&format!("flash member {i}"));
-            let policy = Arc::new(SegmentS3Fifo::new(area_blocks));
-            let member = Member::new(member_config, world, policy)?;
+            let member = Member::new(member_config, world, &|shape| Arc::new(AdaptiveLog::new(shape)))?;
             seats.push(Seat { member, device_id: device.owner.device_id, expulsions: Mutex::default() });
         }
         let cache = Arc::new(FlashCache {

@@ -67,6 +67,8 @@ counters! {
         flash_flushes,
         /// Segments reclaimed.
         reclaims,
+        /// Segments looked at and kept as they are: too much of them had been hit.
+        keeps,
         /// Segments whose reuse waited for a reader.
         reader_waits,
         /// Blocks admitted to the main head at once: they came back soon after they had left.

@@ -99,7 +99,16 @@ impl Member {
     /// End the cached copies of `parts`.
     pub(crate) fn invalidate(&self, slot: DiskSlot, parts: Range<u64>) {
         for (block, mask) in blocks_of(parts, self.block_parts) {
-            let dead = self.index.kill(BlockKey::new(slot, block), mask);
+            let key = BlockKey::new(slot, block);
+            let mut frequency = None;
+            self.index.visit(key, |entry| {
+                if entry.valid() & mask != 0 {
+                    frequency = frequency.max(Some(entry.frequency()));
+                }
+            });
+            let Some(frequency) = frequency else { continue };
+            self.policy.overwritten(key, frequency);
+            let dead = self.index.kill(key, mask);
             if dead.is_empty() {
                 continue;
             }
@@ -131,7 +140,7 @@ impl Member {
                 add(&self.counters.fill_skips_exists, 1);
                 continue;
             }
-            let Admission::To(head) = self.policy.admit(key) else {
+            let Admission::To(head) = self.policy.admit(key, mask.count_ones()) else {
                 add(&self.counters.fill_skips_policy, 1);
                 continue;
             };

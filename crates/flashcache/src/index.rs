@@ -89,6 +89,12 @@ impl Entry {
             self.key_and_meta += 1;
         }
     }
+    /// Count a hit less.
+    pub fn cool(&mut self) {
+        if self.frequency() > 0 {
+            self.key_and_meta -= 1;
+        }
+    }
     /// It has to be compared with the disk before it is served.
     #[must_use]
     pub fn suspect(&self) -> bool {

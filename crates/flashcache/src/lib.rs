@@ -10,6 +10,7 @@ pub mod format;
 pub mod index;
 mod log;
 pub mod member;
+pub mod meter;
 pub mod policy;
 mod read;
 mod reclaim;

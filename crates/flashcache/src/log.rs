@@ -94,6 +94,12 @@ impl Shape {
     pub(crate) fn footer_pages(&self, records_bytes: usize) -> u32 {
         (format::footer_bytes(records_bytes, self.align as usize * 4096) / 4096) as u32
     }
+    /// Whether a segment takes a chunk of `data_pages` at `position` and, after `records_bytes` of records so far, its footer:
+    /// the chunk may fill its header with pending records when it is closed.
+    pub(crate) fn takes(&self, position: u32, data_pages: u32, records_bytes: usize) -> bool {
+        let end = position + (self.align + data_pages).next_multiple_of(self.align);
+        end + self.footer_pages(records_bytes + 16 + self.header_capacity()) <= self.segment_pages
+    }
     /// Whether a fresh segment takes a block of `pages` in a chunk whose header is full, and the footer for that.
     pub(crate) fn holds(&self, pages: u32) -> bool {
         let footer = self.footer_pages(16 + self.header_capacity());
@@ -229,12 +235,8 @@ impl LogState {
         writes: &mut Vec<LogWrite>,
     ) -> Result<(), NoSpace> {
         let shape = self.shape;
-        let fits_segment = |open: &OpenSegment, position: u32, data_pages: u32| {
-            let end = position + (shape.align + data_pages).next_multiple_of(shape.align);
-            // The chunk may fill its header with pending records when it is closed.
-            let footer = shape.footer_pages(open.records_bytes + 16 + shape.header_capacity());
-            end + footer <= shape.segment_pages
-        };
+        let fits_segment =
+            |open: &OpenSegment, position: u32, data_pages: u32| shape.takes(position, data_pages, open.records_bytes);
         if let Some(open) = &self.heads[head as usize]
             && let Some(chunk) = &open.chunk
         {
@@ -446,6 +448,14 @@ impl LogState {
         let id = self.sealed[head as usize].remove(at)?;
         self.segments[id.0 as usize].state = SegmentState::Reclaiming;
         Some(id)
+    }
+
+    /// A segment taken as a victim stays after all, as the youngest of a head.
+    pub(crate) fn keep(&mut self, id: SegmentId, head: HeadKind) {
+        let segment = &mut self.segments[id.0 as usize];
+        assert_eq!(segment.state, SegmentState::Reclaiming, "only a victim is kept");
+        segment.state = SegmentState::Sealed(head);
+        self.sealed[head as usize].push_back(id);
     }
 
     /// A reclaimed segment's free record is durable and nobody reads it: it may be opened again.

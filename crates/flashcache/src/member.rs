@@ -6,7 +6,7 @@ use crate::counters::{Counters, add};
 use crate::format::{Owner, Record};
 use crate::index::{Index, KilledList};
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
-use crate::policy::Policy;
+use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
@@ -117,7 +117,11 @@ impl Member {
     ///
     /// # Errors
     /// Parameters outside their limits, or an area too small.
-    pub(crate) fn new(config: MemberConfig, world: World, policy: Arc<dyn Policy>) -> Result<Arc<Member>, MemberError> {
+    pub(crate) fn new(
+        config: MemberConfig,
+        world: World,
+        policy: &dyn Fn(CacheShape) -> Arc<dyn Policy>,
+    ) -> Result<Arc<Member>, MemberError> {
         let geometry = config.device.geometry();
         let segment_pages = config.segment_bytes / 4096;
         if !config.segment_bytes.is_power_of_two() || !(SEGMENT_PAGES_MIN..=SEGMENT_PAGES_MAX).contains(&segment_pages)
@@ -144,6 +148,13 @@ impl Member {
                 "a segment must hold a block with a header and a footer\nhint: make segments larger, or blocks smaller",
             ));
         }
+        let area_bytes = u64::from(shape.segments) * u64::from(config.segment_bytes);
+        let Some(cache_shape) =
+            CacheShape::of(area_bytes, config.segment_bytes, config.block_bytes, geometry.page_bytes)
+        else {
+            return Err(MemberError::Config("a segment must hold a block"));
+        };
+        let policy = policy(cache_shape);
         let pages = shape.segments as usize * segment_pages as usize;
         let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
         let readable = log.readable();
@@ -230,11 +241,12 @@ impl Member {
     }
 
     /// Bytes of memory it may use beyond the staging arena: per page a checksum, and at most an index entry with the
-    /// tables' slack.
+    /// tables' slack; per block the policy's names and models.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
         let pages = self.crcs.len() as u64;
-        pages * 4 + Index::memory_bytes_max(pages) + u64::from(self.shape.segments) * 96
+        let policy = AdaptiveLog::memory_bytes(pages / u64::from(self.block_parts));
+        pages * 4 + Index::memory_bytes_max(pages) + u64::from(self.shape.segments) * 96 + policy
     }
 
     /// Bytes its index uses now.

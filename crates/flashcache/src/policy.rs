@@ -1,12 +1,21 @@
-//! Who enters the flash, who stays: a small trait, and the default, an S3-FIFO shaped to a log of segments.
+//! Who enters the flash, who stays: a small trait, and the default, which adapts to what is asked for.
 //!
-//! A policy never does I/O and never sees data. It answers three questions: where a new block goes, which head gives up a
-//! segment, and what becomes of each block in it.
+//! A policy never does I/O and never sees data. It answers three questions: where a new block goes, which head gives up its
+//! oldest segment, and what becomes of that segment: it stays where it is, or its space comes free and some of its blocks
+//! are written again.
+
+mod adaptive;
+mod ghosts;
+mod purse;
+mod shadow;
+mod strategy;
+
+pub use adaptive::AdaptiveLog;
+pub use strategy::{STRATEGIES, Strategy};
 
 use crate::format::HeadKind;
+use crate::meter::Meter;
 use crate::units::BlockKey;
-use device::sync::lock;
-use std::sync::Mutex;
 
 /// Where a new block goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +35,26 @@ pub enum Verdict {
     Move(HeadKind, u8),
 }
 
+/// What becomes of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It stays where it is and becomes the youngest of this head; each of its blocks counts one hit less.
+    Keep(HeadKind),
+    /// Its space comes free; a verdict for each of its blocks, in the order they were given.
+    Reclaim(Vec<Verdict>),
+}
+
+/// A cached block of a segment that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// The block.
+    pub key: BlockKey,
+    /// How often it was hit (0 to 3) since it was written or last looked at.
+    pub frequency: u8,
+    /// Pages of it that are still valid.
+    pub pages: u32,
+}
+
 /// Pages held by each of the two clean heads' segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HeadPages {
@@ -35,126 +64,73 @@ pub struct HeadPages {
     pub main: u64,
 }
 
+/// The cache as a policy needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Segments, reserve included.
+    pub segments: u32,
+    /// Segments kept free.
+    pub reserve: u32,
+    /// Pages of data a segment holds when it is full.
+    pub segment_data_pages: u32,
+    /// Pages written for such a segment, headers and footer included.
+    pub segment_written_pages: u32,
+    /// Pages of a whole block.
+    pub block_pages: u32,
+}
+
+impl CacheShape {
+    /// The shape of a member on an area of `area_bytes`, as its log lays it out; `None` where that is too small for one.
+    #[must_use]
+    pub fn of(area_bytes: u64, segment_bytes: u32, block_bytes: u32, page_bytes: u32) -> Option<CacheShape> {
+        let segments = u32::try_from(area_bytes / u64::from(segment_bytes)).ok()?;
+        let block_pages = block_bytes / 4096;
+        let reserve = crate::reclaim::FREE_SEGMENTS_LOW as u32;
+        if segments <= reserve || block_pages == 0 {
+            return None;
+        }
+        let mut meter = Meter::new(segment_bytes, page_bytes);
+        let mut segment_data_pages = 0;
+        while meter.append(block_pages) {
+            segment_data_pages += block_pages;
+        }
+        let segment_written_pages = meter.seal();
+        (segment_data_pages > 0).then_some(CacheShape {
+            segments,
+            reserve,
+            segment_data_pages,
+            segment_written_pages,
+            block_pages,
+        })
+    }
+    /// Pages of data in all segments that can be full at a time.
+    #[must_use]
+    pub fn data_pages(&self) -> u64 {
+        u64::from(self.segments.saturating_sub(self.reserve).max(1)) * u64::from(self.segment_data_pages)
+    }
+    /// The same in whole blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        (self.data_pages() / u64::from(self.block_pages)).max(1)
+    }
+}
+
 /// A replacement policy. Called from any thread.
 pub trait Policy: Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
-    /// A block that is not cached was read or written.
-    fn admit(&self, key: BlockKey) -> Admission;
+    /// A cached block was asked for: called on the hit path, never waits.
+    fn hit(&self, key: BlockKey);
+    /// A cached block is being overwritten and will be offered anew; it had this frequency.
+    fn overwritten(&self, key: BlockKey, frequency: u8);
+    /// A block of which `pages` are not cached was read or written.
+    fn admit(&self, key: BlockKey, pages: u32) -> Admission;
     /// Space is needed: which head gives up its oldest segment.
     fn victim(&self, held: HeadPages) -> HeadKind;
-    /// A block of the victim segment, with how often it was hit (0 to 3) since it was written there.
-    fn judge(&self, head: HeadKind, key: BlockKey, frequency: u8) -> Verdict;
+    /// The oldest segment of a head, which holds `residents`. `must` when too many have been
+    /// kept in a row: [`Judgement::Keep`] is then taken as giving up all of it.
+    fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement;
 }
 
-/// S3-FIFO (Yang et al., SOSP 2023) over segments: a small queue that new blocks must survive, a main queue with lazy
-/// promotion, and a ghost table of blocks that left the small queue and go to the main queue at once when they return.
-pub struct SegmentS3Fifo {
-    ghosts: Mutex<Ghosts>,
-    /// Share of the cache the small head aims at, in 1/1024.
-    small_share: u64,
-}
-
-impl SegmentS3Fifo {
-    /// A policy for a cache of about `blocks` blocks.
-    #[must_use]
-    pub fn new(blocks: u64) -> SegmentS3Fifo {
-        SegmentS3Fifo { ghosts: Mutex::new(Ghosts::new(blocks)), small_share: 102 }
-    }
-}
-
-impl Policy for SegmentS3Fifo {
-    fn name(&self) -> &'static str {
-        "s3-fifo-log"
-    }
-
-    fn admit(&self, key: BlockKey) -> Admission {
-        Admission::To(if lock(&self.ghosts).take(key) { HeadKind::Main } else { HeadKind::Small })
-    }
-
-    fn victim(&self, held: HeadPages) -> HeadKind {
-        let all = held.small + held.main;
-        if held.main == 0 || held.small * 1024 > all * self.small_share { HeadKind::Small } else { HeadKind::Main }
-    }
-
-    fn judge(&self, head: HeadKind, key: BlockKey, frequency: u8) -> Verdict {
-        match (head, frequency) {
-            (HeadKind::Small, 0) => {
-                lock(&self.ghosts).put(key);
-                Verdict::Evict
-            }
-            (HeadKind::Small, _) => Verdict::Move(HeadKind::Main, 0),
-            (_, 0) => Verdict::Evict,
-            (head, n) => Verdict::Move(head, n - 1),
-        }
-    }
-}
-
-/// Names of blocks that left, in a set-associative table of 4 bytes each: a tag and the age it was put at.
-struct Ghosts {
-    slots: Vec<Ghost>,
-    /// Puts so far, in units of `step`.
-    clock: u64,
-    puts: u64,
-    /// A ghost is believed until about this many further puts.
-    window: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Ghost {
-    tag: u16,
-    /// Low bits of the epoch it was put in; 0 is never used.
-    epoch: u16,
-}
-
-const GHOST_WAYS: usize = 4;
-/// Epochs per window: how finely age is told.
-const GHOST_EPOCHS: u64 = 64;
-
-impl Ghosts {
-    fn new(blocks: u64) -> Ghosts {
-        let window = blocks.max(64);
-        let slots = (window as usize * 2).next_multiple_of(GHOST_WAYS);
-        Ghosts { slots: vec![Ghost::default(); slots], clock: 1, puts: 0, window }
-    }
-
-    fn set(&self, key: BlockKey) -> (usize, u16) {
-        let hash = key.hash();
-        let sets = self.slots.len() / GHOST_WAYS;
-        let set = ((u128::from(hash) * sets as u128) >> 64) as usize;
-        (set * GHOST_WAYS, (hash & 0xffff) as u16)
-    }
-
-    fn age(&self, ghost: Ghost) -> u64 {
-        if ghost.epoch == 0 { u64::MAX } else { u64::from((self.clock as u16).wrapping_sub(ghost.epoch)) }
-    }
-
-    fn put(&mut self, key: BlockKey) {
-        self.puts += 1;
-        if self.puts >= (self.window / GHOST_EPOCHS).max(1) {
-            self.puts = 0;
-            self.clock += 1;
-            if self.clock as u16 == 0 {
-                self.clock += 1;
-            }
-        }
-        let (first, tag) = self.set(key);
-        let set = first..first + GHOST_WAYS;
-        let same = set.clone().find(|&i| self.slots[i].tag == tag && self.slots[i].epoch != 0);
-        let at = same.or_else(|| set.max_by_key(|&i| self.age(self.slots[i])));
-        if let Some(at) = at {
-            self.slots[at] = Ghost { tag, epoch: self.clock as u16 };
-        }
-    }
-
-    fn take(&mut self, key: BlockKey) -> bool {
-        let (first, tag) = self.set(key);
-        for i in first..first + GHOST_WAYS {
-            if self.slots[i].tag == tag && self.age(self.slots[i]) <= GHOST_EPOCHS {
-                self.slots[i] = Ghost::default();
-                return true;
-            }
-        }
-        false
-    }
-}
+/// Segments kept in a row after which one has to be given up: reading their footers takes time that fills wait for.
+pub const KEEPS_MAX: u32 = 64;

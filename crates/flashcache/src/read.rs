@@ -99,7 +99,9 @@ impl Member {
             let (low, high) = ((part % block_parts) as u32, (parts.end - block * block_parts).min(block_parts) as u32);
             // Under the shard's lock: where each part lies, and one pin for each run of pages.
             let mut runs: SmallVec<[(u32, u32, Page, Pin); 2]> = SmallVec::new();
-            self.index.visit(BlockKey::new(slot, block), |entry| {
+            let key = BlockKey::new(slot, block);
+            let mut hit = false;
+            self.index.visit(key, |entry| {
                 if entry.suspect() {
                     return;
                 }
@@ -119,8 +121,12 @@ impl Member {
                 }
                 if touched {
                     entry.touch();
+                    hit = true;
                 }
             });
+            if hit {
+                self.policy.hit(key);
+            }
             runs.sort_by_key(|run| run.0);
             let mut at = low;
             for (first, count, page, pin) in runs {

@@ -8,7 +8,7 @@ use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState};
 use crate::member::{DiskName, Member, MemberError};
-use crate::policy::Verdict;
+use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
@@ -24,6 +24,16 @@ use std::sync::{Arc, PoisonError};
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
 /// Of a segment's pages, so many in 1/4 may be written again: reclaim always gains space.
 const MOVED_QUARTERS_MAX: u32 = 3;
+
+/// What became of a segment that was looked at.
+enum Reclaimed {
+    /// It stays.
+    Kept,
+    /// Its space is free.
+    Freed,
+    /// There is none to look at.
+    Nothing,
+}
 
 struct Candidate {
     name: BlockName,
@@ -55,13 +65,25 @@ impl Member {
 
     /// Reclaim one segment; false when there is none to reclaim.
     pub(crate) async fn reclaim_one(self: &Arc<Self>) -> Result<bool, MemberError> {
+        for keeps in 0..=KEEPS_MAX {
+            match self.look_at_one(keeps).await? {
+                Reclaimed::Kept => {}
+                Reclaimed::Freed => return Ok(true),
+                Reclaimed::Nothing => return Ok(false),
+            }
+        }
+        unreachable!("the last segment looked at is not kept");
+    }
+
+    /// Look at the oldest segment of a head: it is kept, or reclaimed.
+    async fn look_at_one(self: &Arc<Self>, keeps: u32) -> Result<Reclaimed, MemberError> {
         let victim = {
             let mut log = lock(&self.log);
             let head = self.policy.victim(log.held());
             let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
             log.take_victim(head).map(|id| (id, head)).or_else(|| log.take_victim(other).map(|id| (id, other)))
         };
-        let Some((id, head)) = victim else { return Ok(false) };
+        let Some((id, head)) = victim else { return Ok(Reclaimed::Nothing) };
         let generation = lock(&self.log).segments[id.0 as usize].generation;
         let found = read_segment(self, id).await;
         let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
@@ -70,7 +92,10 @@ impl Member {
             return Err(self.error());
         };
         let records = found.records;
-        let moved = self.sort_out(id, head, &records);
+        let Some(moved) = self.sort_out(id, head, &records, keeps == KEEPS_MAX) else {
+            add(&self.counters.keeps, 1);
+            return Ok(Reclaimed::Kept);
+        };
         self.move_entries(id, moved).await?;
         // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
         // costs a comparison, and one that is set meanwhile has a record of its own.
@@ -110,7 +135,7 @@ impl Member {
         lock(&self.log).release(id);
         add(&self.counters.reclaims, 1);
         self.changed.notify_all();
-        Ok(true)
+        Ok(Reclaimed::Freed)
     }
 
     /// Whether it is the mark of a region that is still marked.
@@ -125,30 +150,53 @@ impl Member {
         disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
     }
 
-    /// Ask the policy; return what is to be written again.
-    fn sort_out(&self, id: SegmentId, head: HeadKind, records: &[(u64, Record)]) -> Vec<Candidate> {
-        let mut room = self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX;
-        let mut moved = Vec::new();
+    /// Ask the policy; return what is to be written again, or nothing when the segment is kept.
+    fn sort_out(&self, id: SegmentId, head: HeadKind, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
+        let mut found: Vec<(BlockName, Entry)> = Vec::new();
         for (_, record) in records {
             let Record::Entry { kind: EntryKind::Clean, name, position, .. } = record else { continue };
             let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
             if name.block >= 1 << 44 {
                 continue;
             }
-            let key = BlockKey::new(slot, name.block);
             let page = self.shape.page(id, position.0);
-            let Some(entry) = self.index.get_at(key, page) else { continue };
+            found.extend(self.index.get_at(BlockKey::new(slot, name.block), page).map(|entry| (*name, entry)));
+        }
+        let resident = |(_, entry): &(BlockName, Entry)| Resident {
+            key: entry.key(),
+            frequency: entry.frequency(),
+            pages: entry.valid().count_ones(),
+        };
+        let residents: Vec<Resident> = found.iter().map(resident).collect();
+        let verdicts = match self.policy.judge(head, &residents, must) {
+            Judgement::Keep(_) if must => Vec::new(),
+            Judgement::Keep(head) => {
+                for (_, entry) in &found {
+                    self.index.visit(entry.key(), |e| {
+                        if e.page() == entry.page() {
+                            e.cool();
+                        }
+                    });
+                }
+                lock(&self.log).keep(id, head);
+                return None;
+            }
+            Judgement::Reclaim(verdicts) => verdicts,
+        };
+        let mut room = self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX;
+        let mut moved = Vec::new();
+        for ((name, entry), verdict) in found.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
-            match self.policy.judge(head, key, entry.frequency()) {
+            match verdict {
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
-                    moved.push(Candidate { name: *name, key, entry, frequency, head });
+                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
                 }
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }
         }
-        moved
+        Some(moved)
     }
 
     fn drop_entry(&self, id: SegmentId, name: BlockName, position: Position) {

@@ -1,0 +1,161 @@
+//! The default: a log of segments with a small and a main head, run by whichever of several strategies would have missed least
+//! lately, within an allowance of writes.
+
+use super::ghosts::Ghosts;
+use super::purse::Purse;
+use super::shadow::{Shadow, sample_limit};
+use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
+use crate::format::HeadKind;
+use crate::units::BlockKey;
+use device::sync::lock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, TryLockError};
+
+/// See the module.
+pub struct AdaptiveLog {
+    shape: CacheShape,
+    ghosts: Mutex<Ghosts>,
+    purse: Purse,
+    /// Blocks with a hash below this are shown to the models.
+    sample_limit: u64,
+    shadow: Option<Mutex<Shadow>>,
+    /// The strategy in force.
+    strategy: AtomicUsize,
+    fixed: Option<Strategy>,
+    draws: AtomicU64,
+}
+
+impl AdaptiveLog {
+    /// A policy for a cache of this shape.
+    #[must_use]
+    pub fn new(shape: CacheShape) -> AdaptiveLog {
+        AdaptiveLog { shadow: Some(Mutex::new(Shadow::new(&shape))), ..AdaptiveLog::with(shape, None) }
+    }
+
+    /// One that never changes its strategy: for ablations.
+    #[must_use]
+    pub fn fixed(shape: CacheShape, strategy: Strategy) -> AdaptiveLog {
+        AdaptiveLog::with(shape, Some(strategy))
+    }
+
+    fn with(shape: CacheShape, fixed: Option<Strategy>) -> AdaptiveLog {
+        AdaptiveLog {
+            shape,
+            ghosts: Mutex::new(Ghosts::new(shape.blocks())),
+            purse: Purse::new(&shape),
+            sample_limit: sample_limit(&shape),
+            shadow: None,
+            strategy: AtomicUsize::new(0),
+            fixed,
+            draws: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes it uses for a cache of `blocks` blocks, about.
+    #[must_use]
+    pub fn memory_bytes(blocks: u64) -> u64 {
+        Ghosts::memory_bytes(blocks) + Shadow::memory_bytes(blocks)
+    }
+
+    /// Index into [`STRATEGIES`] of the one in force.
+    #[must_use]
+    pub fn strategy_in_force(&self) -> usize {
+        self.strategy.load(Ordering::Relaxed)
+    }
+
+    fn strategy(&self) -> Strategy {
+        self.fixed.unwrap_or(STRATEGIES[self.strategy_in_force()])
+    }
+
+    fn sampled(&self, key: BlockKey) -> Option<&Mutex<Shadow>> {
+        self.shadow.as_ref().filter(|_| key.hash() <= self.sample_limit)
+    }
+
+    /// An even draw from 0 to 1023; a race costs a repeated draw, nothing else.
+    fn draw(&self) -> u32 {
+        let next =
+            self.draws.load(Ordering::Relaxed).wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        self.draws.store(next, Ordering::Relaxed);
+        (next >> 54) as u32
+    }
+}
+
+impl Policy for AdaptiveLog {
+    fn name(&self) -> &'static str {
+        "flashcell"
+    }
+
+    fn hit(&self, key: BlockKey) {
+        let Some(shadow) = self.sampled(key) else { return };
+        // Whoever comes while another looks at the models is not sampled: the hit path never waits.
+        let guard = match shadow.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut shadow) = guard {
+            self.strategy.store(shadow.access(key), Ordering::Relaxed);
+        }
+    }
+
+    fn overwritten(&self, key: BlockKey, frequency: u8) {
+        if frequency > 0 {
+            lock(&self.ghosts).put(key);
+        }
+    }
+
+    fn admit(&self, key: BlockKey, pages: u32) -> Admission {
+        if let Some(shadow) = self.sampled(key) {
+            self.strategy.store(lock(shadow).access(key), Ordering::Relaxed);
+        }
+        let strategy = self.strategy();
+        self.purse.earn(pages);
+        let mut ghosts = lock(&self.ghosts);
+        let known = ghosts.take(key, strategy.ghost_epochs);
+        if !known && !strategy.admits(self.draw()) {
+            ghosts.put(key);
+            return Admission::Refuse;
+        }
+        self.purse.spend(pages);
+        Admission::To(if known { HeadKind::Main } else { HeadKind::Small })
+    }
+
+    fn victim(&self, held: HeadPages) -> HeadKind {
+        match self.strategy().victim(held.small, held.main) {
+            Side::Small => HeadKind::Small,
+            Side::Main => HeadKind::Main,
+        }
+    }
+
+    fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement {
+        let strategy = self.strategy();
+        let side = if head == HeadKind::Small { Side::Small } else { Side::Main };
+        let hot: u64 = residents.iter().filter(|r| r.frequency > 0).map(|r| u64::from(r.pages)).sum();
+        if !must && strategy.keeps(side, hot, u64::from(self.shape.segment_data_pages)) {
+            return Judgement::Keep(HeadKind::Main);
+        }
+        let mut room = self.shape.segment_data_pages * MOVED_QUARTERS_MAX / 4;
+        let mut verdicts = vec![Verdict::Evict; residents.len()];
+        // The hottest first, as far as room and allowance go.
+        for hits in (1..=3_u8).rev() {
+            for (resident, verdict) in residents.iter().zip(&mut verdicts).filter(|(r, _)| r.frequency == hits) {
+                if strategy.moves(side, hits) && resident.pages <= room && self.purse.try_spend(resident.pages) {
+                    room -= resident.pages;
+                    *verdict = Verdict::Move(HeadKind::Main, Strategy::frequency_moved(side, hits));
+                }
+            }
+        }
+        let mut ghosts = lock(&self.ghosts);
+        for (resident, _) in residents.iter().zip(&verdicts).filter(|(_, v)| **v == Verdict::Evict) {
+            ghosts.put(resident.key);
+        }
+        Judgement::Reclaim(verdicts)
+    }
+}
+
+impl std::fmt::Debug for AdaptiveLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AdaptiveLog(strategy {})", self.strategy_in_force())
+    }
+}

@@ -1,0 +1,280 @@
+//! Small models of the cache, one a strategy, fed with a sample of the blocks: which strategy would miss least.
+//!
+//! Sampling is by the hash of the block (SHARDS, Waldspurger et al., FAST 2015), so that a model of 1/n of the cache sees 1/n
+//! of the blocks with all their requests. A model has segments, heads, ghosts and a purse as the cache has, but no data.
+
+#![expect(clippy::disallowed_types, reason = "a map with a fixed hasher, which is never walked")]
+
+use super::CacheShape;
+use super::purse::Purse;
+use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use crate::units::BlockKey;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Blocks of a model where the cache is large enough: with fewer, the sample tells too little.
+const MODEL_BLOCKS_MIN: u64 = 2048;
+/// One model block for so many of the cache, above that: memory stays below 2 bytes a cached block.
+const BLOCKS_PER_MODEL_BLOCK: u64 = 512;
+/// The most blocks of a model.
+const MODEL_BLOCKS_MAX: u64 = 1 << 17;
+/// The most segments of a model.
+const MODEL_SEGMENTS_MAX: u64 = 128;
+/// Sampled requests between two looks at the scores.
+const LOOK_EVERY: u32 = 64;
+/// A strategy takes over when it misses less than the one in force by 1 part in so many.
+const BETTER_BY: u64 = 128;
+
+/// The models.
+pub(super) struct Shadow {
+    models: Vec<Model>,
+    until_look: u32,
+    best: usize,
+}
+
+/// Which blocks are sampled: those whose hash is below this.
+pub(super) fn sample_limit(shape: &CacheShape) -> u64 {
+    let blocks = shape.blocks();
+    u64::MAX / (blocks / model_blocks(blocks)).max(1)
+}
+
+fn model_blocks(blocks: u64) -> u64 {
+    (blocks / BLOCKS_PER_MODEL_BLOCK).clamp(MODEL_BLOCKS_MIN, MODEL_BLOCKS_MAX).min(blocks)
+}
+
+impl Shadow {
+    pub(super) fn new(shape: &CacheShape) -> Shadow {
+        let models = STRATEGIES.iter().map(|strategy| Model::new(*strategy, shape)).collect();
+        Shadow { models, until_look: LOOK_EVERY, best: 0 }
+    }
+
+    /// A sampled block was asked for: the strategy to follow from now on.
+    pub(super) fn access(&mut self, key: BlockKey) -> usize {
+        let name = (key.hash() >> 8) as u32;
+        self.models.iter_mut().for_each(|model| model.access(name));
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            let least = self.models.iter().enumerate().min_by_key(|(_, model)| model.score);
+            if let Some((at, model)) = least {
+                let current = self.models[self.best].score;
+                if model.score + current / BETTER_BY < current {
+                    self.best = at;
+                }
+            }
+        }
+        self.best
+    }
+
+    /// Bytes of the models of a cache of `blocks` blocks, about.
+    pub(super) fn memory_bytes(blocks: u64) -> u64 {
+        // A name in the map with its slack, for residents and for up to two ghosts each, and their queues.
+        STRATEGIES.len() as u64 * model_blocks(blocks) * (3 * 14 + 4 + 2 * 8)
+    }
+}
+
+/// Names are hashes already.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0 << 8 | u64::from(*byte);
+        }
+    }
+    fn write_u32(&mut self, name: u32) {
+        self.0 = u64::from(name).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Known {
+    In { segment: u16, frequency: u8 },
+    Left { put: u32 },
+}
+
+#[derive(Default)]
+struct Segment {
+    names: Vec<u32>,
+    hot: u32,
+}
+
+struct Model {
+    strategy: Strategy,
+    segment_blocks: usize,
+    reserve: usize,
+    known: HashMap<u32, Known, BuildHasherDefault<NameHasher>>,
+    segments: Vec<Segment>,
+    free: Vec<u16>,
+    sealed: [VecDeque<u16>; 2],
+    open: [Option<u16>; 2],
+    ghosts: VecDeque<(u32, u32)>,
+    puts: u32,
+    ghosts_max: usize,
+    purse: Purse,
+    /// Decayed share of misses, in 1/2^32.
+    score: u64,
+    score_shift: u32,
+    draws: u32,
+}
+
+impl Model {
+    fn new(strategy: Strategy, shape: &CacheShape) -> Model {
+        let blocks = model_blocks(shape.blocks());
+        let usable = u64::from(shape.segments - shape.reserve);
+        let count = usable.min(MODEL_SEGMENTS_MAX).min(blocks).max(4);
+        let segment_blocks = (blocks / count).max(1);
+        // What the segments' rounding loses comes back as one more segment.
+        let count = (blocks / segment_blocks).max(4);
+        let reserve = 1;
+        let all = count + reserve;
+        Model {
+            strategy,
+            segment_blocks: segment_blocks as usize,
+            reserve: reserve as usize,
+            known: HashMap::default(),
+            segments: (0..all).map(|_| Segment::default()).collect(),
+            free: (0..all as u16).collect(),
+            sealed: Default::default(),
+            open: [None; 2],
+            ghosts: VecDeque::new(),
+            puts: 0,
+            ghosts_max: (blocks * u64::from(strategy.ghost_epochs) / u64::from(super::ghosts::EPOCHS_PER_CACHE))
+                as usize,
+            purse: Purse::new(&CacheShape {
+                segments: all as u32,
+                reserve: reserve as u32,
+                segment_data_pages: shape.segment_data_pages,
+                segment_written_pages: shape.segment_written_pages,
+                block_pages: shape.block_pages,
+            }),
+            score: 1 << 32,
+            score_shift: (blocks * 4).max(256).ilog2(),
+            draws: 0,
+        }
+    }
+
+    fn access(&mut self, name: u32) {
+        let known = self.known.get(&name).copied();
+        let hit = matches!(known, Some(Known::In { .. }));
+        self.score -= self.score >> self.score_shift;
+        self.score += if hit { 0 } else { (1 << 32) >> self.score_shift };
+        match known {
+            Some(Known::In { segment, frequency }) => {
+                if frequency < 3 {
+                    self.segments[usize::from(segment)].hot += u32::from(frequency == 0);
+                    self.known.insert(name, Known::In { segment, frequency: frequency + 1 });
+                }
+            }
+            Some(Known::Left { .. }) => {
+                self.purse.earn(1);
+                self.fill(name, Side::Main);
+            }
+            None => {
+                self.purse.earn(1);
+                self.draws = self.draws.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
+                if self.strategy.admits(self.draws >> 22) { self.fill(name, Side::Small) } else { self.leave(name) }
+            }
+        }
+    }
+
+    fn fill(&mut self, name: u32, side: Side) {
+        self.purse.spend(1);
+        self.append(name, 0, side);
+        let mut keeps = 0;
+        loop {
+            let closed = self.open.iter().filter(|open| open.is_none()).count();
+            if self.free.len() >= self.reserve + closed || !self.reclaim(&mut keeps) {
+                return;
+            }
+        }
+    }
+
+    /// A name that left; the oldest of them is forgotten.
+    fn leave(&mut self, name: u32) {
+        self.puts = self.puts.wrapping_add(1);
+        self.known.insert(name, Known::Left { put: self.puts });
+        self.ghosts.push_back((name, self.puts));
+        while self.ghosts.len() > self.ghosts_max {
+            let Some((oldest, put)) = self.ghosts.pop_front() else { return };
+            if matches!(self.known.get(&oldest), Some(Known::Left { put: p }) if *p == put) {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    fn append(&mut self, name: u32, frequency: u8, side: Side) {
+        let open = &mut self.open[side as usize];
+        if open.is_none() {
+            *open = self.free.pop();
+        }
+        let Some(id) = *open else { return self.leave(name) };
+        let segment = &mut self.segments[usize::from(id)];
+        segment.names.push(name);
+        segment.hot += u32::from(frequency > 0);
+        let full = segment.names.len() >= self.segment_blocks;
+        self.known.insert(name, Known::In { segment: id, frequency });
+        if full {
+            self.sealed[side as usize].push_back(id);
+            self.open[side as usize] = None;
+        }
+    }
+
+    fn reclaim(&mut self, keeps: &mut u32) -> bool {
+        let held =
+            |side: Side| (self.sealed[side as usize].len() + usize::from(self.open[side as usize].is_some())) as u64;
+        let wanted = self.strategy.victim(held(Side::Small), held(Side::Main));
+        let other = if wanted == Side::Small { Side::Main } else { Side::Small };
+        let side = if self.sealed[wanted as usize].is_empty() { other } else { wanted };
+        let Some(id) = self.sealed[side as usize].pop_front() else { return false };
+        let (hot, all) = {
+            let segment = &self.segments[usize::from(id)];
+            (u64::from(segment.hot), segment.names.len() as u64)
+        };
+        if *keeps < super::KEEPS_MAX && self.strategy.keeps(side, hot, all) {
+            *keeps += 1;
+            self.age(id);
+            self.sealed[Side::Main as usize].push_back(id);
+            return true;
+        }
+        let names = std::mem::take(&mut self.segments[usize::from(id)]).names;
+        let mut left: Vec<(u8, u32)> = Vec::with_capacity(names.len());
+        for name in names {
+            if let Some(Known::In { segment, frequency }) = self.known.get(&name)
+                && *segment == id
+            {
+                left.push((*frequency, name));
+            }
+        }
+        self.free.push(id);
+        left.sort_by_key(|(frequency, _)| std::cmp::Reverse(*frequency));
+        let mut room = self.segment_blocks * MOVED_QUARTERS_MAX as usize / 4;
+        for (frequency, name) in left {
+            if room > 0 && self.strategy.moves(side, frequency) && self.purse.try_spend(1) {
+                room -= 1;
+                self.append(name, Strategy::frequency_moved(side, frequency), Side::Main);
+            } else {
+                self.leave(name);
+            }
+        }
+        true
+    }
+
+    fn age(&mut self, id: u16) {
+        let names = std::mem::take(&mut self.segments[usize::from(id)].names);
+        let mut hot = 0;
+        for name in &names {
+            if let Some(Known::In { segment, frequency }) = self.known.get_mut(name)
+                && *segment == id
+            {
+                *frequency = frequency.saturating_sub(1);
+                hot += u32::from(*frequency > 0);
+            }
+        }
+        self.segments[usize::from(id)] = Segment { names, hot };
+    }
+}
