@@ -1,4 +1,8 @@
-//! The index: which parts of which blocks are on flash, and where. 16 bytes an entry, in sharded open-addressing tables.
+//! The index: which parts of which blocks are on flash, and where. 16 bytes an entry, in sharded open-addressing tables
+//! that grow by an eighth: 17 to 19.2 bytes of memory an entry.
+//!
+//! Robin Hood hashing (Celis, 1986): a chain is ordered by the homes of its entries, so a search ends early although the
+//! tables are nearly full.
 //!
 //! A block may have several entries with disjoint valid parts. Locks are held for memory work only. Never does I/O, never
 //! decides what is cached.
@@ -9,10 +13,21 @@ use smallvec::SmallVec;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many shards: enough that threads seldom meet, few enough that tables stay large.
-const SHARDS: usize = 64;
-/// Entries of a fresh shard.
-const SHARD_ENTRIES_MIN: usize = 64;
+/// How many shards at least: enough that threads seldom meet.
+const SHARDS_MIN: usize = 64;
+/// How many at most: their locks stay small beside the tables.
+const SHARDS_MAX: usize = 4096;
+/// Entries of a shard when the index is full: growing a table of so many takes well under a millisecond.
+const SHARD_ENTRIES: usize = 16 << 10;
+/// Places of a fresh shard.
+const SHARD_PLACES_MIN: usize = 16;
+/// A table grows when more than 15/16 of its places would be taken, by 1/8.
+const fn places_enough(places: usize, entries: usize) -> bool {
+    entries * 16 <= places * 15
+}
+const fn places_next(places: usize) -> usize {
+    places + places / 8 + 1
+}
 const META_BITS: u32 = 8;
 const FREQUENCY_MASK: u8 = 0b11;
 const SUSPECT_BIT: u8 = 0b100;
@@ -139,30 +154,56 @@ struct Shard {
 }
 
 impl Shard {
-    fn home(&self, key: BlockKey) -> usize {
-        (key.hash() >> 6) as usize & (self.table.len() - 1)
+    fn new() -> Shard {
+        Shard { table: vec![EMPTY; SHARD_PLACES_MIN], len: 0 }
     }
 
-    /// Positions of the key's entries; stable until something is inserted or removed.
-    fn find(&self, key: BlockKey) -> SmallVec<[usize; 4]> {
-        let mut found = SmallVec::new();
+    /// The place a key wants: the upper half of its hash, scaled to the table. The lower half chose the shard.
+    fn home(&self, key: BlockKey) -> usize {
+        (((key.hash() >> 32) * self.table.len() as u64) >> 32) as usize
+    }
+
+    fn next(&self, at: usize) -> usize {
+        if at + 1 == self.table.len() { 0 } else { at + 1 }
+    }
+
+    /// How far from its home the entry at a place lies.
+    fn distance(&self, at: usize) -> usize {
+        let home = self.home(self.table[at].key());
+        if at >= home { at - home } else { at + self.table.len() - home }
+    }
+
+    /// Call `f` with the places of the key's entries until it says enough.
+    fn search(&self, key: BlockKey, mut f: impl FnMut(usize) -> bool) {
         let mut at = self.home(key);
+        let mut distance = 0;
         while !self.table[at].is_empty() {
             if self.table[at].key() == key {
-                found.push(at);
+                if f(at) {
+                    return;
+                }
+            } else if self.distance(at) < distance {
+                return;
             }
-            at = (at + 1) & (self.table.len() - 1);
+            at = self.next(at);
+            distance += 1;
         }
+    }
+
+    fn position(&self, key: BlockKey, wanted: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let mut found = None;
+        self.search(key, |at| {
+            if wanted(&self.table[at]) {
+                found = Some(at);
+            }
+            found.is_some()
+        });
         found
     }
 
-    fn position(&self, key: BlockKey, page: Page) -> Option<usize> {
-        self.find(key).into_iter().find(|&at| self.table[at].page == page.0)
-    }
-
     fn put(&mut self, entry: Entry) {
-        if (self.len + 1) * 8 > self.table.len() * 7 {
-            let bigger = vec![EMPTY; self.table.len() * 2];
+        if !places_enough(self.table.len(), self.len + 1) {
+            let bigger = vec![EMPTY; places_next(self.table.len())];
             let old = std::mem::replace(&mut self.table, bigger);
             old.into_iter().filter(|e| !e.is_empty()).for_each(|e| self.place(e));
         }
@@ -170,27 +211,31 @@ impl Shard {
         self.len += 1;
     }
 
+    /// Whoever is nearer to his home makes room.
     fn place(&mut self, entry: Entry) {
+        let mut entry = entry;
         let mut at = self.home(entry.key());
+        let mut distance = 0;
         while !self.table[at].is_empty() {
-            at = (at + 1) & (self.table.len() - 1);
+            let theirs = self.distance(at);
+            if theirs < distance {
+                std::mem::swap(&mut self.table[at], &mut entry);
+                distance = theirs;
+            }
+            at = self.next(at);
+            distance += 1;
         }
         self.table[at] = entry;
     }
 
-    /// Remove by shifting back what would lose its chain.
+    /// Remove by moving back whoever is not at home.
     fn remove(&mut self, at: usize) {
-        let wrap = self.table.len() - 1;
         let mut hole = at;
-        let mut next = (at + 1) & wrap;
-        while !self.table[next].is_empty() {
-            let home = self.home(self.table[next].key());
-            // The entry may move into the hole unless its home lies cyclically in (hole, next].
-            if (next.wrapping_sub(home) & wrap) >= (next.wrapping_sub(hole) & wrap) {
-                self.table[hole] = self.table[next];
-                hole = next;
-            }
-            next = (next + 1) & wrap;
+        let mut next = self.next(at);
+        while !self.table[next].is_empty() && self.distance(next) > 0 {
+            self.table[hole] = self.table[next];
+            hole = next;
+            next = self.next(next);
         }
         self.table[hole] = EMPTY;
         self.len -= 1;
@@ -200,8 +245,7 @@ impl Shard {
     fn kill(&mut self, key: BlockKey, mask: u16, dead: &mut KilledList) -> usize {
         let before = self.len;
         loop {
-            let next = self.find(key).into_iter().find(|&at| self.table[at].valid & mask != 0);
-            let Some(at) = next else { break };
+            let Some(at) = self.position(key, |entry| entry.valid & mask != 0) else { break };
             let entry = &mut self.table[at];
             dead.push(Killed { page: entry.page(), mask: entry.valid & mask });
             entry.valid &= !mask;
@@ -217,12 +261,17 @@ impl Index {
     /// An index that never holds more than `entries_max` entries.
     #[must_use]
     pub fn new(entries_max: usize) -> Index {
-        let shard = || Mutex::new(Shard { table: vec![EMPTY; SHARD_ENTRIES_MIN], len: 0 });
-        Index { shards: (0..SHARDS).map(|_| shard()).collect(), entries: AtomicUsize::new(0), entries_max }
+        let shards = Index::shards_for(entries_max);
+        let shards = (0..shards).map(|_| Mutex::new(Shard::new())).collect();
+        Index { shards, entries: AtomicUsize::new(0), entries_max }
+    }
+
+    fn shards_for(entries_max: usize) -> usize {
+        (entries_max / SHARD_ENTRIES).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX)
     }
 
     fn shard(&self, key: BlockKey) -> &Mutex<Shard> {
-        &self.shards[key.hash() as usize % SHARDS]
+        &self.shards[key.hash() as usize & (self.shards.len() - 1)]
     }
 
     /// Entries now.
@@ -243,23 +292,28 @@ impl Index {
         self.shards.iter().map(|s| lock(s).table.len() * std::mem::size_of::<Entry>()).sum()
     }
 
-    /// Bytes of tables that hold at most `entries`: each shard starts with a minimum and doubles when it is full to 7/8.
+    /// Bytes of the tables of an index made for `entries` when they are all there: a table that has just grown has 9/8 of
+    /// 16/15 places an entry.
     #[must_use]
     pub fn memory_bytes_max(entries: u64) -> u64 {
         let entry_bytes = std::mem::size_of::<Entry>() as u64;
-        (SHARDS * SHARD_ENTRIES_MIN) as u64 * entry_bytes + (entries * 16).div_ceil(7) * entry_bytes
+        let fresh = Index::shards_for(usize::try_from(entries).unwrap_or(usize::MAX)) * (SHARD_PLACES_MIN + 2);
+        fresh as u64 * entry_bytes + (entries * 6).div_ceil(5) * entry_bytes
     }
 
     /// Look at, and change the meta bits of, every entry of a block, under the shard's lock.
     pub fn visit(&self, key: BlockKey, mut f: impl FnMut(&mut Entry)) {
         let mut shard = lock(self.shard(key));
         let mut at = shard.home(key);
-        let wrap = shard.table.len() - 1;
+        let mut distance = 0;
         while !shard.table[at].is_empty() {
             if shard.table[at].key() == key {
                 f(&mut shard.table[at]);
+            } else if shard.distance(at) < distance {
+                return;
             }
-            at = (at + 1) & wrap;
+            at = shard.next(at);
+            distance += 1;
         }
     }
 
@@ -267,7 +321,7 @@ impl Index {
     #[must_use]
     pub fn get_at(&self, key: BlockKey, page: Page) -> Option<Entry> {
         let shard = lock(self.shard(key));
-        shard.position(key, page).map(|at| shard.table[at])
+        shard.position(key, |e| e.page == page.0).map(|at| shard.table[at])
     }
 
     /// Add an entry; parts of it that older entries hold die there. `f` runs under the lock with the dead.
@@ -299,7 +353,7 @@ impl Index {
     /// Forget the entry whose data starts at `page`; the parts that were valid.
     pub fn remove_at(&self, key: BlockKey, page: Page) -> Option<Entry> {
         let mut shard = lock(self.shard(key));
-        let at = shard.position(key, page)?;
+        let at = shard.position(key, |e| e.page == page.0)?;
         let entry = shard.table[at];
         shard.remove(at);
         self.entries.fetch_sub(1, Ordering::Relaxed);
@@ -310,7 +364,7 @@ impl Index {
     /// Whether it was so.
     pub fn relocate(&self, key: BlockKey, from: Page, expected: u16, to: Page, frequency: u8) -> bool {
         let mut shard = lock(self.shard(key));
-        let Some(at) = shard.position(key, from) else { return false };
+        let Some(at) = shard.position(key, |e| e.page == from.0) else { return false };
         let entry = shard.table[at];
         if entry.valid != expected {
             return false;
@@ -331,7 +385,7 @@ impl Index {
         for shard in &self.shards {
             let mut shard = lock(shard);
             self.entries.fetch_sub(shard.len, Ordering::Relaxed);
-            *shard = Shard { table: vec![EMPTY; SHARD_ENTRIES_MIN], len: 0 };
+            *shard = Shard::new();
         }
     }
 }
@@ -399,6 +453,52 @@ mod tests {
             });
             assert_eq!(found, model, "seed {seed}");
             assert_eq!(index.len(), entries);
+        }
+    }
+
+    #[test]
+    fn memory_stays_within_twenty_bytes_an_entry() {
+        let entries_max = 1 << 21;
+        let index = Index::new(entries_max);
+        let mut prng = Prng::new(1);
+        for n in 1..=300_000_u32 {
+            let key = BlockKey::new(DiskSlot(0), prng.below(1 << 40));
+            index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
+            if n >= 50_000 && n % 10_000 == 0 {
+                let bytes = index.memory_bytes() as u64;
+                assert!(bytes <= u64::from(n) * 20, "{bytes} bytes for {n} entries");
+                assert!(bytes <= Index::memory_bytes_max(entries_max as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn chains_stay_in_order_when_entries_come_and_go() {
+        let index = Index::new(10_000);
+        let mut prng = Prng::new(9);
+        let mut there = Vec::new();
+        for n in 0..40_000_u32 {
+            if there.len() < 3_000 && prng.below(3) > 0 {
+                let key = BlockKey::new(DiskSlot(0), prng.below(1 << 40));
+                index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
+                there.push((key, Page(n)));
+            } else if !there.is_empty() {
+                let (key, page) = there.swap_remove(prng.below(there.len() as u64) as usize);
+                assert_eq!(index.remove_at(key, page).map(|e| e.page()), Some(page));
+            }
+        }
+        for &(key, page) in &there {
+            assert_eq!(index.get_at(key, page).map(|e| e.page()), Some(page));
+        }
+        for shard in &index.shards {
+            let shard = lock(shard);
+            for at in 0..shard.table.len() {
+                let next = shard.next(at);
+                if !shard.table[next].is_empty() && shard.distance(next) > 0 {
+                    assert!(!shard.table[at].is_empty(), "no hole within a chain");
+                    assert!(shard.distance(next) <= shard.distance(at) + 1, "nobody has jumped the queue");
+                }
+            }
         }
     }
 }
