@@ -28,6 +28,9 @@ enum Sub {
     Demo(Demo),
     /// Administer a cell
     Cellcli(Cellcli),
+    /// Experiments and traces
+    #[command(subcommand)]
+    Lab(Lab),
     /// The engine in virtual time under power cuts, process death and device faults, judged by a model
     Sim(Sim),
 }
@@ -118,6 +121,44 @@ struct Sim {
     keep_going: bool,
 }
 
+#[derive(Subcommand)]
+enum Lab {
+    /// Replay block traces: what the cache would miss and write, next to policies from the literature
+    Policies(Policies),
+}
+
+#[derive(Args)]
+struct Policies {
+    /// Traces: ARC and LIRS lists, CSV, MSR, fio iolog, blkparse, DiskSim, vscsi, NBD; packed with zstd or gzip or not
+    #[arg(value_name = "TRACE", required = true)]
+    traces: Vec<PathBuf>,
+    /// Sizes of the cache: shares of the distinct blocks, or numbers of blocks
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1%,10%")]
+    sizes: Vec<lab::policies::Size>,
+    /// Bytes of a block, for traces that count in bytes: 4k to 64k
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = block_bytes)]
+    block: u32,
+    /// Only these: flashcell, fifo, lru, clock, arc, lirs, s3-fifo, sieve, w-tinylfu
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Read the traces as this: lis, lirs, csv, msr, fio, blkparse, disksim, disksim-bytes, spelled, vscsi1, vscsi2, nbd
+    #[arg(long, value_name = "NAME")]
+    format: Option<lab::trace::Format>,
+    /// Write the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a plot
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+fn block_bytes(text: &str) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, unit) = lower.strip_suffix('k').map_or((lower.as_str(), 1), |digits| (digits, 1024));
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
+    bytes.ok_or_else(|| "a number of bytes, or of KiB with a k".to_owned())
+}
+
 /// `cellcli` as a program of its own.
 #[derive(Parser)]
 #[command(name = "cellcli", version, about = "Administer a Flashcell cell")]
@@ -183,6 +224,19 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: cellcli.json,
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
+        Sub::Lab(Lab::Policies(policies)) => {
+            let table = lab::policies(&lab::PoliciesOptions {
+                traces: policies.traces,
+                sizes: policies.sizes,
+                block_bytes: policies.block,
+                policies: policies.policies,
+                format: policies.format,
+                json: policies.json,
+                plot: policies.plot,
+            })?;
+            let _ = std::io::stdout().write_all(table.as_bytes());
+            Ok(true)
+        }
         Sub::Sim(sim) => {
             let answer = simulate(&sim)?;
             let _ = std::io::stdout().write_all(answer.text.as_bytes());

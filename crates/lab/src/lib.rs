@@ -9,3 +9,4 @@ pub mod policies;
 pub mod trace;
 
 pub use demo::{DemoError, DemoOptions, demo};
+pub use policies::{PoliciesOptions, policies};

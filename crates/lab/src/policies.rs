@@ -5,3 +5,32 @@
 
 pub mod log;
 pub mod reference;
+mod report;
+mod run;
+mod size;
+
+pub use run::{DEFAULT_POLICY, PoliciesError, PoliciesOptions, Row, replay};
+pub use size::Size;
+
+use std::io::Write;
+use std::path::Path;
+
+/// Replay traces and write what is asked for; the table. Progress goes to stderr.
+///
+/// # Errors
+/// See [`PoliciesError`].
+pub fn policies(options: &PoliciesOptions) -> Result<String, PoliciesError> {
+    let rows = replay(options, &mut std::io::stderr())?;
+    if let Some(path) = &options.json {
+        save(path, &report::json(&rows))?;
+    }
+    if let Some(path) = &options.plot {
+        save(path, &report::plot(&rows))?;
+    }
+    Ok(report::table(&rows))
+}
+
+fn save(path: &Path, text: &str) -> Result<(), PoliciesError> {
+    let written = std::fs::File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| PoliciesError::Write { path: path.to_owned(), source })
+}

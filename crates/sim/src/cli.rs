@@ -164,7 +164,11 @@ fn tell_short(seed: u64, sabotage: Option<Sabotage>, short: &ShrunkSeed) -> Stri
     let _ = writeln!(text, "last events of the short run:\n{}", short.log);
     let _ = writeln!(text, "machine and cell:");
     short.setup.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-    let _ = writeln!(text, "{} of {} steps are enough:", short.steps.len(), short.steps_before);
+    if short.steps.is_empty() {
+        let _ = writeln!(text, "no step is needed: it happens in the closing part of every run");
+    } else {
+        let _ = writeln!(text, "{} of {} steps are enough:", short.steps.len(), short.steps_before);
+    }
     for (n, step) in short.steps.iter().enumerate() {
         let _ = writeln!(text, "{:5}  {step}", n + 1);
     }

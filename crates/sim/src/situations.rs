@@ -32,8 +32,11 @@ impl Situations {
         self.hit_times(name, 1);
     }
 
-    /// `name` was reached `times` more times.
+    /// `name` was reached `times` more times; no times make no row.
     pub fn hit_times(&self, name: &'static str, times: u64) {
+        if times == 0 {
+            return;
+        }
         *lock(&self.0).entry(name).or_insert(0) += times;
     }
 
@@ -97,6 +100,7 @@ mod tests {
         one.hit("torn write");
         one.hit("torn write");
         one.hit("unforeseen");
+        one.hit_times("never mentioned", 0);
         all.merge(&one);
         all.merge(&all.clone());
         assert_eq!(all.count("torn write"), 2);

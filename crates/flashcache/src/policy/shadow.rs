@@ -20,6 +20,10 @@ const BLOCKS_PER_MODEL_BLOCK: u64 = 512;
 const MODEL_BLOCKS_MAX: u64 = 1 << 17;
 /// The most segments of a model.
 const MODEL_SEGMENTS_MAX: u64 = 128;
+/// A score looks back on about so many model sizes of requests: shorter, and strategies change places by chance.
+const WINDOW_MODELS: u64 = 16;
+/// Early on, when few have been seen, on as many as that: about 2 to this power at least.
+const SCORE_SHIFT_MIN: u32 = 8;
 /// Sampled requests between two looks at the scores.
 const LOOK_EVERY: u32 = 64;
 /// A strategy takes over when it misses less than the one in force by 1 part in so many.
@@ -119,6 +123,7 @@ struct Model {
     /// Decayed share of misses, in 1/2^32.
     score: u64,
     score_shift: u32,
+    accesses: u64,
     draws: u32,
 }
 
@@ -153,7 +158,8 @@ impl Model {
                 block_pages: shape.block_pages,
             }),
             score: 1 << 32,
-            score_shift: (blocks * 4).max(256).ilog2(),
+            score_shift: (blocks * WINDOW_MODELS).max(256).ilog2(),
+            accesses: 0,
             draws: 0,
         }
     }
@@ -161,8 +167,10 @@ impl Model {
     fn access(&mut self, name: u32) {
         let known = self.known.get(&name).copied();
         let hit = matches!(known, Some(Known::In { .. }));
-        self.score -= self.score >> self.score_shift;
-        self.score += if hit { 0 } else { (1 << 32) >> self.score_shift };
+        self.accesses += 1;
+        let shift = self.accesses.ilog2().clamp(SCORE_SHIFT_MIN, self.score_shift);
+        self.score -= self.score >> shift;
+        self.score += if hit { 0 } else { (1 << 32) >> shift };
         match known {
             Some(Known::In { segment, frequency }) => {
                 if frequency < 3 {

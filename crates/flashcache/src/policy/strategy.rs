@@ -26,14 +26,14 @@ const CACHE: u16 = EPOCHS_PER_CACHE;
 /// The variants, the first being what a cache starts with. Found by a search over about 500 combinations on the traces of
 /// docs/policies.md: eight of them come within 1 % of what the best combination gives on each.
 pub const STRATEGIES: [Strategy; 8] = [
-    variant(102, 2, CACHE, 820, 410, 1024),
-    variant(51, 3, CACHE, 410, 102, 1024),
-    variant(20, 1, CACHE / 2, 205, 717, 1024),
-    variant(10, 3, CACHE * 2, 820, NEVER, 307),
+    variant(51, 3, CACHE * 2, NEVER, 717, 1024),
+    variant(20, 1, CACHE / 2, 820, 717, 1024),
+    variant(205, 3, CACHE / 2, NEVER, 717, 1024),
+    variant(20, 2, CACHE / 4, NEVER, NEVER, 1024),
+    variant(973, 2, CACHE * 2, 205, 307, 1024),
+    variant(10, 3, CACHE / 4, NEVER, 410, 102),
+    variant(51, 1, CACHE, 410, 512, 1024),
     variant(102, 3, CACHE * 2, 614, 410, 1024),
-    variant(973, 1, CACHE * 2, 205, 205, 1024),
-    variant(51, 3, CACHE / 2, 205, 307, 1024),
-    variant(717, 2, CACHE, 205, 307, 10),
 ];
 
 const fn variant(

@@ -356,8 +356,8 @@ impl Setup {
             flash_cache_bytes,
             block_bytes,
             segment_bytes,
-            // The least holds one block: fills are refused while it waits.
-            staging_bytes: pick(prng, &[64 << 10, 128 << 10, 1 << 20, 1 << 20, 2 << 20, 2 << 20]),
+            // The least an arena has, and about as much as a cache here: fills run out of segments before buffers.
+            staging_bytes: 2 << 20,
             arena_bytes: pick(prng, &[4 << 20, 8 << 20]),
             soft_limit: hard_limit / prng.between(3, 20) as u32,
             hard_limit,
@@ -589,7 +589,7 @@ impl Steps<'_> {
             _ => prng.below(50_000_000),
         };
         let flash = prng.below(64);
-        let between = match prng.below(46) {
+        let between = match prng.below(48) {
             0 | 1 => vec![Between::FlashAbsent { flash }],
             2 | 3 => vec![Between::FlashBlank { flash }],
             4..=6 => vec![Between::FlashStale { flash }],
@@ -617,8 +617,8 @@ impl Steps<'_> {
                 ]
             }
             19..=30 => vec![Between::FlashBack { flash }, Between::DiskBack],
-            31..=33 => vec![Between::DiskAbsent],
-            34..=36 => vec![Between::FlashSwap { flash }],
+            31..=35 => vec![Between::DiskAbsent],
+            36..=38 => vec![Between::FlashSwap { flash }],
             _ => Vec::new(),
         };
         let mut broken_opens = Vec::new();

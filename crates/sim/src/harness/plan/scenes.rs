@@ -22,11 +22,12 @@ struct Place {
 impl Steps<'_> {
     /// One of them.
     pub(super) fn scene(&mut self) {
-        match self.prng.below(12) {
-            0..=3 => self.unflushed_copy(),
-            4..=6 => self.generation(),
-            7..=8 => self.churn(),
-            9..=10 => self.first_write(),
+        match self.prng.below(13) {
+            0..=2 => self.unflushed_copy(),
+            3..=5 => self.generation(),
+            6..=7 => self.churn(),
+            8..=10 => self.first_write(),
+            11 => self.restored(),
             _ => self.mid_command(),
         }
     }
@@ -86,6 +87,12 @@ impl Steps<'_> {
         self.rest(time);
     }
 
+    /// No region is marked: what is cached is not compared with the disk after a crash.
+    fn settled(&mut self, disk: u64) {
+        self.flush(disk);
+        self.rest(self.setup.settle_every * 3 + Duration::from_millis(20));
+    }
+
     /// What is cached of them is gone, one way or another.
     fn uncached(&mut self, disk: u64) {
         self.all_done();
@@ -139,6 +146,7 @@ impl Steps<'_> {
     fn generation(&mut self) {
         let place = self.place(12);
         self.cached(place.disk);
+        self.settled(place.disk);
         self.each(&place, Verb::Read);
         self.until_on_flash();
         self.each(&place, Verb::Read);
@@ -208,14 +216,41 @@ impl Steps<'_> {
     fn first_write(&mut self) {
         let place = self.place(4);
         self.cached(place.disk);
-        self.flush(place.disk);
-        self.rest(self.setup.settle_every * 3 + Duration::from_millis(20));
+        self.settled(place.disk);
         let end = pick(self.prng, &[End::PowerCut, End::Kill]);
         let bound_ns = pick(self.prng, &[60_000, 250_000, 600_000]);
         let delay_ns = self.prng.below(bound_ns);
         // The writes begin when the end has been called for.
         self.end(end, delay_ns, Vec::new(), Pass::Nothing);
         self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        self.each(&place, Verb::Read);
+        self.uncached(place.disk);
+        self.each(&place, Verb::Read);
+        self.cache_again();
+    }
+
+    /// A device is put back to what it was a life ago, with writes since then.
+    fn restored(&mut self) {
+        let place = self.place(8);
+        let device = self.prng.below(64);
+        let of_disk = self.prng.chance(1, 2);
+        self.cached(place.disk);
+        let kept =
+            if of_disk { Mishap::DiskSnapshot { disk: device } } else { Mishap::FlashSnapshot { flash: device } };
+        self.steps.push(Step::Mishap(kept));
+        self.each(&place, Verb::Read);
+        self.until_on_flash();
+        let end = pick(self.prng, &[End::Kill, End::PowerCut]);
+        self.end(end, 0, Vec::new(), Pass::Nothing);
+        self.all_done();
+        self.each(&place, Verb::Write { fua: false });
+        self.each(&place, Verb::Read);
+        self.flush(place.disk);
+        self.until_on_flash();
+        let back = if of_disk { Between::DiskStale { disk: device } } else { Between::FlashStale { flash: device } };
+        let end = pick(self.prng, &[End::Kill, End::PowerCut]);
+        self.end(end, 0, vec![back], Pass::Everything { step_bytes: 64 << 10 });
         self.all_done();
         self.each(&place, Verb::Read);
         self.uncached(place.disk);
