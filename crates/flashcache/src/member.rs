@@ -184,7 +184,6 @@ impl Member {
     pub(crate) fn register(&self, slot: DiskSlot, id: u64, generation: u32) {
         assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
         let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
-        let generation = if self.sabotaged(Sabotage::OldGenerationAccepted) { 1 } else { generation };
         let index = usize::from(slot.0);
         if disks.len() <= index {
             disks.resize(index + 1, None);

@@ -254,6 +254,7 @@ pub fn range(seeds: Range<u64>, threads: usize, keep_going: bool, talk: Talk<'_>
         }
         let Some(broken) = report.broken else { return ControlFlow::Continue(()) };
         failed_count += 1;
+        talk(&format!("seed {}: {}", report.seed, first_line(&broken)));
         if failed.len() < FAILURES_TOLD_MAX {
             failed.push((report.seed, first_line(&broken).to_owned()));
         }
