@@ -6,7 +6,7 @@
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState};
+use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
@@ -92,7 +92,9 @@ impl Member {
             return Err(self.error());
         };
         let records = found.records;
-        let Some(moved) = self.sort_out(id, head, &records, keeps == KEEPS_MAX) else {
+        // Looking at one after the other takes time in which records use up space: nothing is kept when that is short.
+        let short = lock(&self.log).free.len() < FREE_SEGMENTS_LOW;
+        let Some(moved) = self.sort_out(id, head, &records, short || keeps == KEEPS_MAX) else {
             add(&self.counters.keeps, 1);
             return Ok(Reclaimed::Kept);
         };
@@ -183,7 +185,9 @@ impl Member {
             }
             Judgement::Reclaim(verdicts) => verdicts,
         };
-        let mut room = self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX;
+        // Down to what reclaim itself lives on, nothing is written again: records come first.
+        let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
+        let mut room = if scarce { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
         let mut moved = Vec::new();
         for ((name, entry), verdict) in found.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
