@@ -12,12 +12,6 @@ use device::sync::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
-/// With fewer segments a head's share is a segment or none, and strategies cannot be told apart.
-const ADAPTIVE_SEGMENTS_MIN: u32 = 32;
-/// What is done then: S3-FIFO as it was published, nothing kept in place.
-const CLASSIC: Strategy =
-    Strategy { small_share: 102, promote_hits: 1, ghost_epochs: 8, keep_small: 2048, keep_main: 2048, admitted: 1024 };
-
 /// See the module.
 pub struct AdaptiveLog {
     shape: CacheShape,
@@ -36,9 +30,6 @@ impl AdaptiveLog {
     /// A policy for a cache of this shape.
     #[must_use]
     pub fn new(shape: CacheShape) -> AdaptiveLog {
-        if shape.segments < ADAPTIVE_SEGMENTS_MIN {
-            return AdaptiveLog::fixed(shape, CLASSIC);
-        }
         AdaptiveLog { shadow: Some(Mutex::new(Shadow::new(&shape))), ..AdaptiveLog::with(shape, None) }
     }
 
