@@ -55,7 +55,7 @@ counters! {
         revalidated_stale,
         /// Region marks made durable.
         marks,
-        /// Times a write waited for a free segment before its mark.
+        /// Times a write, or a record, waited for a free segment.
         space_waits,
         /// Region marks cleared.
         settles,

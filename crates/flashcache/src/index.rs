@@ -244,8 +244,7 @@ impl Shard {
     /// End the validity of `mask` in every entry of the key.
     fn kill(&mut self, key: BlockKey, mask: u16, dead: &mut KilledList) -> usize {
         let before = self.len;
-        loop {
-            let Some(at) = self.position(key, |entry| entry.valid & mask != 0) else { break };
+        while let Some(at) = self.position(key, |entry| entry.valid & mask != 0) {
             let entry = &mut self.table[at];
             dead.push(Killed { page: entry.page(), mask: entry.valid & mask });
             entry.valid &= !mask;

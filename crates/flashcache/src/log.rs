@@ -21,6 +21,8 @@ pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
 pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
 /// Free segments that blocks moved by reclaim leave to its records.
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
+/// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
+pub(crate) const RECORD_RESERVE_SEGMENTS: usize = 1;
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,16 +362,17 @@ impl LogState {
         writes.push(Self::log_write(&mut self.next_write_id, &mut self.writes_outstanding, id, position, data, false));
     }
 
-    /// Close every open chunk that holds anything, and as many further ones as the pending records need.
+    /// Close every open chunk that holds anything, and as many further ones as the pending records need, leaving `reserve`
+    /// segments free.
     ///
     /// # Errors
-    /// No segment for the records: the log is stuck, the member has to be given up.
-    pub(crate) fn close_all(&mut self, writes: &mut Vec<LogWrite>) -> Result<(), NoSpace> {
+    /// No segment for some of the records: they stay pending.
+    pub(crate) fn close_all(&mut self, reserve: usize, writes: &mut Vec<LogWrite>) -> Result<(), NoSpace> {
         for head in HeadKind::ALL {
             self.close_chunk(head, writes);
         }
         while !self.pending.is_empty() {
-            self.make_room(HeadKind::Small, 0, 0, 0, writes)?;
+            self.make_room(HeadKind::Small, 0, 0, reserve, writes)?;
             self.close_chunk(HeadKind::Small, writes);
         }
         Ok(())

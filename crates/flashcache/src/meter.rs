@@ -111,7 +111,7 @@ mod tests {
             while sealed < 3 {
                 let pages = prng.between(1, 4) as u32;
                 if prng.below(40) == 0 {
-                    log.close_all(&mut writes).expect("room");
+                    log.close_all(0, &mut writes).expect("room");
                     meter.close();
                 }
                 let name = BlockName { disk: 1, generation: 1, block: 7 };

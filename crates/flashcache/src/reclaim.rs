@@ -125,7 +125,7 @@ impl Member {
                 log.append_record(Record::Free { segment: id, generation });
             }
         }
-        self.sync().await?;
+        self.sync_at_last().await?;
         self.unpinned_wait(id).await;
         let geometry = self.config.device.geometry();
         if geometry.discard_bytes > 0 && !self.sabotaged(Sabotage::FreeRecordSkipped) {

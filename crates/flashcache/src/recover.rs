@@ -191,7 +191,7 @@ impl Member {
         found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
         result.segments = found.len() as u64;
         result.entries = self.restore_entries(&found, &killed, owned);
-        self.sync().await?;
+        self.sync_at_last().await?;
         Ok(result)
     }
 

@@ -4,57 +4,103 @@
 
 use crate::counters::add;
 use crate::format::Record;
+use crate::log::{NoSpace, RECORD_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Candidate, RegionKey};
 use device::Outcome;
 use device::sync::lock;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// What a sync covers.
+struct Covered {
+    through: u64,
+    writes: BTreeSet<u64>,
+}
+
+/// How a sync goes on.
+enum Begun {
+    /// It is done already.
+    Durable,
+    /// The chunks are on their way: wait for them.
+    Lead(Covered),
+    /// Another is under way, or there is no room: look again when something has changed.
+    Wait,
+}
+
 impl Member {
-    /// Everything appended before this call is durable on flash when it returns.
+    /// Everything appended before this call is durable on flash when it returns. Waits for reclaim when segments are short.
     ///
     /// # Errors
     /// The member has failed.
     pub(crate) async fn sync(self: &Arc<Self>) -> Result<(), MemberError> {
+        self.sync_leaving(RECORD_RESERVE_SEGMENTS).await
+    }
+
+    /// The same for those that others wait for (reclaim, recovery, stop): they may take the last segment.
+    ///
+    /// # Errors
+    /// The member has failed: when there is no segment left, now.
+    pub(crate) async fn sync_at_last(self: &Arc<Self>) -> Result<(), MemberError> {
+        self.sync_leaving(0).await
+    }
+
+    async fn sync_leaving(self: &Arc<Self>, reserve: usize) -> Result<(), MemberError> {
         let want = lock(&self.log).appended;
         loop {
             if self.has_failed() {
                 return Err(self.error());
             }
             let ticket = self.changed.ticket();
-            let lead = {
-                let mut log = lock(&self.log);
-                if log.synced >= want {
-                    return Ok(());
+            // Reclaim makes no room any more once the member stops.
+            let reserve = if self.stopping.load(Ordering::Acquire) { 0 } else { reserve };
+            match self.begin_sync(want, reserve)? {
+                Begun::Durable => return Ok(()),
+                Begun::Lead(covered) => {
+                    let result = self.finish_sync(covered).await;
+                    lock(&self.log).syncing = false;
+                    self.changed.notify_all();
+                    result?;
                 }
-                !std::mem::replace(&mut log.syncing, true)
-            };
-            if lead {
-                let result = self.sync_once().await;
-                lock(&self.log).syncing = false;
-                self.changed.notify_all();
-                result?;
-            } else {
-                self.changed.wait(ticket).await;
+                Begun::Wait => self.changed.wait(ticket).await,
             }
         }
     }
 
-    async fn sync_once(self: &Arc<Self>) -> Result<(), MemberError> {
+    /// Close the chunks of a sync and issue them, unless one is under way or there is no room.
+    fn begin_sync(self: &Arc<Self>, want: u64, reserve: usize) -> Result<Begun, MemberError> {
         let mut writes = Vec::new();
-        let (through, ids) = {
+        let begun = {
             let mut log = lock(&self.log);
-            let closed = log.close_all(&mut writes);
-            if closed.is_err() {
-                drop(log);
-                self.issue(writes);
-                self.fail("no segment left for the records of the log".to_owned());
-                return Err(self.error());
+            if log.synced >= want {
+                return Ok(Begun::Durable);
             }
-            (log.appended, log.writes_outstanding.clone())
+            if log.syncing {
+                return Ok(Begun::Wait);
+            }
+            log.close_all(reserve, &mut writes).map(|()| {
+                log.syncing = true;
+                Covered { through: log.appended, writes: log.writes_outstanding.clone() }
+            })
         };
         self.issue(writes);
+        match begun {
+            Ok(covered) => Ok(Begun::Lead(covered)),
+            Err(NoSpace) if reserve == 0 => {
+                self.fail("no segment left for the records of the log".to_owned());
+                Err(self.error())
+            }
+            Err(NoSpace) => {
+                add(&self.counters.space_waits, 1);
+                Ok(Begun::Wait)
+            }
+        }
+    }
+
+    /// Wait for the chunks of a sync and flush the device.
+    async fn finish_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
+        let Covered { through, writes: ids } = covered;
         loop {
             if self.has_failed() {
                 return Err(self.error());
@@ -89,7 +135,9 @@ impl Member {
 
     /// The writes of these regions are on the disk's medium: once their invalidations are durable, the marks go.
     pub(crate) async fn settle(self: &Arc<Self>, list: Vec<Candidate>) -> usize {
-        if self.sync().await.is_err() {
+        // Marks may stay where segments are short.
+        let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS && !self.stopping.load(Ordering::Acquire);
+        if scarce || self.sync().await.is_err() {
             return 0;
         }
         let mut settled = 0;
@@ -126,7 +174,8 @@ impl Member {
                 let mut log = lock(&self.log);
                 // Whatever was appended within the last period may wait for company, unless it has waited already.
                 if log.appended == before || log.staged.len() as u32 >= crate::log::CHUNK_DATA_PAGES_MAX / 2 {
-                    let _ = log.close_all(&mut writes);
+                    // What finds no room waits for reclaim.
+                    let _ = log.close_all(RECORD_RESERVE_SEGMENTS, &mut writes);
                 }
             }
             self.issue(writes);
