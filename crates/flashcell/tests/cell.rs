@@ -47,6 +47,12 @@ struct Server {
     ready: String,
 }
 
+/// Send a signal, with what every shell has built in: a minimal system has no program for it.
+fn signal(to: &Child, name: &str) {
+    let command = format!("kill -{name} {}", to.id());
+    assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+}
+
 impl Server {
     fn start(cell: &str) -> Server {
         let log = std::fs::File::create(Path::new(cell).join("log")).unwrap();
@@ -64,8 +70,7 @@ impl Server {
 
     /// SIGTERM; the exit code.
     fn stop(mut self) -> i32 {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        signal(&self.child, "TERM");
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 
@@ -398,15 +403,11 @@ fn a_stop_has_a_deadline_and_names_who_hangs() {
     let text = std::fs::read_to_string(&toml).unwrap();
     std::fs::write(&toml, text.replace("stop_deadline_s = 60", "stop_deadline_s = 1")).unwrap();
     let server = Server::start(&near);
-    let signal = |name: &str| {
-        let pid = far_server.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    };
-    signal("-STOP");
+    signal(&far_server.child, "STOP");
     let began = std::time::Instant::now();
     let code = server.stop();
     let took = began.elapsed();
-    signal("-CONT");
+    signal(&far_server.child, "CONT");
     let log = std::fs::read_to_string(Path::new(&near).join("log")).unwrap();
     assert_eq!(code, 1, "{log}");
     assert!(log.contains("not stopped clean within 1 s") && log.contains(&uri), "{log}");
