@@ -9,8 +9,8 @@ use super::stage::{Life, Run};
 use crate::model::Model;
 use cell::{AdminError, Cell, GridDisk};
 use celldisk::{GridDiskError, GridDiskId, GridDiskSpec, Purpose, Role};
-use device::Spawn;
 use device::sync::{lock, one_shot};
+use device::{Instant, Spawn};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -22,13 +22,19 @@ pub(super) enum Pending {
     Drop { id: u64 },
     Resize { id: u64, size_bytes: u64 },
     Rename { id: u64, name: String },
-    Other,
+    Caching,
 }
 
 /// What the administrator remembers.
 #[derive(Default)]
 pub(super) struct AdminState {
     pub(super) pending: Option<Pending>,
+    /// Commands that failed without saying whether they had happened: the next opening decides.
+    undecided: Vec<Pending>,
+    /// How grid disks are cached is being changed.
+    recaching: bool,
+    /// When that had last happened.
+    recached: Option<Instant>,
     names: u64,
     ids_seen: BTreeSet<u64>,
 }
@@ -91,6 +97,12 @@ impl Run {
         }
     }
 
+    /// Whether a request that began then may have been served while its grid disk was not cached.
+    pub(super) fn recached_since(&self, begun: Instant) -> bool {
+        let admin = lock(&self.admin);
+        admin.recaching || admin.recached.is_some_and(|at| at >= begun)
+    }
+
     fn crash_with_stop(&self) -> bool {
         self.crash_asked().is_some_and(|c| c.end == super::plan::End::CleanStop)
     }
@@ -103,13 +115,26 @@ impl Run {
         what: impl Future<Output = Result<T, AdminError>> + Send + 'static,
         then: impl FnOnce(&Run, Result<T, AdminError>) + Send + 'static,
     ) -> bool {
-        lock(&self.admin).pending = Some(pending);
+        {
+            let mut admin = lock(&self.admin);
+            admin.recaching = pending == Pending::Caching;
+            admin.pending = Some(pending.clone());
+        }
         let (tx, rx) = one_shot();
         let run = self.clone();
         let task = async move {
             let result = what.await;
             // In one moment with the command's end, as an answer on the wire would be.
-            lock(&run.admin).pending = None;
+            {
+                let mut admin = lock(&run.admin);
+                admin.pending = None;
+                if let Err(AdminError::Store(GridDiskError::Lost { .. })) = &result {
+                    admin.undecided.push(pending);
+                }
+                if std::mem::take(&mut admin.recaching) {
+                    admin.recached = Some(run.now());
+                }
+            }
             then(&run, result);
             run.changed.notify_all();
             tx.send(());
@@ -149,7 +174,7 @@ impl Run {
         let then = move |run: &Run, result: Result<Arc<GridDisk>, AdminError>| match result {
             Ok(served) => {
                 run.situations.hit("admin: grid disk created");
-                run.adopt(&served, home);
+                run.adopt(served.id(), &served.name(), served.size_bytes(), home, Some(served.clone()));
             }
             Err(error) => run.judge("create grid disk", &error),
         };
@@ -157,15 +182,14 @@ impl Run {
     }
 
     /// A grid disk that is new to the book.
-    pub(super) fn adopt(&self, served: &Arc<GridDisk>, home: usize) {
-        let id = served.id();
+    pub(super) fn adopt(&self, id: u64, name: &str, size_bytes: u64, home: usize, served: Option<Arc<GridDisk>>) {
         let reused = !lock(&self.admin).ids_seen.insert(id);
         let mut book = lock(&self.book);
         if reused && !book.names_loose {
             book.violate("I2", format!("grid disk id {id} was used before"));
         }
-        let model = Model::new(content_seed(self.plan.seed, id), served.size_bytes());
-        let mut disk = BookDisk::new(served.name(), model, home, Some(served.clone()));
+        let model = Model::new(content_seed(self.plan.seed, id), size_bytes);
+        let mut disk = BookDisk::new(name.to_owned(), model, home, served);
         disk.closing = book.stopping;
         book.disks.insert(id, disk);
     }
@@ -285,7 +309,7 @@ impl Run {
             Err(error) => run.judge("set caching", &error),
         };
         let work = async move { cell.set_caching(&name, Some(caching.mode), Some(caching.policy)).await };
-        self.command(life, Pending::Other, work, then).await
+        self.command(life, Pending::Caching, work, then).await
     }
 
     async fn evict_one(self: &Arc<Self>, life: &Life, place: u64) {
@@ -319,7 +343,7 @@ impl Run {
             Ok(()) => run.situations.hit("admin: flash cache dropped"),
             Err(error) => run.judge("drop flash cache", &error),
         };
-        self.command(life, Pending::Other, async move { cell.drop_flash_cache().await }, then).await;
+        self.command(life, Pending::Caching, async move { cell.drop_flash_cache().await }, then).await;
     }
 
     pub(super) async fn create_cache(self: &Arc<Self>, life: &Life, all: bool, size_bytes: u64) {
@@ -340,24 +364,32 @@ impl Run {
             Err(error) => run.judge("create flash cache", &error),
         };
         let work = async move { cell.create_flash_cache(Some(size_bytes.max(least)), &names).await };
-        self.command(life, Pending::Other, work, then).await;
+        self.command(life, Pending::Caching, work, then).await;
     }
 
     /// A new process serves: compare its catalog, and what it serves, with the book.
     pub(super) fn reconcile(&self, cell: &Arc<Cell>) {
-        let pending = lock(&self.admin).pending.take();
-        if pending.is_some() {
+        let (crashed, pending) = {
+            let mut admin = lock(&self.admin);
+            admin.recaching = false;
+            let mut undecided = std::mem::take(&mut admin.undecided);
+            let crashed = admin.pending.take();
+            let is_crash = crashed.is_some();
+            undecided.extend(crashed);
+            (is_crash, undecided)
+        };
+        if crashed {
             self.situations.hit("crash while a catalog change was under way");
         }
         let catalog = cell.store().catalog();
         for record in catalog.grid_disks.values() {
-            self.reconcile_one(cell, record, pending.as_ref());
+            self.reconcile_one(cell, record, &pending);
         }
         let mut book = lock(&self.book);
         let unseen: Vec<u64> =
             book.disks.keys().copied().filter(|id| !catalog.grid_disks.contains_key(&GridDiskId(*id))).collect();
         for id in unseen {
-            if pending == Some(Pending::Drop { id }) {
+            if pending.contains(&Pending::Drop { id }) {
                 self.situations.hit("crash in a drop: it had happened");
                 book.disks.remove(&id);
             } else {
@@ -366,7 +398,7 @@ impl Run {
         }
     }
 
-    fn reconcile_one(&self, cell: &Arc<Cell>, record: &celldisk::GridDisk, pending: Option<&Pending>) {
+    fn reconcile_one(&self, cell: &Arc<Cell>, record: &celldisk::GridDisk, pending: &[Pending]) {
         let (id, name, size_bytes) = (record.id.0, &record.name, record.size_bytes);
         let Some(home) = home_of(cell, id) else {
             return self.violate("I3", format!("grid disk {name} lies on no cell disk"));
@@ -381,23 +413,22 @@ impl Run {
             return self.violate("I3", format!("grid disk {name} is not served though its cell disk is there"));
         }
         if !lock(&self.book).disks.contains_key(&id) {
-            let expected = matches!(pending, Some(Pending::Create { name: n, size_bytes: s, .. })
-                if n == name && *s == size_bytes);
-            match &served {
-                Some(served) if expected => {
-                    self.situations.hit("crash in a create: it had happened");
-                    self.adopt(served, home);
-                }
-                _ => self.violate("I3", format!("grid disk {name} (id {id}) came from nowhere")),
+            let expected = pending.iter().any(|p| {
+                matches!(p, Pending::Create { name: n, size_bytes: s, .. }
+                if n == name && *s == size_bytes)
+            });
+            if !expected {
+                return self.violate("I3", format!("grid disk {name} (id {id}) came from nowhere"));
             }
-            return;
+            self.situations.hit("crash in a create: it had happened");
+            return self.adopt(id, name, size_bytes, home, served);
         }
         let mut book = lock(&self.book);
         let loose = book.names_loose;
         let Some(disk) = book.disks.get_mut(&id) else { return };
         let (known_name, known_bytes) = (disk.name.clone(), disk.model.size_bytes());
-        let renamed = matches!(pending, Some(Pending::Rename { id: i, name: n }) if *i == id && n == name);
-        let resized = matches!(pending, Some(Pending::Resize { id: i, size_bytes: s }) if *i == id && *s == size_bytes);
+        let renamed = pending.contains(&Pending::Rename { id, name: name.clone() });
+        let resized = pending.contains(&Pending::Resize { id, size_bytes });
         if known_bytes != size_bytes && resized {
             self.situations.hit("crash in a resize: it had happened");
             disk.model.resize(size_bytes);

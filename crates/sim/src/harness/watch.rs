@@ -25,8 +25,8 @@ const ROUND: Duration = Duration::from_secs(5);
 /// What the checkers remember.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// When members of the flash cache were first seen to have failed, by life and place.
-    failed_since: BTreeMap<(u64, usize), Instant>,
+    /// When members of a flash cache were first seen to have failed, by life, cache and place.
+    failed_since: BTreeMap<(u64, u128, usize), Instant>,
     /// Hits seen in finished lives and the memory announced in this one.
     pub(super) hits: u64,
     announced_bytes: u64,
@@ -84,9 +84,10 @@ impl Run {
         let mut watch = lock(&self.watch);
         let now = self.now();
         let mut failed_before = Vec::new();
+        let cache_id = cell.store().catalog().flash_cache.as_ref().map_or(0, |cache| cache.id.0);
         for (n, member) in cache.members().enumerate() {
             if member.has_failed() {
-                let since = *watch.failed_since.entry((life.number, n)).or_insert(now);
+                let since = *watch.failed_since.entry((life.number, cache_id, n)).or_insert(now);
                 if since < request.begun {
                     failed_before.push(n);
                 }
@@ -99,7 +100,12 @@ impl Run {
         }
         drop(watch);
         let changes = matches!(request.verb, Verb::Write { .. } | Verb::Zeroes { .. });
-        if changes && succeeded && cache.members().count() == 1 && failed_before == [0] {
+        if changes
+            && succeeded
+            && cache.members().count() == 1
+            && failed_before == [0]
+            && !self.recached_since(request.begun)
+        {
             self.check_expelled(cell, request);
         }
     }
