@@ -25,7 +25,7 @@ def nbdinfo_lists_and_describes():
         exports = {export["export-name"]: export for export in listed["exports"]}
         equal(sorted(exports), ["bare", "data", "other"], "exports")
         equal(exports["other"]["export-size"], 32 * MIB, "size of the second export")
-        info = json.loads(run(["nbdinfo", "--json", cell.uri()]).stdout)
+        info = json.loads(run(["nbdinfo", "--no-content", "--json", cell.uri()]).stdout)
         equal((info["protocol"], info["structured"]), ("newstyle-fixed", True), "protocol")
         export = info["exports"][0]
         for can in ("flush", "fua", "trim", "zero", "fast_zero", "cache", "multi_conn", "df"):
@@ -67,7 +67,7 @@ def nbdinfo_maps_holes_and_tiers():
         equal(max(e["type"] for e in tiers), 1, f"something is cached clean, nothing more: {tiers[:5]}")
         stamp = next(
             name
-            for name in json.loads(run(["nbdinfo", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]
+            for name in json.loads(run(["nbdinfo", "--no-content", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]
             if name.startswith("flashcell:instance:")
         )
         # The stamp stays across connections and a clean stop, and changes when un-flushed data may be gone.
@@ -252,7 +252,7 @@ def the_instance_stamp_changes_with_a_crash_only_when_it_must():
     with served() as cell:
 
         def stamp():
-            contexts = json.loads(run(["nbdinfo", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]
+            contexts = json.loads(run(["nbdinfo", "--no-content", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]
             return next(name for name in contexts if name.startswith("flashcell:instance:"))
 
         first = stamp()
