@@ -6,7 +6,7 @@
 use crate::fill::FillCause;
 use crate::format::Owner;
 use crate::member::{Member, MemberConfig, MemberError};
-use crate::policy::AdaptiveLog;
+use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::read::{Hit, HitError, Stretch};
 use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
@@ -24,6 +24,26 @@ use std::time::Duration;
 /// The most flash devices of one cache: rendezvous hashing looks at each for each region.
 pub const MEMBERS_MAX: usize = 64;
 
+/// A policy by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// S3-FIFO over segments. What it knows is in the order of the log, so a restart costs it nothing.
+    #[default]
+    S3Fifo,
+    /// The strategy that misses least in sampled models, see `docs/policies.md`. What it knows is in memory only: after a
+    /// restart it reads the disk more for a while.
+    Adaptive,
+}
+
+impl PolicyKind {
+    fn policy(self, shape: CacheShape) -> Arc<dyn Policy> {
+        Arc::new(match self {
+            PolicyKind::S3Fifo => AdaptiveLog::s3_fifo(shape),
+            PolicyKind::Adaptive => AdaptiveLog::new(shape),
+        })
+    }
+}
+
 /// How a cache works.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
@@ -31,6 +51,8 @@ pub struct CacheConfig {
     pub block_bytes: u32,
     /// Unit of allocation and reclaim, a power of two from 64 KiB to 64 MiB.
     pub segment_bytes: u32,
+    /// Who enters and who stays.
+    pub policy: PolicyKind,
     /// Memory per member for data on its way to flash.
     pub staging_bytes: usize,
     /// Slower than this, a read goes to the disk as well and the member rests.
@@ -48,6 +70,7 @@ impl Default for CacheConfig {
         CacheConfig {
             block_bytes: 16 << 10,
             segment_bytes: 2 << 20,
+            policy: PolicyKind::default(),
             staging_bytes: 32 << 20,
             soft_limit: Duration::from_millis(100),
             hard_limit: Duration::from_secs(10),
@@ -202,7 +225,7 @@ impl FlashCache {
             };
             let mut world = world.clone();
             world.prng = world.prng.fork(&format!("flash member {i}"));
-            let member = Member::new(member_config, world, &|shape| Arc::new(AdaptiveLog::new(shape)))?;
+            let member = Member::new(member_config, world, &|shape| config.policy.policy(shape))?;
             seats.push(Seat { member, device_id: device.owner.device_id, expulsions: Mutex::default() });
         }
         let cache = Arc::new(FlashCache {

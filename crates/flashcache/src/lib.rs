@@ -21,7 +21,8 @@ mod sync;
 pub mod units;
 
 pub use cache::{
-    CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, SettleList, WriteTicket, read_hit,
+    CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
+    read_hit,
 };
 pub use counters::Counters;
 pub use fill::FillCause;

@@ -10,7 +10,7 @@ use device::sync::Notify;
 use device::{Arena, Prng, Runtime, RuntimeConfig};
 use flashcache::format::Owner;
 use flashcache::policy::AdaptiveLog;
-use flashcache::{CacheConfig, CachedDisk, FlashCache, MemberDevice};
+use flashcache::{CacheConfig, CachedDisk, FlashCache, MemberDevice, PolicyKind};
 use lab::policies::log::{Layout, LogReplay};
 use lab::trace::TraceReader;
 use std::collections::BTreeMap;
@@ -41,7 +41,13 @@ fn through_a_cell(blocks: Vec<u32>, distinct: u32, size_blocks: u64, segment_byt
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         // Chunks are not closed by age: the replay knows no time.
         let chunk_age = Duration::from_secs(3600);
-        let config = CacheConfig { block_bytes: BLOCK_BYTES, segment_bytes, chunk_age, ..CacheConfig::default() };
+        let config = CacheConfig {
+            block_bytes: BLOCK_BYTES,
+            segment_bytes,
+            chunk_age,
+            policy: PolicyKind::Adaptive,
+            ..CacheConfig::default()
+        };
         let flash = Memory::new(size_blocks * u64::from(BLOCK_BYTES));
         let members = vec![MemberDevice { device: flash, owner }];
         let named = CachedDisk { id: 7, generation: 1, home: 1 };

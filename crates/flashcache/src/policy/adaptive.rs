@@ -4,7 +4,7 @@
 use super::ghosts::Ghosts;
 use super::purse::Purse;
 use super::shadow::{Shadow, sample_limit};
-use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use super::strategy::{MOVED_QUARTERS_MAX, S3_FIFO, STRATEGIES, Side, Strategy};
 use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
 use crate::format::HeadKind;
 use crate::units::BlockKey;
@@ -37,6 +37,12 @@ impl AdaptiveLog {
     #[must_use]
     pub fn fixed(shape: CacheShape, strategy: Strategy) -> AdaptiveLog {
         AdaptiveLog::with(shape, Some(strategy))
+    }
+
+    /// S3-FIFO as it was published: everything is let in, what was hit is written again whatever that costs.
+    #[must_use]
+    pub fn s3_fifo(shape: CacheShape) -> AdaptiveLog {
+        AdaptiveLog { purse: Purse::bottomless(), ..AdaptiveLog::with(shape, Some(S3_FIFO)) }
     }
 
     fn with(shape: CacheShape, fixed: Option<Strategy>) -> AdaptiveLog {

@@ -9,6 +9,7 @@ mod scenes;
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
+use flashcache::PolicyKind;
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -53,6 +54,7 @@ pub(super) struct Setup {
     pub(super) chunk_age: Duration,
     pub(super) settle_every: Duration,
     pub(super) accept_diverged: bool,
+    pub(super) policy: PolicyKind,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -364,6 +366,7 @@ impl Setup {
             chunk_age: Duration::from_micros(prng.between(500, 50_000)),
             settle_every: Duration::from_millis(prng.between(2, 200)),
             accept_diverged: prng.chance(1, 2),
+            policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
