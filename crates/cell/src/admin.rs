@@ -3,10 +3,11 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{Cell, mode_in_force};
+use crate::cell::{Cell, is_write_back, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::request::CachingMode;
+use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
 use device::sync::lock;
 use futures_util::future::join_all;
@@ -25,6 +26,15 @@ pub enum AdminError {
     /// The grid disk has sessions.
     #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
     InUse(String, usize),
+    /// Dirty data could not be given to the disk.
+    #[error(
+        "grid disk {0} still has data that only flash holds: its disk, or the flash, does not take or give it at the moment\n\
+         hint: see the alerts for the devices, mend them and repeat the command; nothing has been changed"
+    )]
+    StillDirty(String),
+    /// Write-back with this flash cache would not be safe.
+    #[error("write-back needs {0}\nhint: use write-through, or create the flash cache on one durable flash device")]
+    WriteBackUnsafe(&'static str),
     /// The cell does not do this yet.
     #[error("{0} is not supported by this version")]
     NotSupported(&'static str),
@@ -63,14 +73,14 @@ impl Cell {
     /// Create a grid disk; it reads as zeroes. Served when this returns.
     ///
     /// # Errors
-    /// The name is taken, no space, a device fails, or write-back is asked for.
+    /// The name is taken, no space, a device fails, or write-back is asked for where it would not be safe.
     pub async fn create_grid_disk(
         self: &Arc<Self>,
         spec: GridDiskSpec,
         progress: Progress<'_>,
     ) -> Result<Arc<GridDisk>, AdminError> {
         let _turn = self.turn().await?;
-        refuse_write_back(spec.caching_mode)?;
+        self.check_write_back(spec.caching_mode)?;
         let record = self.stood(self.store().create_grid_disk(spec, progress).await?);
         Ok(self.serve(&record)?)
     }
@@ -85,6 +95,7 @@ impl Cell {
         if !force && disk.sessions() > 0 {
             return Err(AdminError::InUse(disk.name(), disk.sessions()));
         }
+        let home = self.record(&disk).filter(is_write_back).map(|record| record.cell_disk);
         disk.stop();
         disk.drain().await;
         match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
@@ -95,6 +106,9 @@ impl Cell {
                     binding.cache.forget(&binding.disk);
                 }
                 disk.set_cache(None, CachingMode::None);
+                if let Some(home) = home {
+                    self.settle_dirty_label(home, false).await;
+                }
                 Ok(())
             }
             Err(error) => {
@@ -119,6 +133,8 @@ impl Cell {
         let id = GridDiskId(disk.id());
         let before = disk.size_bytes();
         let generation_before = self.record(&disk).map(|r| r.cache_generation);
+        // A shrink voids what is cached, so nothing of it may be dirty.
+        let _drying = if size_bytes < before { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         let bar = (size_bytes < before).then(|| disk.bar());
         if bar.is_some() {
             // Requests beyond the new end are refused from here on; fills end before the generation is raised.
@@ -132,6 +148,9 @@ impl Cell {
             && Some(record.cache_generation) != generation_before
         {
             self.rebind(&disk, &record).await;
+        } else if let Some(record) = self.record(&disk).filter(is_write_back) {
+            // Its place on the disk is another, which the label has to say before more of it is dirty.
+            self.bind(&disk, &record);
         }
         drop(bar);
         let _ = self.stood(resized?);
@@ -178,7 +197,7 @@ impl Cell {
     /// Change how a grid disk is cached, with I/O running. To NONE: hits stop at once, and its blocks are void.
     ///
     /// # Errors
-    /// Write-back is asked for, or a device fails.
+    /// Write-back is asked for where it would not be safe, dirty data cannot go to the disk, or a device fails.
     pub async fn set_caching(
         self: &Arc<Self>,
         name: &str,
@@ -188,13 +207,16 @@ impl Cell {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
         if let Some(mode) = mode {
-            refuse_write_back(mode)?;
+            self.check_write_back(mode)?;
         }
         let id = GridDiskId(disk.id());
         let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
         let mut next = record.clone();
         next.caching_mode = mode.unwrap_or(next.caching_mode);
         next.caching_policy = policy.unwrap_or(next.caching_policy);
+        // The catalog says write-back as long as anything may be dirty.
+        let leaves_write_back = is_write_back(&record) && !is_write_back(&next);
+        let _drying = if leaves_write_back { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
         if bar.is_some() {
@@ -222,7 +244,37 @@ impl Cell {
             }
         }
         drop(bar);
+        if leaves_write_back && altered.is_ok() {
+            self.settle_dirty_label(record.cell_disk, false).await;
+        }
         altered
+    }
+
+    /// Give the disks everything of these grid disks that is dirty; nothing more becomes dirty while what is returned lives.
+    async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
+        let drying: Vec<Drying> = disks.iter().map(GridDisk::start_drying).collect();
+        let dried = join_all(disks.iter().map(|disk| disk.dry(&self.world))).await;
+        match disks.iter().zip(dried).find(|(_, dried)| dried.is_err()) {
+            Some((disk, _)) => Err(AdminError::StillDirty(disk.name())),
+            None => Ok(drying),
+        }
+    }
+
+    /// Whether a grid disk may be in this mode.
+    fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
+        match mode {
+            celldisk::CachingMode::WriteBackOrdered => Err(AdminError::NotSupported("write-back in flush order")),
+            celldisk::CachingMode::WriteBack => match self.flash_cache() {
+                Some(cache) if cache.members().count() > 1 => {
+                    Err(AdminError::WriteBackUnsafe("dirty data on two flash devices, which this version does not do"))
+                }
+                Some(cache) if !cache.takes_dirty() => {
+                    Err(AdminError::WriteBackUnsafe("a flash device that is durable"))
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Create the flash cache on the named flash cell disks (all when none is named), `size_total_bytes` over all of them
@@ -281,12 +333,13 @@ impl Cell {
         Ok(())
     }
 
-    /// Drop the flash cache. It holds nothing that is not on disk.
+    /// Drop the flash cache, after what is dirty has gone to the disks.
     ///
     /// # Errors
     /// There is none, or a device fails.
     pub async fn drop_flash_cache(self: &Arc<Self>) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
+        let _drying = self.dry(&self.grid_disks()).await?;
         let bars: Vec<_> = self.grid_disks().iter().map(GridDisk::bar).collect();
         for disk in self.grid_disks() {
             disk.drain().await;
@@ -313,16 +366,10 @@ impl Cell {
             }
             at_work.cache.stop().await;
         }
+        for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+            self.settle_dirty_label(disk.id(), true).await;
+        }
         let _ = self.stood(dropped?);
         Ok(())
-    }
-}
-
-fn refuse_write_back(mode: celldisk::CachingMode) -> Result<(), AdminError> {
-    match mode {
-        celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => {
-            Err(AdminError::NotSupported("write-back caching"))
-        }
-        _ => Ok(()),
     }
 }

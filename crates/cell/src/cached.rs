@@ -97,10 +97,13 @@ impl GridDisk {
         let permit = self.fill_permit(binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
         let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {
-            return self.read_disk(offset, bufs).await;
+            return self.read_current(offset, bufs).await;
         };
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
         let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
+        if let Err(error) = self.check_not_lost() {
+            return (Err(error), bufs);
+        }
         let mut bufs = bufs;
         if misses.is_empty() {
             // Somebody else's miss has filled it while this one waited.
@@ -126,7 +129,7 @@ impl GridDisk {
         } else {
             drop(stretches);
         }
-        let (result, bufs) = self.read_disk(offset, bufs).await;
+        let (result, bufs) = self.read_current(offset, bufs).await;
         if let Err(error) = result {
             return (Err(error), bufs);
         }
@@ -272,7 +275,8 @@ impl GridDisk {
     pub(crate) fn fill_written(&self, _context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
         let binding = &change.binding;
         let len = data.len_bytes() as u64;
-        if binding.mode != CachingMode::WriteThrough || self.is_barred() {
+        let keeps = matches!(binding.mode, CachingMode::WriteThrough | CachingMode::WriteBack);
+        if !keeps || self.is_barred() {
             return;
         }
         if len > SMALL_BYTES_MAX {
@@ -297,10 +301,11 @@ impl GridDisk {
         let serving = self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache));
         let Some(binding) = serving else { return Ok(()) };
         let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);
+        self.check_not_lost()?;
         if misses.is_empty() {
             return Ok(());
         }
-        let (result, bufs) = self.read_disk(span.start, bufs).await;
+        let (result, bufs) = self.read_current(span.start, bufs).await;
         result?;
         self.offer(&binding, parts.start, &misses, Some(permit), bufs);
         drop(guard);

@@ -8,7 +8,8 @@ use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
-use celldisk::{CellStore, DeviceId, GridDiskError, GridDiskId};
+use crate::write_back::DirtyGate;
+use celldisk::{CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
@@ -74,6 +75,8 @@ pub(crate) struct State {
     pub(crate) grid_disks: BTreeMap<String, Arc<GridDisk>>,
     pub(crate) instance_stamp: u128,
     pub(crate) cache: Option<CacheAtWork>,
+    /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
+    pub(crate) offline: BTreeMap<GridDiskId, String>,
     pub(crate) alerts: Vec<String>,
 }
 
@@ -200,6 +203,9 @@ impl Cell {
             listeners.add(&disk);
             disk.hears_of_losses();
         }
+        if let Some(why) = lock(&self.state).offline.get(&record.id) {
+            disk.set_offline(why.clone());
+        }
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
         lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
@@ -208,11 +214,55 @@ impl Cell {
 
     /// Connect a grid disk with the flash cache as its record says.
     pub(crate) fn bind(&self, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
+        if lock(&self.state).offline.contains_key(&record.id) {
+            // What the flash holds of it is not this disk's, or is not all of it.
+            return;
+        }
+        let mode = mode_in_force(record);
+        let mut gate = None;
         let cache = self.cache_at_work().map(|c| {
+            if mode == CachingMode::WriteBack
+                && c.cache.takes_dirty()
+                && let Some(home) = self.store().cell_disk(record.cell_disk)
+            {
+                let au_bytes = home.label().au_bytes;
+                let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
+                gate = Some(DirtyGate::new(home, c.devices[0], extents));
+            }
             let handle = c.cache.disk(cached_disk(record));
             (c.cache, handle)
         });
-        disk.set_cache(cache, mode_in_force(record));
+        disk.set_cache_and_gate(cache, mode, gate);
+    }
+
+    /// Nothing of a disk is dirty any more, and nothing will be: its label says so, so that it is whole without its flash.
+    /// A label that cannot be written stays as it is, which costs nothing but caution.
+    pub(crate) async fn settle_dirty_label(&self, home: DeviceId, stopping: bool) {
+        let catalog = self.store().catalog();
+        let here = |g: &&celldisk::GridDisk| g.cell_disk == home;
+        let may_be_dirty = catalog.grid_disks.values().filter(here).any(|record| {
+            let served = self.grid_disk(&record.name);
+            let holds = served.is_none_or(|disk| {
+                disk.offline().is_some() || disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk))
+            });
+            is_write_back(record) && (holds || !stopping)
+        });
+        let Some(disk) = self.store().cell_disk(home) else { return };
+        let is_dirty = disk.label().flash_members.values().any(|m| holds_dirty(m.state));
+        if may_be_dirty || !is_dirty {
+            return;
+        }
+        let written = disk.update_label(|label| {
+            label.dirty.clear_all();
+            for member in label.flash_members.values_mut() {
+                member.state = match member.state {
+                    FlashState::Dirty => FlashState::Clean,
+                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
+                    other => other,
+                };
+            }
+        });
+        let _ = written.await;
     }
 
     /// The catalog's record of a grid disk that is served.
@@ -234,10 +284,21 @@ pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
     match record.caching_mode {
         celldisk::CachingMode::WriteThrough => CachingMode::WriteThrough,
         celldisk::CachingMode::WriteAround => CachingMode::WriteAround,
-        // Not offered by this version (admin refuses them): what a newer one has set is served safely, without write-back.
-        celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
+        celldisk::CachingMode::WriteBack => CachingMode::WriteBack,
+        // Not offered by this version (admin refuses it): what a newer one has set is served safely, without write-back.
+        celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
         celldisk::CachingMode::None => CachingMode::None,
     }
+}
+
+/// Whether flash may hold data of the grid disk that its disk does not have.
+pub(crate) fn is_write_back(record: &celldisk::GridDisk) -> bool {
+    mode_in_force(record) == CachingMode::WriteBack
+}
+
+/// Whether a disk is not whole without the flash member in this state.
+pub(crate) fn holds_dirty(state: FlashState) -> bool {
+    matches!(state, FlashState::Dirty | FlashState::DirtyAndRedoPending)
 }
 
 impl std::fmt::Debug for Cell {

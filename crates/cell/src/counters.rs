@@ -92,4 +92,6 @@ pub struct GridDiskCounters {
     pub disk_reads: Traffic,
     /// Writes to the slow device.
     pub disk_writes: Traffic,
+    /// Dirty stretches that could not be read from flash or written to the disk.
+    pub destage_errors: Counter,
 }

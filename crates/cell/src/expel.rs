@@ -6,8 +6,9 @@
 
 use crate::cell::{CacheAtWork, Cell};
 use crate::grid_disk::GridDisk;
-use crate::open::expel_from;
-use celldisk::{CellDisk, Role};
+use crate::open::{expel_from, offline_note};
+use celldisk::{CellDisk, DeviceId, GridDiskId, Role};
+use device::sync::lock;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,19 +43,24 @@ impl Cell {
     async fn expel_from_one(&self, at_work: &CacheAtWork, index: usize, disk: Arc<CellDisk>) {
         let id = at_work.devices[index];
         let mut told = false;
-        while let Err(failure) = expel_from(&disk, &[id]).await {
+        while let Err(why) = self.go_on_without(&disk, id).await {
             at_work.cache.expulsion_refused(index, disk.id().0);
             if !told {
-                self.alert(format!(
-                    "cell disk {}: cannot record that flash {id} is expelled: {}",
-                    failure.name, failure.error
-                ));
+                self.alert(format!("cell disk {}: cannot record that flash {id} is expelled: {why}", disk.name()));
                 told = true;
             }
             if self.stop.is_stopped() {
                 return;
             }
             self.world.clock.sleep(RETRY_AFTER).await;
+        }
+        for grid_disk in self.grid_disks() {
+            if self.record(&grid_disk).is_some_and(|r| r.cell_disk == disk.id()) && grid_disk.check_not_lost().is_err()
+            {
+                let why = offline_note(&grid_disk.name(), &id.to_string());
+                self.alert(why.clone());
+                grid_disk.set_offline(why);
+            }
         }
         // Its regions go to the other members now, which have no marks of what was written until here.
         let bars: Vec<_> = if at_work.devices.len() > 1 {
@@ -67,5 +73,28 @@ impl Cell {
         for (bar, grid_disk) in bars {
             self.flush_before_filling(&grid_disk, bar).await;
         }
+    }
+
+    /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, those are
+    /// offline and the disk goes on waiting for it: then what the flash holds of the others is void.
+    async fn go_on_without(&self, disk: &Arc<CellDisk>, flash: DeviceId) -> Result<(), String> {
+        let here: Vec<Arc<GridDisk>> = {
+            let on_it = |g: &Arc<GridDisk>| self.record(g).is_some_and(|r| r.cell_disk == disk.id());
+            self.grid_disks().into_iter().filter(on_it).collect()
+        };
+        let is_lost = |g: &Arc<GridDisk>| g.offline().is_some() || g.check_not_lost().is_err();
+        let offline_at_open = {
+            let catalog = self.store().catalog();
+            let state = lock(&self.state);
+            state.offline.keys().any(|id| catalog.grid_disks.get(id).is_some_and(|r| r.cell_disk == disk.id()))
+        };
+        if !offline_at_open && !here.iter().any(is_lost) {
+            return expel_from(disk, &[flash]).await.map_err(|failure| failure.error.to_string());
+        }
+        for grid_disk in here.iter().filter(|g| !is_lost(g)) {
+            let raised = self.store().raise_cache_generation(GridDiskId(grid_disk.id())).await;
+            let _ = raised.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::range_lock::RangeLock;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
+use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Notify, lock};
 use device::{Arena, Buf, Device, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
@@ -42,6 +43,14 @@ pub struct GridDisk {
     /// Acknowledged writes so far, and those a flush has covered.
     writes_acked: AtomicU64,
     writes_flushed: AtomicU64,
+    /// Changes of the disk itself that have ended, and those a flush of it has covered. The first stands for what earlier
+    /// lives of the cell left un-flushed.
+    disk_writes: AtomicU64,
+    disk_writes_flushed: AtomicU64,
+    /// Why nobody may read or write it, if so.
+    offline: Mutex<Option<String>>,
+    is_offline: AtomicBool,
+    pub(crate) write_back: WriteBackState,
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
@@ -76,6 +85,8 @@ pub(crate) struct Binding {
     pub(crate) cache: Arc<FlashCache>,
     pub(crate) disk: DiskHandle,
     pub(crate) mode: CachingMode,
+    /// What has to be passed before anything is dirty; none: nothing ever is.
+    pub(crate) gate: Option<Arc<DirtyGate>>,
 }
 
 /// What a grid disk is made of.
@@ -119,6 +130,11 @@ impl GridDisk {
             lost_epoch: AtomicU64::new(0),
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
+            disk_writes: AtomicU64::new(1),
+            disk_writes_flushed: AtomicU64::new(0),
+            offline: Mutex::default(),
+            is_offline: AtomicBool::new(false),
+            write_back: WriteBackState::default(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
@@ -260,6 +276,9 @@ impl GridDisk {
         if self.stopping.load(Ordering::Acquire) {
             return Err(RequestError::Stopping);
         }
+        if self.is_offline.load(Ordering::Acquire) {
+            return Err(RequestError::Io);
+        }
         match offset.checked_add(len) {
             Some(end) if end <= self.size_bytes() => Ok(()),
             _ => Err(RequestError::OutOfRange),
@@ -273,9 +292,54 @@ impl GridDisk {
     /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request
     /// under way ends with what it began with.
     pub fn set_cache(&self, cache: Option<(Arc<FlashCache>, DiskHandle)>, mode: CachingMode) {
-        let binding =
-            cache.filter(|_| mode != CachingMode::None).map(|(cache, disk)| Arc::new(Binding { cache, disk, mode }));
-        *lock(&self.cache) = binding;
+        self.set_cache_and_gate(cache, mode, None);
+    }
+
+    /// The same, with the door to dirty data for write-back.
+    pub(crate) fn set_cache_and_gate(
+        &self,
+        cache: Option<(Arc<FlashCache>, DiskHandle)>,
+        mode: CachingMode,
+        gate: Option<Arc<DirtyGate>>,
+    ) {
+        let cached = cache.filter(|_| mode != CachingMode::None);
+        *lock(&self.cache) = cached.map(|(cache, disk)| Arc::new(Binding { cache, disk, mode, gate }));
+    }
+
+    /// Nobody may read or write it from now on: the only copy of something written is not there.
+    pub(crate) fn set_offline(&self, why: String) {
+        *lock(&self.offline) = Some(why);
+        self.is_offline.store(true, Ordering::Release);
+    }
+
+    /// Why nobody may read or write it, if so.
+    #[must_use]
+    pub fn offline(&self) -> Option<String> {
+        lock(&self.offline).clone()
+    }
+
+    /// Whether acknowledged writes may live on flash alone.
+    #[must_use]
+    pub fn is_write_back(&self) -> bool {
+        self.on_flash().is_some()
+    }
+
+    /// The disk itself was changed, well or not.
+    pub(crate) fn wrote_to_disk(&self) {
+        self.disk_writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn disk_writes(&self) -> u64 {
+        self.disk_writes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn disk_writes_flushed(&self) -> u64 {
+        self.disk_writes_flushed.load(Ordering::Acquire)
+    }
+
+    /// A flush of the disk has covered that many changes.
+    pub(crate) fn disk_flushed(&self, covered: u64) {
+        self.disk_writes_flushed.fetch_max(covered, Ordering::AcqRel);
     }
 
     pub(crate) fn cache(&self) -> Option<Arc<Binding>> {

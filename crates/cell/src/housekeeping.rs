@@ -5,6 +5,7 @@
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::session::PIECE_BYTES_MAX;
+use crate::write_back::run_destage;
 use device::sync::Notify;
 use device::{Outcome, World};
 use futures_util::future::{Either, select};
@@ -38,7 +39,7 @@ impl StopSignal {
     }
 
     /// Sleep for `d`, or less when the end comes; true at the end.
-    async fn sleep(&self, world: &World, d: Duration) -> bool {
+    pub(crate) async fn sleep(&self, world: &World, d: Duration) -> bool {
         let ticket = self.notify.ticket();
         if self.is_stopped() {
             return true;
@@ -89,8 +90,11 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
 }
 
 impl GridDisk {
-    /// Start the background work of a cached grid disk: regions quiet for `every` are settled.
+    /// Start the background work of a cached grid disk: regions quiet for `every` are settled, data dirty for so long is
+    /// destaged.
     pub fn start_housekeeping(self: &Arc<Self>, world: &World, every: Duration, stop: &Arc<StopSignal>) {
+        let destage = run_destage(self.clone(), world.clone(), every, stop.clone());
+        world.spawn.spawn(Box::pin(destage));
         world.spawn.spawn(Box::pin(run_settle(self.clone(), world.clone(), every, stop.clone())));
         world.spawn.spawn(Box::pin(run_revalidate(self.clone(), world.clone(), stop.clone())));
     }

@@ -18,6 +18,7 @@ mod rebind;
 pub mod request;
 pub mod session;
 mod transfer;
+mod write_back;
 
 pub use admin::AdminError;
 pub use cell::{Cell, CellConfig};

@@ -3,11 +3,11 @@
 //! Order of an open: the catalog's new term; expulsions and void content durable; new open stamps; then recovery of the
 //! flash; then grid disks are served. Nothing is served before what must be durable is.
 
-use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk};
+use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, holds_dirty, is_write_back};
 use crate::grid_disk::GridDisk;
 use celldisk::{
-    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashState, FormatOptions, GridDiskError, Label, OpenOptions,
-    Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
+    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashState, FormatOptions, GridDiskError, GridDiskId, Label,
+    OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
 };
 use device::sync::lock;
 use device::{Class, Device, World};
@@ -136,14 +136,16 @@ impl Cell {
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let expelled = expel_missing(&store, &mut report).await?;
+        let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, &mut report).await?;
-        let flash = renew(&store, &unusable, &mut world.prng.fork("renewal"), &mut report).await?;
+        let flash = renew(&store, &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
+        let offline = void_without_dirty(&store, &flash, &strange, &mut report).await?;
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
         }
 
-        let state = State { instance_stamp: store.catalog().instance_stamp.0, ..State::default() };
+        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, ..State::default() };
         let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
         for disk in store.cell_disks() {
             let same = |gate: &&Device| std::ptr::addr_eq(Arc::as_ptr(gate), Arc::as_ptr(disk.device()));
@@ -178,7 +180,7 @@ impl Cell {
                 continue;
             };
             let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
-            members.push(MemberDevice { device: slice, owner });
+            members.push(MemberDevice { device: slice, owner, durable: disk.label().class == Class::Durable });
             ids.push(*id);
         }
         if members.is_empty() {
@@ -189,7 +191,9 @@ impl Cell {
         config.block_bytes = record.block_bytes;
         config.segment_bytes = record.segment_bytes;
         config.sabotage = self.config.sabotage;
-        let disks: Vec<CachedDisk> = catalog.grid_disks.values().map(cached_disk).collect();
+        let offline: Vec<_> = lock(&self.state).offline.keys().copied().collect();
+        let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
+        let disks: Vec<CachedDisk> = here.map(cached_disk).collect();
         let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
@@ -208,7 +212,16 @@ impl Cell {
                     report.recovered.push((at_work.devices[index], r));
                 }
                 // Expelled by the task below; until that is durable writes wait.
-                Err(error) => report.notes.push(format!("flash {}: {error}", at_work.devices[index])),
+                Err(error) => {
+                    report.notes.push(format!("flash {}: {error}", at_work.devices[index]));
+                    let id = at_work.devices[index];
+                    let lost = write_back_disks(self.store(), |disk, flash| disk.is_some() && flash == id);
+                    for record in lost {
+                        let why = offline_note(&record.name, &id.to_string());
+                        report.notes.push(why.clone());
+                        lock(&self.state).offline.insert(record.id, why);
+                    }
+                }
             }
         }
         let cell = self.clone();
@@ -237,6 +250,9 @@ impl Cell {
             at_work.cache.stop().await;
         }
         let Some(store) = &self.store else { return Ok(()) };
+        for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+            self.settle_dirty_label(disk.id(), true).await;
+        }
         if !clean {
             return Err(CellError::Unflushed);
         }
@@ -295,6 +311,8 @@ async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Resul
             .flash_members
             .iter()
             .filter(|(id, m)| !present.contains(id) && !matches!(m.state, FlashState::Expelled | FlashState::Absent))
+            // Without flash that holds dirty data the disk waits for it instead.
+            .filter(|(_, m)| !holds_dirty(m.state))
             .map(|(id, _)| *id)
             .collect();
         if missing.is_empty() {
@@ -308,6 +326,71 @@ async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Resul
         expelled.extend(missing);
     }
     Ok(expelled)
+}
+
+/// Pairs (disk, flash) whose disk is not whole without the flash, while what the flash holds was not left by that disk: one
+/// of them was restored from a snapshot, or used without the other.
+fn strange_dirty_pairs(store: &Arc<CellStore>) -> BTreeSet<(DeviceId, DeviceId)> {
+    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    let mut strange = BTreeSet::new();
+    for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+        let label = disk.label();
+        let dirty = label.flash_members.iter().filter(|(_, m)| holds_dirty(m.state));
+        strange.extend(dirty.map(|(id, _)| (disk.id(), *id)).filter(|pair| !matching.contains(pair)));
+    }
+    strange
+}
+
+/// Grid disks in write-back on disks that are not whole without a flash device which `which` (disk, flash) names.
+fn write_back_disks(
+    store: &Arc<CellStore>,
+    which: impl Fn(Option<&Arc<CellDisk>>, DeviceId) -> bool,
+) -> Vec<celldisk::GridDisk> {
+    let catalog = store.catalog();
+    let waits = |record: &&celldisk::GridDisk| {
+        let home = store.cell_disk(record.cell_disk);
+        let Some(label) = home.as_ref().map(|disk| disk.label()) else { return false };
+        label.flash_members.iter().any(|(id, m)| holds_dirty(m.state) && which(home.as_ref(), *id))
+    };
+    catalog.grid_disks.values().filter(|record| is_write_back(record)).filter(waits).cloned().collect()
+}
+
+pub(crate) fn offline_note(name: &str, flash: &str) -> String {
+    format!(
+        "grid disk {name} is offline: flash {flash} holds writes that its disk does not have, and cannot be used; \
+         hint: bring that flash back and restart the cell, or give the grid disk up with DROP GRIDDISK {name} FORCE"
+    )
+}
+
+/// Disks that wait for flash with dirty data: their grid disks in write-back are offline; what flash holds of their other
+/// grid disks, which go on without it, is void.
+async fn void_without_dirty(
+    store: &Arc<CellStore>,
+    usable: &BTreeSet<DeviceId>,
+    strange: &BTreeSet<(DeviceId, DeviceId)>,
+    report: &mut OpenReport,
+) -> Result<BTreeMap<GridDiskId, String>, CellError> {
+    let missing = |disk: DeviceId, flash: DeviceId| !usable.contains(&flash) || strange.contains(&(disk, flash));
+    let mut offline = BTreeMap::new();
+    let mut waiting: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
+    for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+        let label = disk.label();
+        let lost = label.flash_members.iter().find(|(id, m)| holds_dirty(m.state) && missing(disk.id(), **id));
+        waiting.extend(lost.map(|(flash, _)| (disk.id(), *flash)));
+    }
+    for record in store.catalog().grid_disks.values() {
+        let Some(flash) = waiting.get(&record.cell_disk) else { continue };
+        if is_write_back(record) {
+            let catalog = store.catalog();
+            let name = catalog.members.get(flash).map_or_else(|| flash.to_string(), |m| m.name.clone());
+            let why = offline_note(&record.name, &name);
+            report.notes.push(why.clone());
+            offline.insert(record.id, why);
+        } else {
+            let _ = store.raise_cache_generation(record.id).await?;
+        }
+    }
+    Ok(offline)
 }
 
 /// Write into a disk's label that flash devices are expelled.
@@ -332,6 +415,8 @@ async fn make_void(
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
     let labels: Vec<Arc<Label>> = store.cell_disks().iter().map(|d| d.label()).collect();
+    let is_diverged =
+        |id: &DeviceId| labels.iter().any(|l| l.device_id == *id && report.store.diverged.contains(&l.name));
     let is_back = |l: &&Arc<Label>| {
         // Cache generations of flash that was opened apart from the disks may have been given a second time by them.
         l.role == Role::Flash && (expelled.contains(&l.device_id) || report.store.diverged.contains(&l.name))
@@ -341,6 +426,14 @@ async fn make_void(
         report.notes.push(format!("flash {id} had been expelled or opened apart: its content is void"));
     }
     let mut unusable = BTreeSet::new();
+    // Flash that holds dirty data of another disk keeps its era: only what it holds of the disks that expelled it is void.
+    let keeps_dirty =
+        |id: &DeviceId| labels.iter().any(|l| l.flash_members.get(id).is_some_and(|member| holds_dirty(member.state)));
+    let (dirty, back): (Vec<DeviceId>, Vec<DeviceId>) = back.into_iter().partition(keeps_dirty);
+    for id in dirty.iter().filter(|id| is_diverged(id)) {
+        report.notes.push(format!("flash {id} was opened apart from its disks: it is left out"));
+        unusable.insert(*id);
+    }
     for id in &back {
         if let Err(error) = store.raise_cache_era([*id]).await {
             report.notes.push(format!("flash {id} is left out: its content cannot be declared void: {error}"));
@@ -354,7 +447,12 @@ async fn make_void(
         .filter(|l| l.role == Role::Disk)
         .filter(|l| {
             let doubtful = |f: &&Arc<Label>| {
+                let member = l.flash_members.get(&f.device_id);
+                if dirty.contains(&f.device_id) && member.is_some_and(|m| m.state == FlashState::Expelled) {
+                    return true;
+                }
                 !back.contains(&f.device_id)
+                    && member.is_none_or(|m| !holds_dirty(m.state))
                     && f.disk_stamps.contains_key(&l.device_id)
                     && !matching.contains(&(l.device_id, f.device_id))
             };
@@ -378,6 +476,7 @@ async fn make_void(
 async fn renew(
     store: &Arc<CellStore>,
     unusable: &BTreeSet<DeviceId>,
+    strange: &BTreeSet<(DeviceId, DeviceId)>,
     prng: &mut device::Prng,
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
@@ -390,6 +489,7 @@ async fn renew(
     loop {
         let disks: Vec<Arc<CellDisk>> = store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk).collect();
         let pairs: Vec<(DeviceId, DeviceId)> = disks.iter().flat_map(|d| usable.iter().map(|f| (d.id(), *f))).collect();
+        let pairs: Vec<_> = pairs.into_iter().filter(|pair| !strange.contains(pair)).collect();
         let failed = store.renew_stamps(Renewal::Open, &pairs, prng).await;
         let bad: Vec<DeviceId> = failed.iter().map(|f| f.device_id).filter(|id| usable.contains(id)).collect();
         if bad.is_empty() {
@@ -399,7 +499,10 @@ async fn renew(
             return if failed.is_empty() { Ok(usable) } else { Err(CellError::Labels(failed)) };
         }
         for disk in &disks {
-            expel_from(disk, &bad).await.map_err(|f| CellError::Labels(vec![f]))?;
+            let label = disk.label();
+            let waits_for = |id: &DeviceId| label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state));
+            let expelled: Vec<DeviceId> = bad.iter().copied().filter(|id| !waits_for(id)).collect();
+            expel_from(disk, &expelled).await.map_err(|f| CellError::Labels(vec![f]))?;
         }
         for id in bad {
             report.notes.push(format!("flash {id}: its label cannot be written, going on without it"));

@@ -8,6 +8,7 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
 use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
+use flashcache::Residence;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl GridDisk {
             return self.read_cached(context, &binding, offset, bufs).await;
         }
         let guard = self.lock_bytes(offset, bufs.len_bytes() as u64, LockMode::Shared).await;
-        let answer = self.read_disk(offset, bufs).await;
+        let answer = self.read_current(offset, bufs).await;
         drop(guard);
         answer
     }
@@ -107,31 +108,54 @@ impl GridDisk {
         if len == 0 {
             return if fua { self.flush_all().await } else { Ok(()) };
         }
-        let unit = self.logical_bytes;
-        let span = cover(offset, len, unit);
-        if span == (offset..offset + len) && aligned_in_memory(&data, unit as usize) {
-            let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
-            let result = self.write_locked(context, offset, data, fua).await;
+        let data = &data;
+        loop {
+            let unit = self.change_unit();
+            let span = cover(offset, len, unit);
+            let aligned = span == (offset..offset + len) && aligned_in_memory(data, unit as usize);
+            let bounce = if aligned { Bufs::new() } else { self.arena.alloc((span.end - span.start) as usize).await };
+            let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+            if self.change_unit() > unit {
+                // Some of it may go to flash since it was looked: there, parts are the smallest unit.
+                continue;
+            }
+            let result = if aligned {
+                self.write_locked(context, offset, data.clone(), fua).await
+            } else {
+                self.write_bounced(context, span, unit, offset, data, bounce, fua).await
+            };
             drop(guard);
             return result;
         }
-        let mut bounce = self.arena.alloc((span.end - span.start) as usize).await;
-        let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+    }
+
+    /// Write what is not aligned: `bounce`, as long as `span`, gets what surrounds it. The caller holds the range.
+    #[expect(clippy::too_many_arguments, reason = "one step of a write, cut out to be read by itself")]
+    async fn write_bounced(
+        &self,
+        context: &Context,
+        span: Range<u64>,
+        unit: u64,
+        offset: u64,
+        data: &SharedBufs,
+        bounce: Bufs,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        let len = data.len_bytes() as u64;
+        let mut bounce = bounce;
         // Only the two edge units can hold foreign bytes; the middle is overwritten.
         let head = offset > span.start;
         let tail = offset + len < span.end;
         let units = (span.end - span.start) / unit;
         if units == 1 || (head && tail && units == 2) {
-            let (result, filled) = self.read_disk(span.start, bounce).await;
+            let (result, filled) = self.read_current(span.start, bounce).await;
             result?;
             bounce = filled;
         } else {
             bounce = self.read_edges(span.clone(), unit, head, tail, bounce).await?;
         }
-        bounce.copy_in_rope((offset - span.start) as usize, &data);
-        let result = self.write_locked(context, span.start, bounce.freeze(), fua).await;
-        drop(guard);
-        result
+        bounce.copy_in_rope((offset - span.start) as usize, data);
+        self.write_locked(context, span.start, bounce.freeze(), fua).await
     }
 
     /// Read the first and the last unit of a span as needed.
@@ -149,12 +173,12 @@ impl GridDisk {
         let middle = rest.split_to(middle_len);
         let mut last = rest;
         if head {
-            let (result, bufs) = self.read_disk(span.start, first).await;
+            let (result, bufs) = self.read_current(span.start, first).await;
             result?;
             first = bufs;
         }
         if tail {
-            let (result, bufs) = self.read_disk(span.end - unit, last).await;
+            let (result, bufs) = self.read_current(span.end - unit, last).await;
             result?;
             last = bufs;
         }
@@ -163,7 +187,41 @@ impl GridDisk {
         Ok(first)
     }
 
+    /// Write aligned data where it belongs: to flash in write-back, else to the disk, but what is dirty always to flash. The
+    /// caller holds the range exclusively.
     async fn write_locked(
+        &self,
+        context: &Context,
+        offset: u64,
+        data: SharedBufs,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        self.check_not_lost()?;
+        let len = data.len_bytes() as u64;
+        if self.try_write_dirty(offset, &data).await? {
+            return if fua { self.sync_dirty().await } else { Ok(()) };
+        }
+        let Some(stretches) = self.dirty_stretches(offset, len) else {
+            return self.write_disk(context, offset, data, fua).await;
+        };
+        let first = offset / PART_BYTES;
+        for (parts, dirty) in stretches {
+            let at = |part: u64| ((part - first) * PART_BYTES) as usize;
+            let piece = data.slice(at(parts.start)..at(parts.end));
+            if dirty {
+                if !self.overwrite_dirty(parts, &piece).await? {
+                    self.clear_dirty(offset, len).await?;
+                    return self.write_disk(context, offset, data, fua).await;
+                }
+            } else {
+                self.write_disk(context, parts.start * PART_BYTES, piece, fua).await?;
+            }
+        }
+        if fua { self.sync_dirty().await } else { Ok(()) }
+    }
+
+    /// Write to the disk what is not dirty. The caller holds the range exclusively.
+    async fn write_disk(
         &self,
         context: &Context,
         offset: u64,
@@ -175,6 +233,7 @@ impl GridDisk {
         self.counters.disk_writes.requests.one();
         self.counters.disk_writes.bytes.add(len);
         let outcome = self.disk.write(offset, data.clone(), fua).await.outcome;
+        self.wrote_to_disk();
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
@@ -191,29 +250,72 @@ impl GridDisk {
         len: u64,
         flags: ZeroFlags,
     ) -> Result<(), RequestError> {
-        let unit = self.logical_bytes;
-        let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
-        if start >= end {
-            return self.write_piece(context, offset, self.zeroes(len), flags.fua).await;
-        }
-        if offset < start {
-            self.write_piece(context, offset, self.zeroes(start - offset), flags.fua).await?;
-        }
-        if end < offset + len {
-            self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
-        }
-        let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
-        let begun = self.begin_change(start, end - start).await?;
-        let op = Op::WriteZeroes { offset: start, len: end - start, fua: flags.fua, may_unmap: !flags.no_hole };
-        let outcome = self.disk.submit(op).await.outcome;
-        end_change(begun, outcome);
-        drop(guard);
-        match outcome {
-            Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
-                self.write_zero_bytes(context, start, end - start, flags.fua).await
+        loop {
+            let unit = self.change_unit();
+            let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
+            if start >= end {
+                return self.write_piece(context, offset, self.zeroes(len), flags.fua).await;
             }
-            other => outcome_to_result(other),
+            if offset < start {
+                self.write_piece(context, offset, self.zeroes(start - offset), flags.fua).await?;
+            }
+            if end < offset + len {
+                self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
+            }
+            let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
+            if self.change_unit() > unit {
+                continue;
+            }
+            let outcome = self.zero_locked(start, end - start, flags).await?;
+            drop(guard);
+            return match outcome {
+                Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
+                    self.write_zero_bytes(context, start, end - start, flags.fua).await
+                }
+                other => outcome_to_result(other),
+            };
         }
+    }
+
+    /// Zero an aligned range: the disk where nothing is dirty, what is dirty by zeroes on flash. The caller holds it
+    /// exclusively.
+    async fn zero_locked(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<Outcome, RequestError> {
+        self.check_not_lost()?;
+        let Some(stretches) = self.dirty_stretches(offset, len) else {
+            return self.zero_disk(offset, len, flags).await;
+        };
+        for (parts, dirty) in stretches {
+            if !dirty {
+                let len = (parts.end - parts.start) * PART_BYTES;
+                let outcome = self.zero_disk(parts.start * PART_BYTES, len, flags).await?;
+                if outcome != Outcome::Done {
+                    return Ok(outcome);
+                }
+                continue;
+            }
+            let mut at = parts.start;
+            while at < parts.end {
+                let end = parts.end.min(at + crate::session::PIECE_BYTES_MAX / PART_BYTES);
+                if !self.overwrite_dirty(at..end, &self.zeroes((end - at) * PART_BYTES)).await? {
+                    self.clear_dirty(offset, len).await?;
+                    return self.zero_disk(offset, len, flags).await;
+                }
+                at = end;
+            }
+        }
+        if flags.fua {
+            self.sync_dirty().await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn zero_disk(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<Outcome, RequestError> {
+        let begun = self.begin_change(offset, len).await?;
+        let op = Op::WriteZeroes { offset, len, fua: flags.fua, may_unmap: !flags.no_hole };
+        let outcome = self.disk.submit(op).await.outcome;
+        self.wrote_to_disk();
+        end_change(begun, outcome);
+        Ok(outcome)
     }
 
     /// Zero a device that cannot: write the bytes.
@@ -232,15 +334,27 @@ impl GridDisk {
         self.zeroes.slice(0..len as usize).into()
     }
 
-    /// Make every acknowledged write durable.
+    /// Make every acknowledged write durable, where it is: on flash, on the disk, or some of it on either.
     pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
         if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
             return Ok(());
         }
         let covered = self.written();
+        let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(), self.sync_dirty()).await;
+        on_disk.and(on_flash)?;
+        self.flushed(covered);
+        Ok(())
+    }
+
+    /// Flush the disk; in write-back only if it was written to since it was last flushed.
+    async fn flush_disk(&self) -> Result<(), RequestError> {
+        let covered = self.disk_writes();
+        if self.on_flash().is_some() && covered == self.disk_writes_flushed() {
+            return Ok(());
+        }
         match self.disk.flush().await.outcome.ok() {
             Ok(()) => {
-                self.flushed(covered);
+                self.disk_flushed(covered);
                 Ok(())
             }
             Err(kind) => {
@@ -272,19 +386,24 @@ impl GridDisk {
 
     /// Cut a stretch by where it is cached; false when the list is full.
     fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
-        let Some(binding) = self.serving_cache() else { return out.push(high - low, hole, Tier::Disk) };
+        let Some(binding) = self.cache() else { return out.push(high - low, hole, Tier::Disk) };
         let mut at = low;
         while at < high {
             // Bounded steps: a lookup takes a lock per block.
             let end = (at / TIER_STEP_BYTES + 1) * TIER_STEP_BYTES;
             let span = cover(at, end.min(high) - at, PART_BYTES);
             let mut start = span.start;
-            for (parts, cached) in
+            for (parts, residence) in
                 binding.cache.residence(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES)
             {
                 let stretch = (start.max(at), (start + parts * PART_BYTES).min(high));
                 start += parts * PART_BYTES;
-                let tier = if cached { Tier::CachedClean } else { Tier::Disk };
+                let (tier, hole) = match residence {
+                    Residence::Disk => (Tier::Disk, hole),
+                    Residence::Cached => (Tier::CachedClean, hole),
+                    // What the disk knows of it is old.
+                    Residence::Dirty => (Tier::CachedDirty, false),
+                };
                 if stretch.0 < stretch.1 && !out.push(stretch.1 - stretch.0, hole, tier) {
                     return false;
                 }

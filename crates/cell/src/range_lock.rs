@@ -86,6 +86,20 @@ impl RangeLock {
         guard
     }
 
+    /// Hold `blocks` if nobody in front conflicts.
+    ///
+    /// # Panics
+    /// As [`RangeLock::acquire`].
+    #[must_use]
+    pub fn try_acquire(self: &Arc<Self>, blocks: Range<u64>, mode: LockMode) -> Option<RangeGuard> {
+        assert!(blocks.start < blocks.end, "a lock covers at least one block");
+        assert!(blocks.end - blocks.start <= LOCK_BLOCKS_MAX, "a lock covers at most LOCK_BLOCKS_MAX blocks");
+        let ticket = lock(&self.0).enqueue(blocks, mode);
+        let guard = RangeGuard { lock: self.clone(), ticket };
+        let free = lock(&self.0).tickets.get(&ticket).is_some_and(|entry| entry.blocked == 0);
+        free.then_some(guard)
+    }
+
     /// Wait until every guard that is held or waited for now has been released.
     pub async fn drain(&self) {
         let before = lock(&self.0).next_ticket;

@@ -74,6 +74,8 @@ pub enum CachingMode {
     /// Writes go to disk and, when they are worth it, into the cache.
     #[default]
     WriteThrough,
+    /// Writes are acknowledged from flash and destaged later.
+    WriteBack,
     /// Writes go to disk and end cached copies; reads fill.
     WriteAround,
     /// Not cached.

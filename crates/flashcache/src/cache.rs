@@ -7,13 +7,14 @@ use crate::fill::FillCause;
 use crate::format::Owner;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
-use crate::read::{Hit, HitError, Stretch};
+use crate::read::{Hit, HitError, Residence, Stretch};
 use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
+use crate::write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Device, View, World};
+use device::{Arena, Bufs, Device, SharedBufs, View, World};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -87,6 +88,8 @@ pub struct MemberDevice {
     pub device: Device,
     /// Cell, device and era.
     pub owner: Owner,
+    /// What was flushed there survives a power cut (I1): without that it takes no dirty data.
+    pub durable: bool,
 }
 
 /// A grid disk as the catalog names it.
@@ -133,6 +136,7 @@ struct Begun {
 struct Seat {
     member: Arc<Member>,
     device_id: u128,
+    durable: bool,
     /// By cell disk, once the member has failed. Looked at only then.
     expulsions: Mutex<BTreeMap<u128, Expulsion>>,
 }
@@ -184,6 +188,8 @@ pub struct FlashCache {
     membership: AtomicU64,
     /// A member failed or was expelled, or the cache stopped.
     changed: Arc<Notify>,
+    /// Dirty data should go to the disk soon.
+    dirty_wanted: Arc<Notify>,
     stopped: AtomicBool,
     /// It is being dropped: a member that fails now is perhaps only gone with it.
     leaving: AtomicBool,
@@ -207,6 +213,7 @@ impl FlashCache {
             return Err(MemberError::Config("a flash cache has 1 to 64 members"));
         }
         let changed = Arc::new(Notify::new());
+        let dirty_wanted = Arc::new(Notify::new());
         let sequence = Arc::new(AtomicU64::new(1));
         let mut seats = Vec::new();
         for (i, device) in members.into_iter().enumerate() {
@@ -221,12 +228,14 @@ impl FlashCache {
                 chunk_age: config.chunk_age,
                 sabotage: config.sabotage,
                 alarm: changed.clone(),
+                dirty_wanted: dirty_wanted.clone(),
                 sequence: sequence.clone(),
             };
             let mut world = world.clone();
             world.prng = world.prng.fork(&format!("flash member {i}"));
             let member = Member::new(member_config, world, &|shape| config.policy.policy(shape))?;
-            seats.push(Seat { member, device_id: device.owner.device_id, expulsions: Mutex::default() });
+            let (device_id, durable) = (device.owner.device_id, device.durable);
+            seats.push(Seat { member, device_id, durable, expulsions: Mutex::default() });
         }
         let cache = Arc::new(FlashCache {
             config,
@@ -236,6 +245,7 @@ impl FlashCache {
             next_slot: AtomicU16::new(0),
             membership: AtomicU64::new(0),
             changed,
+            dirty_wanted,
             stopped: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             void: AtomicBool::new(false),
@@ -332,35 +342,132 @@ impl FlashCache {
         }
     }
 
-    /// What of `parts` is cached, in order. Counts the hits of the blocks found.
+    /// What of `parts` is cached, in order. Counts the hits of the blocks found. Of a slow member only what is dirty; nothing
+    /// of a failed one: look at [`FlashCache::has_lost`] first.
     #[must_use]
     pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
         let mut out = SmallVec::new();
         self.by_seat(disk, parts, |seat, parts| {
-            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed() && !m.is_slow());
-            match member {
-                Some(member) => member.lookup(disk.slot, parts, &mut out),
+            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            let slow = member.is_some_and(|m| m.is_slow());
+            let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
+            match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
+                Some(member) => member.lookup(disk.slot, parts, slow, &mut out),
                 None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
             }
         });
         out
     }
 
-    /// Which of `parts` are cached and trusted, as runs of (parts, cached) in order; counts no hit.
+    /// Where `parts` live, as runs of (parts, residence) in order; counts no hit.
     #[must_use]
-    pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, bool)> {
-        let mut runs: Vec<(u64, bool)> = Vec::new();
+    pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, Residence)> {
+        let mut runs: Vec<(u64, Residence)> = Vec::new();
         self.by_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
             for part in parts {
-                let cached = member.is_some_and(|m| m.holds(disk.slot, part));
+                let found = member.map_or(Residence::Disk, |m| m.residence(disk.slot, part));
                 match runs.last_mut() {
-                    Some(last) if last.1 == cached => last.0 += 1,
-                    _ => runs.push((1, cached)),
+                    Some(last) if last.1 == found => last.0 += 1,
+                    _ => runs.push((1, found)),
                 }
             }
         });
         runs
+    }
+
+    /// Whether the cache takes dirty data: one durable flash device. (With several, dirty data would have to be on two.)
+    #[must_use]
+    pub fn takes_dirty(&self) -> bool {
+        matches!(&self.seats[..], [seat] if seat.durable)
+    }
+
+    /// Whether the grid disk has dirty data.
+    #[must_use]
+    pub fn has_dirty(&self, disk: &DiskHandle) -> bool {
+        self.seats.iter().any(|seat| seat.member.dirty.any(disk.slot))
+    }
+
+    /// Whether something of a range is dirty. Exact where the caller holds the range.
+    #[must_use]
+    pub fn is_dirty(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        let per_block = u64::from(self.config.block_bytes) / PART_BYTES;
+        let blocks = parts.start / per_block..parts.end.div_ceil(per_block);
+        self.seats.iter().any(|seat| seat.member.dirty.any_in(disk.slot, blocks.clone()))
+            && self.residence(disk, parts.clone()).iter().any(|(_, r)| *r == Residence::Dirty)
+    }
+
+    /// Whether dirty data of the grid disk was on a flash device that has failed: nobody may read or write it any more.
+    #[must_use]
+    pub fn has_lost(&self, disk: &DiskHandle) -> bool {
+        self.seats.iter().any(|seat| seat.member.has_failed() && seat.member.dirty.any(disk.slot))
+    }
+
+    /// Whether any grid disk's dirty data was on a flash device that has failed.
+    #[must_use]
+    pub fn has_lost_any(&self) -> bool {
+        self.seats.iter().any(|seat| seat.member.has_failed() && seat.member.dirty_bytes() > 0)
+    }
+
+    /// Take the data of whole parts as dirty, see [`Member::write_dirty`]. The caller holds the range exclusively.
+    ///
+    /// # Errors
+    /// [`DirtyRefused`]; some of it may have been taken all the same, and is dirty then.
+    pub async fn write_dirty(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: &SharedBufs,
+        again: bool,
+    ) -> Result<(), DirtyRefused> {
+        let mut pieces: SmallVec<[(Option<usize>, Range<u64>); 2]> = SmallVec::new();
+        self.by_seat(disk, parts.clone(), |seat, piece| pieces.push((seat, piece)));
+        for (seat, piece) in pieces {
+            let Some(seat) = seat.map(|i| &self.seats[i]) else { return Err(DirtyRefused::Failed) };
+            let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
+            let data = data.slice(at(piece.start)..at(piece.end));
+            seat.member.write_dirty(disk.slot, piece, &data, again).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything taken so far is durable on flash when this returns.
+    ///
+    /// # Errors
+    /// A member has failed.
+    pub async fn sync(&self) -> Result<(), MemberError> {
+        for seat in &self.seats {
+            seat.member.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Dirty stretches of a grid disk on member `index`, in disk order from `block` on, and the block to go on from. Read
+    /// and write each while holding its range; after a flush of the disk tell with [`FlashCache::commit_destaged`].
+    #[must_use]
+    pub fn dirty_runs(
+        &self,
+        index: usize,
+        disk: &DiskHandle,
+        block: u64,
+        limits: RunLimits,
+    ) -> (Vec<DirtyRun>, Option<u64>) {
+        let member = &self.seats[index].member;
+        if member.has_failed() { (Vec::new(), None) } else { member.dirty_runs(disk.slot, block, limits) }
+    }
+
+    /// The disk has these stretches durably. How many parts are clean now.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub async fn commit_destaged(&self, index: usize, list: &DestagedList) -> Result<u64, MemberError> {
+        self.seats[index].member.commit_destaged(list).await
+    }
+
+    /// Rung when dirty data should go to the disk soon.
+    #[must_use]
+    pub fn dirty_wanted(&self) -> &Arc<Notify> {
+        &self.dirty_wanted
     }
 
     /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the

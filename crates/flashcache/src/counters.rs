@@ -73,6 +73,20 @@ counters! {
         reader_waits,
         /// Blocks admitted to the main head at once: they came back soon after they had left.
         ghost_hits,
+        /// Parts written dirty: acknowledged from flash.
+        dirty_writes,
+        /// Bytes of them.
+        dirty_write_bytes,
+        /// Dirty writes that went to the disk: no room.
+        dirty_skips_space,
+        /// Dirty parts the disk has been given durably.
+        destages,
+        /// Bytes of them.
+        destage_bytes,
+        /// Dirty parts found again at recovery.
+        dirty_recovered,
+        /// Dirty parts a power cut had torn before anything was said to be durable: they count as never written.
+        dirty_torn,
         /// Flash I/O errors.
         errors,
     }

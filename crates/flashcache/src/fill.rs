@@ -96,22 +96,14 @@ impl Member {
         }
     }
 
-    /// End the cached copies of `parts`.
+    /// End the cached copies of `parts`, none of which is dirty.
     pub(crate) fn invalidate(&self, slot: DiskSlot, parts: Range<u64>) {
         for (block, mask) in blocks_of(parts, self.block_parts) {
             let key = BlockKey::new(slot, block);
-            let mut frequency = None;
-            self.index.visit(key, |entry| {
-                if entry.valid() & mask != 0 {
-                    frequency = frequency.max(Some(entry.frequency()));
-                }
-            });
-            let Some(frequency) = frequency else { continue };
-            self.policy.overwritten(key, frequency);
             let dead = self.index.kill(key, mask);
-            if dead.is_empty() {
-                continue;
-            }
+            let Some(frequency) = dead.iter().map(|killed| killed.frequency).max() else { continue };
+            assert!(dead.iter().all(|killed| !killed.dirty), "dirty data ends when newer data is on flash");
+            self.policy.overwritten(key, frequency);
             add(&self.counters.invalidations, dead.len() as u64);
             if !self.sabotaged(Sabotage::InvalidationForgotten) {
                 self.append_deaths(&mut lock(&self.log), &dead);
@@ -230,7 +222,7 @@ impl Member {
             }
             Err(crate::index::IndexFull) => {
                 let mut dead = KilledList::new();
-                dead.push(crate::index::Killed { page, mask });
+                dead.push(crate::index::Killed::clean(page, mask));
                 self.append_deaths(&mut lock(&self.log), &dead);
                 Err(AppendRefused::Index)
             }
@@ -308,7 +300,7 @@ impl Member {
         for key in self.regions.distrust(slot) {
             let blocks_per_region = (REGION_PARTS / u64::from(self.block_parts)).max(1);
             for block in key.region * blocks_per_region..(key.region + 1) * blocks_per_region {
-                self.index.visit(BlockKey::new(slot, block), |entry| entry.set_suspect(true));
+                self.index.visit(BlockKey::new(slot, block), |entry| entry.set_suspect(!entry.dirty()));
             }
         }
     }
@@ -322,8 +314,13 @@ impl Member {
             }
         });
         for (key, page) in doomed {
-            let _ = self.index.remove_at(key, page);
+            if let Some(entry) = self.index.remove_at(key, page)
+                && entry.dirty()
+            {
+                self.dirty.leave(self.segment_of(page), entry.valid().count_ones());
+            }
         }
+        self.dirty.blocks(slot).into_iter().for_each(|key| self.dirty.settle(&self.index, key));
         self.regions.forget(slot);
     }
 }

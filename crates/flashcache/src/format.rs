@@ -103,6 +103,8 @@ pub struct ChunkHeader {
     pub pages: u32,
     /// Cell-wide order of chunks.
     pub sequence: u64,
+    /// When this was written, every chunk of the member up to this sequence was durable; 0: not known.
+    pub durable: u64,
 }
 
 /// What kind of cached data an entry is.
@@ -150,9 +152,9 @@ pub enum Record {
         /// A checksum per part, see [`part_crc`].
         crcs: smallvec::SmallVec<[u32; 4]>,
     },
-    /// The entry at that place is dead in the parts of `mask`.
+    /// The entry at that place is dead in the parts of `mask`, or clean from now on.
     Invalidation {
-        /// The dead entry's segment,
+        /// The entry's segment,
         segment: SegmentId,
         /// its generation then,
         generation: u32,
@@ -160,6 +162,8 @@ pub enum Record {
         position: Position,
         /// Which parts of its block.
         mask: u16,
+        /// Not dead: the slow disk has them durably.
+        cleaned: bool,
     },
     /// A region has writes that are perhaps not on the medium (`set`), or has none any more.
     Mark {
@@ -219,8 +223,8 @@ impl Record {
                     out.extend(crc.to_le_bytes());
                 }
             }
-            Record::Invalidation { segment, generation, position, mask } => {
-                out.extend([KIND_INVALIDATION, 0]);
+            Record::Invalidation { segment, generation, position, mask, cleaned } => {
+                out.extend([KIND_INVALIDATION, u8::from(*cleaned)]);
                 out.extend(mask.to_le_bytes());
                 out.extend(segment.0.to_le_bytes());
                 out.extend(generation.to_le_bytes());
@@ -259,7 +263,8 @@ impl Record {
             KIND_INVALIDATION => {
                 let segment = SegmentId(from.u32()?);
                 let generation = from.u32()?;
-                return Ok(Record::Invalidation { segment, generation, position: from.position()?, mask });
+                let position = from.position()?;
+                return Ok(Record::Invalidation { segment, generation, position, mask, cleaned: flag != 0 });
             }
             KIND_MARK => {
                 let generation = from.u32()?;
@@ -350,7 +355,10 @@ fn encode_fixed(magic: u32, header: &ChunkHeader, records: &[u8], count: u32) ->
     out.extend(header.pages.to_le_bytes());
     out.extend(header.sequence.to_le_bytes());
     out.extend(count.to_le_bytes());
-    out.extend([0; 4]);
+    // As a distance plus one: 32 bits reach back further than a chunk is ever waited for.
+    let distance = (header.durable > 0).then(|| header.sequence - header.durable.min(header.sequence));
+    let field = distance.and_then(|d| u32::try_from(d + 1).ok()).unwrap_or(0);
+    out.extend(field.to_le_bytes());
     let mut fixed = [0; CHUNK_FIXED_BYTES];
     fixed.copy_from_slice(&out);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed[8..]), records);
@@ -383,6 +391,8 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
     let pages = from.u32()?;
     let sequence = from.u64()?;
     let record_count = from.u32()?;
+    let distance = from.u32()?.checked_sub(1);
+    let durable = distance.and_then(|d| sequence.checked_sub(u64::from(d))).unwrap_or(0);
     if found != *owner {
         return Err(FormatError::Checksum);
     }
@@ -390,7 +400,7 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
         return Err(FormatError::Newer(version));
     }
     let life = SegmentLife { segment, generation, nonce, head: HeadKind::decode(head)? };
-    let header = ChunkHeader { owner: found, life, position: Position(position), pages, sequence };
+    let header = ChunkHeader { owner: found, life, position: Position(position), pages, sequence, durable };
     Ok(Fixed { crc, records_len, record_count, header })
 }
 
@@ -443,12 +453,20 @@ pub fn footer_bytes(records_bytes: usize, unit: usize) -> usize {
     (records_bytes + TRAILER_BYTES).next_multiple_of(unit)
 }
 
-/// Encode a footer: records first, zeroes, the trailer at the very end. `sequence` is that of the last chunk.
+/// Encode a footer: records first, zeroes, the trailer at the very end. `sequence` is that of the last chunk,
+/// `durable` as in [`ChunkHeader`].
 #[must_use]
-pub fn encode_footer(owner: Owner, life: SegmentLife, sequence: u64, records: &[Record], unit: usize) -> Vec<u8> {
+pub fn encode_footer(
+    owner: Owner,
+    life: SegmentLife,
+    sequence: u64,
+    durable: u64,
+    records: &[Record],
+    unit: usize,
+) -> Vec<u8> {
     let mut out = Vec::new();
     records.iter().for_each(|r| r.encode(&mut out));
-    let header = ChunkHeader { owner, life, position: Position(0), pages: 0, sequence };
+    let header = ChunkHeader { owner, life, position: Position(0), pages: 0, sequence, durable };
     let trailer = encode_fixed(FOOTER_MAGIC, &header, &out, records.len() as u32);
     out.resize(footer_bytes(out.len(), unit) - TRAILER_BYTES, 0);
     out.extend(trailer);
@@ -462,6 +480,8 @@ pub struct Trailer {
     pub life: SegmentLife,
     /// Sequence of the segment's last chunk.
     pub sequence: u64,
+    /// As in [`ChunkHeader`].
+    pub durable: u64,
     /// Bytes of records.
     pub records_bytes: usize,
 }
@@ -475,7 +495,8 @@ pub fn decode_trailer(bytes: &[u8], owner: &Owner) -> Result<Trailer, FormatErro
     if fixed.records_len > FOOTER_RECORDS_BYTES_MAX {
         return Err(FormatError::Limits("footer"));
     }
-    Ok(Trailer { life: fixed.header.life, sequence: fixed.header.sequence, records_bytes: fixed.records_len })
+    let ChunkHeader { life, sequence, durable, .. } = fixed.header;
+    Ok(Trailer { life, sequence, durable, records_bytes: fixed.records_len })
 }
 
 /// Decode a whole footer, as [`encode_footer`] made it.

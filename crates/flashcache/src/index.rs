@@ -31,6 +31,7 @@ const fn places_next(places: usize) -> usize {
 const META_BITS: u32 = 8;
 const FREQUENCY_MASK: u8 = 0b11;
 const SUSPECT_BIT: u8 = 0b100;
+const DIRTY_BIT: u8 = 0b1000;
 
 /// One entry: some parts of a block in consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,18 +121,40 @@ impl Entry {
         let bit = u64::from(SUSPECT_BIT);
         self.key_and_meta = if suspect { self.key_and_meta | bit } else { self.key_and_meta & !bit };
     }
+    /// Newer than the slow disk: its parts live here alone.
+    #[must_use]
+    pub fn dirty(&self) -> bool {
+        self.key_and_meta as u8 & DIRTY_BIT != 0
+    }
+    /// Set or clear [`Entry::dirty`].
+    pub fn set_dirty(&mut self, dirty: bool) {
+        let bit = u64::from(DIRTY_BIT);
+        self.key_and_meta = if dirty { self.key_and_meta | bit } else { self.key_and_meta & !bit };
+    }
     fn is_empty(&self) -> bool {
         self.mask == 0
     }
 }
 
-/// Parts of an entry that died: its first page, and which parts.
+/// Parts of an entry that died: its first page, which parts, and what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
     /// The entry's first page.
     pub page: Page,
     /// The parts that died.
     pub mask: u16,
+    /// They were newer than the slow disk.
+    pub dirty: bool,
+    /// How often the entry had been asked for.
+    pub frequency: u8,
+}
+
+impl Killed {
+    /// Parts of a clean entry that nobody has asked for.
+    #[must_use]
+    pub fn clean(page: Page, mask: u16) -> Killed {
+        Killed { page, mask, dirty: false, frequency: 0 }
+    }
 }
 
 /// The dead of one operation.
@@ -246,7 +269,12 @@ impl Shard {
         let before = self.len;
         while let Some(at) = self.position(key, |entry| entry.valid & mask != 0) {
             let entry = &mut self.table[at];
-            dead.push(Killed { page: entry.page(), mask: entry.valid & mask });
+            dead.push(Killed {
+                page: entry.page(),
+                mask: entry.valid & mask,
+                dirty: entry.dirty(),
+                frequency: entry.frequency(),
+            });
             entry.valid &= !mask;
             if entry.valid == 0 {
                 self.remove(at);
@@ -365,7 +393,7 @@ impl Index {
         let mut shard = lock(self.shard(key));
         let Some(at) = shard.position(key, |e| e.page == from.0) else { return false };
         let entry = shard.table[at];
-        if entry.valid != expected {
+        if entry.valid != expected || entry.dirty() {
             return false;
         }
         shard.table[at] = Entry::new(key, to, expected, frequency, entry.suspect());

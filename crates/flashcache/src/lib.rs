@@ -1,10 +1,11 @@
 //! The flash cache: index, policy, segments, admission, recovery.
 //!
-//! Clean data in front of slow disks, appended in chunks to segments of flash, found again after a crash. The design is in
+//! Clean and dirty data in front of slow disks, appended in chunks to segments of flash, found again after a crash. The design is in
 //! `docs/internals/flash-cache.md`. This crate never touches a slow disk, a socket or a client; policies never do I/O.
 
 pub mod cache;
 pub mod counters;
+mod dirty;
 mod fill;
 pub mod format;
 pub mod index;
@@ -19,6 +20,7 @@ pub mod regions;
 pub mod sabotage;
 mod sync;
 pub mod units;
+pub mod write_back;
 
 pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
@@ -27,8 +29,9 @@ pub use cache::{
 pub use counters::Counters;
 pub use fill::FillCause;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
-pub use read::{Hit, HitError, Stretch};
+pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::Recovered;
 pub use regions::{RegionKey, Suspect};
 pub use sabotage::Sabotage;
 pub use units::{DiskSlot, PART_BYTES, REGION_BYTES};
+pub use write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};

@@ -19,6 +19,9 @@ pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
 
 /// Free segments that marks of writes leave to reclaim: one for what it records, one for what is recorded meanwhile.
 pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
+/// Chunks of dirty data under way at a time: with one, whoever comes meanwhile shares the next one's header; with many,
+/// each has a header of its own.
+pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
 /// Free segments that blocks moved by reclaim leave to its records.
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
@@ -73,7 +76,26 @@ pub(crate) struct LogWrite {
     pub(crate) position: u32,
     pub(crate) pages: u32,
     pub(crate) data: SharedBufs,
-    pub(crate) is_chunk: bool,
+    /// None: a footer.
+    pub(crate) chunk_of: Option<HeadKind>,
+}
+
+/// A write that has completed.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteDone {
+    pub(crate) id: u64,
+    pub(crate) segment: SegmentId,
+    pub(crate) position: u32,
+    pub(crate) pages: u32,
+    pub(crate) chunk_of: Option<HeadKind>,
+}
+
+impl LogWrite {
+    /// What is left to tell when it has completed.
+    pub(crate) fn done(&self) -> WriteDone {
+        let LogWrite { id, segment, position, pages, chunk_of, .. } = *self;
+        WriteDone { id, segment, position, pages, chunk_of }
+    }
 }
 
 /// No segment to append to.
@@ -139,6 +161,13 @@ pub(crate) struct LogState {
     pub(crate) appended: u64,
     pub(crate) synced: u64,
     pub(crate) syncing: bool,
+    /// The sequence of the last chunk closed, and up to which one every chunk is durable; 0: not known.
+    last_closed: u64,
+    durable: u64,
+    /// Deaths of dirty entries, each to be said once so many things are durable: before, the successor may be lost and the
+    /// dead entry be what counts.
+    deferred: VecDeque<(u64, Record)>,
+    dirty_chunks: usize,
 }
 
 impl LogState {
@@ -162,6 +191,10 @@ impl LogState {
             appended: 0,
             synced: 0,
             syncing: false,
+            last_closed: 0,
+            durable: 0,
+            deferred: VecDeque::new(),
+            dirty_chunks: 0,
         }
     }
 
@@ -186,8 +219,43 @@ impl LogState {
         self.appended += 1;
     }
 
+    /// Say it when everything appended so far is durable.
+    pub(crate) fn append_once_durable(&mut self, record: Record) {
+        self.deferred.push_back((self.appended, record));
+    }
+
     pub(crate) fn pending_records(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.deferred.len()
+    }
+
+    /// What a sync that begins now makes durable: things appended, chunks closed.
+    pub(crate) fn covered(&self) -> (u64, u64) {
+        (self.appended, self.last_closed)
+    }
+
+    /// That sync has ended well.
+    pub(crate) fn set_synced(&mut self, (appended, closed): (u64, u64)) {
+        self.synced = self.synced.max(appended);
+        self.durable = self.durable.max(closed);
+        while let Some((after, _)) = self.deferred.front()
+            && *after <= self.synced
+        {
+            let record = self.deferred.pop_front();
+            record.into_iter().for_each(|(_, record)| self.append_record(record));
+        }
+    }
+
+    /// Send dirty data on its way, unless enough of it is under way: then the end of that will.
+    pub(crate) fn push_dirty(&mut self, writes: &mut Vec<LogWrite>) {
+        if self.dirty_chunks < DIRTY_CHUNKS_MAX {
+            self.close_chunk(HeadKind::Dirty, writes);
+        }
+    }
+
+    /// Whether a segment's pages from `position` on, so many, and all before them, are on the device: a walk finds them
+    /// after the death of the process.
+    pub(crate) fn has_arrived(&self, segment: SegmentId, position: Position) -> bool {
+        self.segments[segment.0 as usize].unwritten.first().is_none_or(|&first| first > position.0)
     }
 
     /// Add an entry's data at a head, leaving `reserve` segments free. Its first page.
@@ -297,8 +365,9 @@ impl LogState {
         }
         let pages = (shape.align + chunk.data_pages).next_multiple_of(shape.align);
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
-        let header =
-            ChunkHeader { owner: self.owner, life: open.life, position: Position(chunk.position), pages, sequence };
+        self.last_closed = sequence;
+        let (position, durable) = (Position(chunk.position), self.durable);
+        let header = ChunkHeader { owner: self.owner, life: open.life, position, pages, sequence, durable };
         let mut page = Buf::zeroed(shape.align as usize * 4096);
         format::encode_chunk(&header, &chunk.records, &mut page);
         let mut data = SharedBufs::from(page.freeze());
@@ -313,29 +382,22 @@ impl LogState {
         open.next = chunk.position + pages;
         open.last_sequence = sequence;
         let segment = open.life.segment;
-        writes.push(Self::log_write(
-            &mut self.next_write_id,
-            &mut self.writes_outstanding,
-            segment,
-            chunk.position,
-            data,
-            true,
-        ));
+        self.dirty_chunks += usize::from(head == HeadKind::Dirty);
+        writes.push(self.log_write(segment, chunk.position, data, Some(head)));
     }
 
     fn log_write(
-        next_id: &mut u64,
-        outstanding: &mut BTreeSet<u64>,
+        &mut self,
         segment: SegmentId,
         position: u32,
         data: SharedBufs,
-        is_chunk: bool,
+        chunk_of: Option<HeadKind>,
     ) -> LogWrite {
-        let id = *next_id;
-        *next_id += 1;
-        outstanding.insert(id);
+        let id = self.next_write_id;
+        self.next_write_id += 1;
+        self.writes_outstanding.insert(id);
         let pages = (data.len_bytes() / 4096) as u32;
-        LogWrite { id, segment, position, pages, data, is_chunk }
+        LogWrite { id, segment, position, pages, data, chunk_of }
     }
 
     /// Write the head's footer and let go of the segment.
@@ -347,6 +409,7 @@ impl LogState {
             self.owner,
             open.life,
             open.last_sequence,
+            self.durable,
             &open.records,
             shape.align as usize * 4096,
         );
@@ -359,7 +422,7 @@ impl LogState {
         segment.unwritten.insert(position);
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
-        writes.push(Self::log_write(&mut self.next_write_id, &mut self.writes_outstanding, id, position, data, false));
+        writes.push(self.log_write(id, position, data, None));
     }
 
     /// Close every open chunk that holds anything, and as many further ones as the pending records need, leaving `reserve`
@@ -378,10 +441,15 @@ impl LogState {
         Ok(())
     }
 
-    /// A write has completed: its pages are on the device now.
-    pub(crate) fn written(&mut self, id: u64, segment: SegmentId, position: u32, pages: u32) {
+    /// A write has completed: its pages are on the device now. Dirty data that waited for its turn goes next.
+    pub(crate) fn written(&mut self, write: WriteDone, writes: &mut Vec<LogWrite>) {
+        let WriteDone { id, segment, position, pages, chunk_of } = write;
         assert!(self.writes_outstanding.remove(&id), "a write completes once");
         assert!(self.segments[segment.0 as usize].unwritten.remove(&position), "a write was noted when issued");
+        if chunk_of == Some(HeadKind::Dirty) {
+            self.dirty_chunks -= 1;
+            self.push_dirty(writes);
+        }
         self.update_readable(segment);
         let first = self.shape.page(segment, position).0;
         let staged: Vec<u32> = self.staged.range(first..first + pages).map(|(&page, _)| page).collect();

@@ -3,6 +3,7 @@
 //! Never knows the slow disk; never outlives trust: once failed, it answers nothing and is written to no more.
 
 use crate::counters::{Counters, add};
+use crate::dirty::Dirty;
 use crate::format::{Owner, Record};
 use crate::index::{Index, KilledList};
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
@@ -55,6 +56,8 @@ pub struct MemberConfig {
     pub sabotage: Option<Sabotage>,
     /// Rung when the member fails.
     pub alarm: Arc<Notify>,
+    /// Rung when dirty data should go to the disk soon.
+    pub dirty_wanted: Arc<Notify>,
     /// The cell-wide order of chunks: the next one to use.
     pub sequence: Arc<AtomicU64>,
 }
@@ -96,6 +99,8 @@ pub struct Member {
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) index: Index,
     pub(crate) regions: Regions,
+    /// What lives here alone.
+    pub(crate) dirty: Dirty,
     pub(crate) log: Mutex<LogState>,
     /// Something about the log has changed: a write completed, a segment came free, a sync ended, the member failed.
     pub(crate) changed: Notify,
@@ -164,6 +169,7 @@ impl Member {
             policy,
             index: Index::new(pages),
             regions: Regions::default(),
+            dirty: Dirty::new(shape.segments),
             log: Mutex::new(log),
             changed: Notify::new(),
             crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),
@@ -224,6 +230,8 @@ impl Member {
             }
         }
         if !self.failed.swap(true, Ordering::AcqRel) {
+            // What is dirty stays listed: it is lost.
+            self.dirty.close();
             self.index.clear();
         }
         self.config.alarm.notify_all();
@@ -303,13 +311,27 @@ impl Member {
         self.shape.place(page).0
     }
 
-    /// Record that entries died, so that they stay dead after a crash.
+    /// Record that entries died, so that they stay dead after a crash. Of a dirty one it is said once its successor, which
+    /// has been appended, is durable.
     pub(crate) fn append_deaths(&self, log: &mut LogState, dead: &KilledList) {
         for killed in dead {
-            let (segment, position) = self.shape.place(killed.page);
-            let generation = log.segments[segment.0 as usize].generation;
-            log.append_record(Record::Invalidation { segment, generation, position, mask: killed.mask });
+            if killed.dirty {
+                self.dirty.leave(self.segment_of(killed.page), killed.mask.count_ones());
+            }
+            let record = self.names(log, killed.page, killed.mask, false);
+            if killed.dirty && !self.sabotaged(Sabotage::DirtyDeathTooEarly) {
+                log.append_once_durable(record);
+            } else {
+                log.append_record(record);
+            }
         }
+    }
+
+    /// The record that an entry is dead, or clean from now on, in the parts of `mask`.
+    pub(crate) fn names(&self, log: &LogState, page: Page, mask: u16, cleaned: bool) -> Record {
+        let (segment, position) = self.shape.place(page);
+        let generation = log.segments[segment.0 as usize].generation;
+        Record::Invalidation { segment, generation, position, mask, cleaned }
     }
 
     /// Issue log writes: each in a task of its own, since nobody may cancel them.
@@ -326,6 +348,7 @@ impl Member {
         if self.has_failed() {
             return;
         }
+        let done = write.done();
         let completion = self.config.device.write(offset, write.data, false);
         let outcome = match self.within_hard_limit(completion).await {
             Some(done) => done.outcome,
@@ -336,10 +359,12 @@ impl Member {
             add(&self.counters.errors, 1);
             return self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
         }
-        if write.is_chunk {
+        if done.chunk_of.is_some() {
             add(&self.counters.chunks, 1);
         }
-        lock(&self.log).written(write.id, write.segment, write.position, write.pages);
+        let mut next = Vec::new();
+        lock(&self.log).written(done, &mut next);
+        self.issue(next);
         self.changed.notify_all();
     }
 

@@ -49,9 +49,23 @@ pub struct Hit {
     slot: DiskSlot,
     first_part: u64,
     parts: u32,
+    /// It lives here alone: the disk cannot stand in for it.
+    dirty: bool,
 }
 
 impl Hit {
+    /// Which parts of the grid disk.
+    #[must_use]
+    pub fn parts(&self) -> Range<u64> {
+        self.first_part..self.first_part + u64::from(self.parts)
+    }
+
+    /// Whether the disk has older data there.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
     /// Who holds it.
     pub(crate) fn member(&self) -> &Arc<Member> {
         &self.pin.member
@@ -78,6 +92,17 @@ impl Stretch {
     }
 }
 
+/// Where a part of a grid disk lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residence {
+    /// On the disk alone.
+    Disk,
+    /// On the disk and on flash.
+    Cached,
+    /// On flash alone: the disk has older data.
+    Dirty,
+}
+
 /// Why a hit could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitError {
@@ -87,24 +112,34 @@ pub enum HitError {
     Failed,
     /// The flash is slower than the soft limit: its buffer comes back later, read from disk.
     Slow,
+    /// A dirty part cannot be read: nobody has it.
+    Lost,
 }
 
 impl Member {
-    /// What of `parts` of a grid disk is cached, appended to `out` in order. Counts a hit on each block found.
-    pub(crate) fn lookup(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, out: &mut SmallVec<[Stretch; 4]>) {
+    /// What of `parts` of a grid disk is cached, or with `dirty_only` lives here alone, appended to `out` in order. Counts a
+    /// hit on each block found.
+    pub(crate) fn lookup(
+        self: &Arc<Self>,
+        slot: DiskSlot,
+        parts: Range<u64>,
+        dirty_only: bool,
+        out: &mut SmallVec<[Stretch; 4]>,
+    ) {
         let block_parts = u64::from(self.block_parts);
         let mut part = parts.start;
         while part < parts.end {
             let block = part / block_parts;
             let (low, high) = ((part % block_parts) as u32, (parts.end - block * block_parts).min(block_parts) as u32);
             // Under the shard's lock: where each part lies, and one pin for each run of pages.
-            let mut runs: SmallVec<[(u32, u32, Page, Pin); 2]> = SmallVec::new();
+            let mut runs: SmallVec<[(u32, u32, Page, Pin, bool); 2]> = SmallVec::new();
             let key = BlockKey::new(slot, block);
             let mut hit = false;
             self.index.visit(key, |entry| {
-                if entry.suspect() {
+                if entry.suspect() || (dirty_only && !entry.dirty()) {
                     return;
                 }
+                let dirty = entry.dirty();
                 let mut touched = false;
                 for at in low..high {
                     if entry.valid() >> at & 1 == 0 {
@@ -113,10 +148,12 @@ impl Member {
                     touched = true;
                     let page = entry.page_of_part(at);
                     match runs.last_mut() {
-                        Some((first, count, start, _)) if *first + *count == at && start.0 + *count == page.0 => {
+                        Some((first, count, start, _, same))
+                            if *first + *count == at && start.0 + *count == page.0 && *same == dirty =>
+                        {
                             *count += 1;
                         }
-                        _ => runs.push((at, 1, page, Pin::new(self, self.segment_of(page)))),
+                        _ => runs.push((at, 1, page, Pin::new(self, self.segment_of(page)), dirty)),
                     }
                 }
                 if touched {
@@ -129,12 +166,12 @@ impl Member {
             }
             runs.sort_by_key(|run| run.0);
             let mut at = low;
-            for (first, count, page, pin) in runs {
+            for (first, count, page, pin, dirty) in runs {
                 if first > at {
                     push_miss(out, first - at);
                 }
                 let first_part = block * block_parts + u64::from(first);
-                push_hit(out, Hit { pin, page, slot, first_part, parts: count });
+                push_hit(out, Hit { pin, page, slot, first_part, parts: count, dirty });
                 at = first + count;
             }
             if at < high {
@@ -144,12 +181,44 @@ impl Member {
         }
     }
 
-    /// Whether a part is cached and trusted.
-    pub(crate) fn holds(&self, slot: DiskSlot, part: u64) -> bool {
+    /// Where a part lives.
+    pub(crate) fn residence(&self, slot: DiskSlot, part: u64) -> Residence {
         let (block, at) = (part / u64::from(self.block_parts), (part % u64::from(self.block_parts)) as u32);
-        let mut held = false;
-        self.index.visit(BlockKey::new(slot, block), |e| held |= !e.suspect() && e.valid() >> at & 1 == 1);
-        held
+        let mut found = Residence::Disk;
+        self.index.visit(BlockKey::new(slot, block), |e| {
+            if !e.suspect() && e.valid() >> at & 1 == 1 {
+                found = if e.dirty() { Residence::Dirty } else { Residence::Cached };
+            }
+        });
+        found
+    }
+
+    /// The dirty parts of a range within one block, each run with the first page of its entry, in order.
+    pub(crate) fn dirty_hits(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>) -> Vec<(Hit, Page)> {
+        let block_parts = u64::from(self.block_parts);
+        let block = parts.start / block_parts;
+        let mut hits: Vec<(Hit, Page)> = Vec::new();
+        self.index.visit(BlockKey::new(slot, block), |entry| {
+            if !entry.dirty() {
+                return;
+            }
+            let first = block * block_parts;
+            for at in (0..16).filter(|p| entry.valid() >> p & 1 == 1 && parts.contains(&(first + u64::from(*p)))) {
+                let page = entry.page_of_part(at);
+                match hits.last_mut() {
+                    Some((last, of)) if *of == entry.page() && last.parts().end == first + u64::from(at) => {
+                        last.parts += 1;
+                    }
+                    _ => {
+                        let pin = Pin::new(self, self.segment_of(page));
+                        let first_part = first + u64::from(at);
+                        hits.push((Hit { pin, page, slot, first_part, parts: 1, dirty: true }, entry.page()));
+                    }
+                }
+            }
+        });
+        hits.sort_by_key(|(hit, _)| hit.first_part);
+        hits
     }
 
     /// Read a hit. The buffer is lost to the driver when the flash is slow; it comes back otherwise.
@@ -162,6 +231,9 @@ impl Member {
             return (self.verify(&hit, &bufs), Some(bufs));
         }
         let completion = self.config.device.read(self.device_offset(hit.page), bufs);
+        if hit.dirty {
+            return self.read_dirty(hit, completion).await;
+        }
         let done = match self.hedge(completion).await {
             Ok(done) => done,
             Err(late) => {
@@ -177,6 +249,24 @@ impl Member {
             add(&self.counters.errors, 1);
             self.fail(format!("read at {}: {:?}", self.device_offset(hit.page), done.outcome));
             return (Err(HitError::Failed), Some(done.bufs));
+        }
+        (self.verify(&hit, &done.bufs), Some(done.bufs))
+    }
+
+    /// Nobody else has it, so it is waited for.
+    async fn read_dirty(
+        self: &Arc<Self>,
+        hit: Hit,
+        completion: device::Completion,
+    ) -> (Result<(), HitError>, Option<Bufs>) {
+        let Some(done) = self.within_hard_limit(completion).await else {
+            self.fail("a read took longer than the hard limit".to_owned());
+            return (Err(HitError::Lost), None);
+        };
+        if done.outcome != Outcome::Done {
+            add(&self.counters.errors, 1);
+            self.fail(format!("read at {}: {:?}", self.device_offset(hit.page), done.outcome));
+            return (Err(HitError::Lost), Some(done.bufs));
         }
         (self.verify(&hit, &done.bufs), Some(done.bufs))
     }
@@ -205,14 +295,16 @@ impl Member {
             bufs.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
             if crc != self.crcs[(hit.page.0 + k) as usize].load(Ordering::Acquire) {
                 bad += 1;
-                self.forget_part(hit.slot, part, Page(hit.page.0 + k));
+                if !hit.dirty {
+                    self.forget_part(hit.slot, part, Page(hit.page.0 + k));
+                }
             }
         }
         if bad == 0 {
             return Ok(());
         }
         add(&self.counters.rot_parts, bad);
-        Err(HitError::Rot)
+        Err(if hit.dirty { HitError::Lost } else { HitError::Rot })
     }
 
     /// A clean part is rotten: forget it, durably in time.
@@ -220,7 +312,7 @@ impl Member {
         let (block, at) = (part / u64::from(self.block_parts), (part % u64::from(self.block_parts)) as u32);
         let key = BlockKey::new(slot, block);
         let mut still_there = false;
-        self.index.visit(key, |e| still_there |= e.valid() >> at & 1 == 1 && e.page_of_part(at) == page);
+        self.index.visit(key, |e| still_there |= !e.dirty() && e.valid() >> at & 1 == 1 && e.page_of_part(at) == page);
         if still_there {
             let dead = self.index.kill(key, 1 << at);
             self.append_deaths(&mut lock(&self.log), &dead);
@@ -282,6 +374,7 @@ fn push_hit(out: &mut SmallVec<[Stretch; 4]>, hit: Hit) {
         && last.page.0 + last.parts == hit.page.0
         && last.pin.segment == hit.pin.segment
         && last.first_part + u64::from(last.parts) == hit.first_part
+        && last.dirty == hit.dirty
     {
         last.parts += hit.parts;
         return;

@@ -55,9 +55,17 @@ impl Member {
                 self.changed.wait(ticket).await;
                 continue;
             }
-            match self.reclaim_one().await {
+            let gained = match self.reclaim_one().await {
+                Ok(false) => self.release_dirty_segments().await,
+                gained => gained,
+            };
+            match gained {
                 Ok(true) => {}
-                Ok(false) => self.changed.wait(ticket).await,
+                Ok(false) => {
+                    // What is left is dirty: the disk has to have it first.
+                    self.config.dirty_wanted.notify_all();
+                    self.changed.wait(ticket).await;
+                }
                 Err(_) => return,
             }
         }
@@ -284,11 +292,11 @@ impl Member {
                 // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
                 let mut dead = KilledList::new();
                 if self.index.relocate(key, entry.page(), valid, page, frequency) {
-                    dead.push(Killed { page: entry.page(), mask: valid });
+                    dead.push(Killed::clean(entry.page(), valid));
                     add(&self.counters.moves, 1);
                     add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
                 } else {
-                    dead.push(Killed { page, mask: valid });
+                    dead.push(Killed::clean(page, valid));
                 }
                 self.append_deaths(&mut log, &dead);
             }

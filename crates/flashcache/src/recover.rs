@@ -11,7 +11,7 @@ use crate::log::SegmentState;
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, SegmentId};
+use crate::units::{BlockKey, Position, SegmentId};
 use device::sync::lock;
 use device::{Buf, Outcome};
 use futures_util::StreamExt;
@@ -27,6 +27,8 @@ pub(crate) struct Found {
     pub(crate) life: SegmentLife,
     pub(crate) records: Vec<(u64, Record)>,
     pub(crate) last_sequence: u64,
+    /// What its headers say of the member: chunks up to this sequence were durable.
+    pub(crate) durable: u64,
     pub(crate) footer: Footer,
 }
 
@@ -72,7 +74,8 @@ pub(crate) async fn read_segment(member: &Member, id: SegmentId) -> Result<Optio
         Ok(found) => return Ok(Some(found)),
         Err(footer) => footer,
     };
-    let mut found = Found { life, records: Vec::new(), last_sequence: header.sequence, footer };
+    let mut found =
+        Found { life, records: Vec::new(), last_sequence: header.sequence, durable: header.durable, footer };
     found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
     let mut position = header.pages;
     while position + shape.align < shape.segment_pages {
@@ -82,6 +85,7 @@ pub(crate) async fn read_segment(member: &Member, id: SegmentId) -> Result<Optio
             break;
         }
         found.last_sequence = header.sequence;
+        found.durable = found.durable.max(header.durable);
         found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
         position += header.pages;
     }
@@ -106,7 +110,8 @@ async fn read_footer(member: &Member, life: SegmentLife, start: u64) -> Result<F
         read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Torn)?
     };
     let (trailer, records) = format::decode_footer(&whole, owner).map_err(|_| Footer::Torn)?;
-    let mut found = Found { life, records: Vec::new(), last_sequence: trailer.sequence, footer: Footer::Whole };
+    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
+    let mut found = Found { life, records: Vec::new(), last_sequence, durable, footer: Footer::Whole };
     let mut sequence = 0;
     for record in records {
         match record {
@@ -130,9 +135,33 @@ pub struct Recovered {
     pub entries: u64,
     /// Regions to compare with the disk.
     pub unsettled_regions: u64,
+    /// Dirty parts: the disk has older data there.
+    pub dirty_parts: u64,
+    /// Dirty parts a crash had torn before they were durable.
+    pub torn_parts: u64,
 }
 
+/// A segment, a generation of it, a position.
 type Place = (SegmentId, u32, u32);
+
+/// What records say of entries elsewhere: which parts are dead, which are clean although they were dirty.
+#[derive(Default)]
+struct Said {
+    dead: BTreeMap<Place, u16>,
+    cleaned: BTreeMap<Place, u16>,
+}
+
+impl Said {
+    fn dead(&self, at: Place) -> u16 {
+        self.dead.get(&at).copied().unwrap_or(0)
+    }
+
+    /// Of an entry's parts: those that are alive and newer than the disk.
+    fn dirty(&self, at: Place, kind: EntryKind, mask: u16) -> u16 {
+        let cleaned = self.cleaned.get(&at).copied().unwrap_or(0);
+        if kind == EntryKind::Dirty { mask & !self.dead(at) & !cleaned } else { 0 }
+    }
+}
 
 impl Member {
     /// Rebuild from flash. Grid disks must be registered before; entries of others are void, and entries of regions that
@@ -147,11 +176,13 @@ impl Member {
         let mut found = self.read_all().await?;
         let mut result = Recovered::default();
         let mut freed: BTreeMap<SegmentId, u32> = BTreeMap::new();
-        let mut killed: BTreeMap<Place, u16> = BTreeMap::new();
+        let mut said = Said::default();
+        let mut durable = 0;
         let mut marks: BTreeMap<RegionKey, (u64, bool)> = BTreeMap::new();
         let mut last_sequence = 0;
         for segment in found.values() {
             last_sequence = last_sequence.max(segment.last_sequence);
+            durable = durable.max(segment.durable);
             result.walked += u64::from(segment.footer != Footer::Whole);
             result.torn_footers += u64::from(segment.footer == Footer::Torn);
             for (sequence, record) in &segment.records {
@@ -160,8 +191,9 @@ impl Member {
                         let last = freed.entry(*segment).or_insert(0);
                         *last = (*last).max(*generation);
                     }
-                    Record::Invalidation { segment, generation, position, mask } => {
-                        *killed.entry((*segment, *generation, position.0)).or_insert(0) |= mask;
+                    Record::Invalidation { segment, generation, position, mask, cleaned } => {
+                        let list = if *cleaned { &mut said.cleaned } else { &mut said.dead };
+                        *list.entry((*segment, *generation, position.0)).or_insert(0) |= mask;
                     }
                     Record::Mark { disk, generation, region, set } => {
                         if let Some(key) = self.region_key(*disk, *generation, *region) {
@@ -175,7 +207,17 @@ impl Member {
                 }
             }
         }
+        let alive = |id: &SegmentId, s: &Found| freed.get(id).is_none_or(|&g| g < s.life.generation);
+        let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, last_sequence);
+        for &(place, mask) in &torn {
+            result.torn_parts += u64::from(mask.count_ones());
+            *said.dead.entry(place).or_insert(0) |= mask;
+            let mut log = lock(&self.log);
+            let (segment, generation, position) = (place.0, place.1, Position(place.2));
+            log.append_record(Record::Invalidation { segment, generation, position, mask, cleaned: false });
+        }
+        add(&self.counters.dirty_torn, result.torn_parts);
         for (&key, &(_, set)) in &marks {
             if set {
                 self.regions.restore(key);
@@ -190,9 +232,72 @@ impl Member {
         }
         found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
         result.segments = found.len() as u64;
-        result.entries = self.restore_entries(&found, &killed, owned);
+        result.entries = self.restore_entries(&found, &said, owned);
+        result.dirty_parts = self.dirty.pages();
+        add(&self.counters.dirty_recovered, result.dirty_parts);
         self.sync_at_last().await?;
+        self.release_dirty_segments().await?;
         Ok(result)
+    }
+
+    /// Dirty parts of chunks that are not known to have been durable and whose data is not there: they were never written.
+    /// What of them is there is made durable, before anybody is told of it.
+    async fn find_torn(
+        self: &Arc<Self>,
+        found: &BTreeMap<SegmentId, Found>,
+        alive: &(dyn Fn(&SegmentId, &Found) -> bool + Sync),
+        said: &Said,
+        durable: u64,
+    ) -> Result<Vec<(Place, u16)>, MemberError> {
+        let mut doubtful = Vec::new();
+        for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
+            for (_, record) in segment.records.iter().filter(|(sequence, _)| *sequence > durable) {
+                let Record::Entry { kind, name, mask, position, crcs } = record else { continue };
+                let place = (*id, segment.life.generation, position.0);
+                let fits = position.0 + mask.count_ones() <= self.shape.segment_pages;
+                if fits && said.dirty(place, *kind, *mask) != 0 {
+                    doubtful.push((place, *name, *mask, crcs));
+                }
+            }
+        }
+        if doubtful.is_empty() {
+            return Ok(Vec::new());
+        }
+        // What is read here must not change its mind at a later power cut.
+        match self.within_hard_limit(self.config.device.flush()).await {
+            Some(done) if done.outcome == Outcome::Done => {}
+            done => return Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|d| d.outcome)))),
+        }
+        let mut torn = Vec::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut next = doubtful.into_iter();
+        loop {
+            while under_way.len() < READS_IN_FLIGHT_MAX {
+                let Some((place, name, mask, crcs)) = next.next() else { break };
+                under_way.push(async move {
+                    let offset = self.device_offset(self.shape.page(place.0, place.2));
+                    let read = read_bytes(self, offset, mask.count_ones() as usize * 4096).await;
+                    (place, name, mask, crcs, read)
+                });
+            }
+            let Some((place, name, mask, crcs, read)) = under_way.next().await else { return Ok(torn) };
+            let bytes = match read {
+                Ok(bytes) => bytes,
+                Err(ReadFailed { offset, outcome }) => {
+                    add(&self.counters.errors, 1);
+                    return Err(MemberError::Failed(format!("recovery: read at {offset}: {outcome:?}")));
+                }
+            };
+            let mut bad = 0;
+            for (k, part) in (0..16_u64).filter(|p| mask >> p & 1 == 1).enumerate() {
+                let number = name.block.saturating_mul(u64::from(self.block_parts)).saturating_add(part);
+                let crc = format::part_crc(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
+                bad |= u16::from(crc != crcs[k]) << part;
+            }
+            if bad != 0 {
+                torn.push((place, bad));
+            }
+        }
     }
 
     async fn read_all(self: &Arc<Self>) -> Result<BTreeMap<SegmentId, Found>, MemberError> {
@@ -262,10 +367,12 @@ impl Member {
         }
     }
 
+    /// Clean entries in the order of their sequences, then dirty ones: what is dirty and not dead is newer than every clean
+    /// copy, whichever was written later.
     fn restore_entries(
         &self,
         found: &BTreeMap<SegmentId, Found>,
-        killed: &BTreeMap<Place, u16>,
+        said: &Said,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> u64 {
         let mut in_order: Vec<(u64, SegmentId, &Record)> = Vec::new();
@@ -274,43 +381,76 @@ impl Member {
         }
         // Stable: records of one chunk keep their order.
         in_order.sort_by_key(|&(sequence, _, _)| sequence);
-        for (_, id, record) in in_order {
-            let Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs } = record else { continue };
-            let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
-            if u32::from(*mask) >> self.block_parts != 0 || name.block >= 1 << 44 {
-                continue;
-            }
-            let end = position.0 + mask.count_ones();
-            if end > self.shape.segment_pages {
-                continue;
-            }
-            let Some(segment) = found.get(&id) else { continue };
-            let dead = killed.get(&(id, segment.life.generation, position.0)).copied().unwrap_or(0);
-            if mask & !dead == 0 {
-                continue;
-            }
-            let page = self.shape.page(id, position.0);
-            for (k, crc) in crcs.iter().enumerate() {
-                self.crcs[page.0 as usize + k].store(*crc, std::sync::atomic::Ordering::Release);
-            }
-            let region = name.block * u64::from(self.block_parts) / crate::units::REGION_PARTS;
-            let suspect =
-                !self.sabotaged(Sabotage::UnflushedFillKept) && self.regions.is_marked(RegionKey { slot, region });
-            if !owned(name.disk, region) {
-                // Another member serves the region now: writes there will not end this copy, so it ends here.
-                let mut dead_here = KilledList::new();
-                dead_here.push(Killed { page, mask: mask & !dead });
-                self.append_deaths(&mut lock(&self.log), &dead_here);
-                continue;
-            }
-            let key = BlockKey::new(slot, name.block);
-            let entry = Entry::new(key, page, *mask, 0, suspect).without(dead);
-            if let Ok(superseded) = self.index.insert(entry)
-                && !superseded.is_empty()
-            {
-                self.append_deaths(&mut lock(&self.log), &superseded);
+        for dirty_ones in [false, true] {
+            for &(_, id, record) in &in_order {
+                if let Some(segment) = found.get(&id) {
+                    self.restore_entry(id, segment.life.generation, record, said, dirty_ones, owned);
+                }
             }
         }
         self.index.len() as u64
+    }
+
+    fn restore_entry(
+        &self,
+        id: SegmentId,
+        generation: u32,
+        record: &Record,
+        said: &Said,
+        dirty_ones: bool,
+        owned: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) {
+        let Record::Entry { kind: kind @ (EntryKind::Clean | EntryKind::Dirty), name, mask, position, crcs } = record
+        else {
+            return;
+        };
+        let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
+        if u32::from(*mask) >> self.block_parts != 0 || name.block >= 1 << 44 {
+            return;
+        }
+        if position.0 + mask.count_ones() > self.shape.segment_pages {
+            return;
+        }
+        let place = (id, generation, position.0);
+        let (dead, dirty) = (said.dead(place), said.dirty(place, *kind, *mask));
+        if mask & !dead == 0 || (dirty != 0) != dirty_ones {
+            return;
+        }
+        let page = self.shape.page(id, position.0);
+        for (k, crc) in crcs.iter().enumerate() {
+            self.crcs[page.0 as usize + k].store(*crc, std::sync::atomic::Ordering::Release);
+        }
+        let key = BlockKey::new(slot, name.block);
+        if dirty != 0 {
+            // Parts of it that are clean have a younger dirty version elsewhere, or the disk has them.
+            let clean = mask & !dead & !dirty;
+            if clean != 0 {
+                let mut ended = KilledList::new();
+                ended.push(Killed::clean(page, clean));
+                self.append_deaths(&mut lock(&self.log), &ended);
+            }
+            let mut entry = Entry::new(key, page, *mask, 0, false).without(!dirty);
+            entry.set_dirty(true);
+            if let Ok(superseded) = self.dirty.insert(&self.index, entry, id, self.world.clock.now()) {
+                self.append_deaths(&mut lock(&self.log), &superseded);
+            }
+            return;
+        }
+        let region = name.block * u64::from(self.block_parts) / crate::units::REGION_PARTS;
+        let suspect =
+            !self.sabotaged(Sabotage::UnflushedFillKept) && self.regions.is_marked(RegionKey { slot, region });
+        if !owned(name.disk, region) {
+            // Another member serves the region now: writes there will not end this copy, so it ends here.
+            let mut dead_here = KilledList::new();
+            dead_here.push(Killed::clean(page, mask & !dead));
+            self.append_deaths(&mut lock(&self.log), &dead_here);
+            return;
+        }
+        let entry = Entry::new(key, page, *mask, 0, suspect).without(dead);
+        if let Ok(superseded) = self.index.insert(entry)
+            && !superseded.is_empty()
+        {
+            self.append_deaths(&mut lock(&self.log), &superseded);
+        }
     }
 }

@@ -17,17 +17,29 @@ pub enum Sabotage {
     UnflushedFillKept,
     /// FLUSH is acknowledged without asking the device.
     FlushNotWaiting,
+    /// A dirty write is acknowledged before its bytes are on the device.
+    DirtyAckedFromMemory,
+    /// The death of dirty data is recorded before its successor is durable.
+    DirtyDeathTooEarly,
+    /// Dirty data is called clean without a flush of the disk it was written to.
+    DestageNotFlushed,
+    /// What is dirty is looked for on the disk while the flash is slow.
+    DirtyBypassed,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 6] = [
+    pub const ALL: [Sabotage; 10] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
         Sabotage::OldGenerationAccepted,
         Sabotage::UnflushedFillKept,
         Sabotage::FlushNotWaiting,
+        Sabotage::DirtyAckedFromMemory,
+        Sabotage::DirtyDeathTooEarly,
+        Sabotage::DestageNotFlushed,
+        Sabotage::DirtyBypassed,
     ];
 
     /// Its name on the command line.
@@ -40,6 +52,10 @@ impl Sabotage {
             Sabotage::OldGenerationAccepted => "old-generation-accepted",
             Sabotage::UnflushedFillKept => "unflushed-fill-kept",
             Sabotage::FlushNotWaiting => "flush-not-waiting",
+            Sabotage::DirtyAckedFromMemory => "dirty-acked-from-memory",
+            Sabotage::DirtyDeathTooEarly => "dirty-death-too-early",
+            Sabotage::DestageNotFlushed => "destage-not-flushed",
+            Sabotage::DirtyBypassed => "dirty-bypassed",
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// What a sync covers.
 struct Covered {
-    through: u64,
+    through: (u64, u64),
     writes: BTreeSet<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Member {
             }
             log.close_all(reserve, &mut writes).map(|()| {
                 log.syncing = true;
-                Covered { through: log.appended, writes: log.writes_outstanding.clone() }
+                Covered { through: log.covered(), writes: log.writes_outstanding.clone() }
             })
         };
         self.issue(writes);
@@ -129,7 +129,7 @@ impl Member {
         }
         let mut log = lock(&self.log);
         log.prove(&provable);
-        log.synced = log.synced.max(through);
+        log.set_synced(through);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ fn record(prng: &mut Prng) -> Record {
             generation: prng.next_u64() as u32,
             position: Position(prng.below(512) as u32),
             mask: prng.next_u64() as u16,
+            cleaned: prng.chance(1, 2),
         },
         1 => Record::Mark {
             disk: prng.next_u64(),
@@ -39,12 +40,14 @@ fn record(prng: &mut Prng) -> Record {
 }
 
 fn chunk(prng: &mut Prng) -> (ChunkHeader, Vec<Record>, Vec<u8>) {
+    let sequence = prng.between(1 << 40, 1 << 62);
     let header = ChunkHeader {
         owner: OWNER,
         life: LIFE,
         position: Position(prng.below(512) as u32),
         pages: prng.between(1, 64) as u32,
-        sequence: prng.next_u64(),
+        sequence,
+        durable: if prng.chance(1, 3) { 0 } else { sequence - prng.below(1 << 32) },
     };
     let mut records = Vec::new();
     let mut bytes = CHUNK_FIXED_BYTES;
@@ -75,7 +78,7 @@ fn footers_come_back_as_they_were() {
     let mut prng = Prng::new(2);
     for n in 0..300 {
         let records: Vec<Record> = (0..n).map(|_| record(&mut prng)).collect();
-        let bytes = encode_footer(OWNER, LIFE, 99, &records, 4096);
+        let bytes = encode_footer(OWNER, LIFE, 99, 90, &records, 4096);
         assert_eq!(bytes.len() % 4096, 0);
         let (trailer, back) = decode_footer(&bytes, &OWNER).expect("whole");
         assert_eq!((trailer.life, trailer.sequence), (LIFE, 99));
@@ -136,7 +139,7 @@ fn random_bytes_with_a_good_checksum_do_not_panic() {
 
 #[test]
 fn version_1_is_what_it_was() {
-    let header = ChunkHeader { owner: OWNER, life: LIFE, position: Position(12), pages: 3, sequence: 41 };
+    let header = ChunkHeader { owner: OWNER, life: LIFE, position: Position(12), pages: 3, sequence: 41, durable: 0 };
     let name = BlockName { disk: 9, generation: 2, block: 1000 };
     let records = vec![
         Record::Entry {
@@ -147,7 +150,13 @@ fn version_1_is_what_it_was() {
             crcs: SmallVec::from_slice(&[0xdead_beef, 0xfeed_face]),
         },
         Record::Entry { kind: EntryKind::Trim, name, mask: 0b0001, position: Position(0), crcs: SmallVec::new() },
-        Record::Invalidation { segment: SegmentId(3), generation: 4, position: Position(20), mask: 0b11 },
+        Record::Invalidation {
+            segment: SegmentId(3),
+            generation: 4,
+            position: Position(20),
+            mask: 0b11,
+            cleaned: false,
+        },
         Record::Mark { disk: 9, generation: 2, region: 77, set: true },
         Record::Free { segment: SegmentId(6), generation: 8 },
     ];

@@ -67,6 +67,12 @@ impl CellStore {
         let mut failures = Vec::new();
         let mut disks: Vec<Arc<CellDisk>> = self.cell_disks();
         disks.retain(|disk| disk.role() == Role::Disk);
+        // A disk that is not whole without flash that is not there goes on showing the stamp which that flash knows.
+        disks.retain(|disk| {
+            let label = disk.label();
+            let dirty = |m: &FlashMember| matches!(m.state, FlashState::Dirty | FlashState::DirtyAndRedoPending);
+            label.flash_members.iter().all(|(id, member)| !dirty(member) || pairs.contains(&(label.device_id, *id)))
+        });
         // Finish what an earlier renewal announced.
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
         let unfinished: BTreeMap<DeviceId, Stamp> = disks.iter().filter_map(announced).collect();

@@ -55,7 +55,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let _ = decode_trailer(&bytes[bytes.len().saturating_sub(TRAILER_BYTES)..], &OWNER);
         if let Ok((trailer, records)) = decode_footer(&bytes, &OWNER) {
-            let encoded = encode_footer(OWNER, trailer.life, trailer.sequence, &records, 1);
+            let encoded = encode_footer(OWNER, trailer.life, trailer.sequence, trailer.durable, &records, 1);
             let (again, records_again) = decode_footer(&encoded, &OWNER).expect("what was encoded decodes");
             assert_eq!((again.life, again.sequence, records_again), (trailer.life, trailer.sequence, records));
         }

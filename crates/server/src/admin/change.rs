@@ -52,7 +52,8 @@ impl From<AdminError> for Refusal {
         }
         let code = match &error {
             AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
-            AdminError::InUse(..) | AdminError::Stopping => ErrorCode::NotPermittedNow,
+            AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
+            AdminError::WriteBackUnsafe(_) => ErrorCode::NotPermittedNow,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };

@@ -152,7 +152,13 @@ impl Run {
         let flash_out = matches!(error, AdminError::Store(GridDiskError::NoSuch | GridDiskError::NotPresent { .. }))
             && self.life().is_some_and(|life| life.cell.store().members().values().any(out));
         let harmed = self.machine.some_disk_harmed(self.now()) || self.machine.some_flash_harmed();
-        if space {
+        let unsafe_here = matches!(error, AdminError::WriteBackUnsafe(_));
+        let sole_copy = matches!(error, AdminError::StillDirty(_)) && lock(&self.book).flash_hurt;
+        if unsafe_here {
+            self.situations.hit("admin: write-back refused where it is not safe");
+        } else if sole_copy {
+            self.situations.hit("admin: refused while flash holds the only copy");
+        } else if space {
             self.situations.hit("admin: no space");
         } else if harmed || flash_out {
             self.situations.hit("admin: a command failed with a device");

@@ -77,6 +77,15 @@ impl Run {
             return;
         }
         self.handle.trace().text("mishap", format!("{mishap:?}"));
+        let harmless = matches!(
+            mishap,
+            Mishap::FlashSnapshot { .. }
+                | Mishap::DiskFault { .. }
+                | Mishap::DiskHealed { .. }
+                | Mishap::DiskStall { .. }
+                | Mishap::DiskSnapshot { .. }
+        );
+        lock(&self.book).flash_hurt |= !harmless;
         match *mishap {
             Mishap::FlashFault { flash, kind, times, fail } => {
                 if let Some(n) = self.flash_place(flash) {
@@ -157,6 +166,11 @@ impl Run {
         }
         for step in steps {
             self.handle.trace().text("between", format!("{step:?}"));
+            let harmless = matches!(
+                step,
+                Between::FlashBack { .. } | Between::DiskAbsent | Between::DiskBack | Between::LabelRot { .. }
+            );
+            lock(&self.book).flash_hurt |= !harmless;
             match *step {
                 Between::FlashAbsent { flash } => {
                     if let Some(n) = self.flash_place(flash) {

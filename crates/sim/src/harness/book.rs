@@ -96,6 +96,8 @@ pub(super) struct Request {
     part: Part,
     begun_closing: bool,
     loss_epoch: u64,
+    /// Writes to its grid disk acknowledged when it began.
+    acked: u64,
     /// It overlapped a change of the same bytes, or a read of bytes that are being changed.
     pub(super) raced: bool,
 }
@@ -129,6 +131,8 @@ pub(super) struct Book {
     pub(super) broken: Option<Broken>,
     /// The cell is stopping.
     pub(super) stopping: bool,
+    /// Something befell flash, or a disk was put back in time: in write-back that may cost the only copy of something.
+    pub(super) flash_hurt: bool,
     /// Names may be older than the last rename: the catalog went back in time with its only device.
     pub(super) names_loose: bool,
 }
@@ -214,6 +218,7 @@ impl Book {
             part,
             begun_closing: disk.closing,
             loss_epoch: disk.loss_epoch(),
+            acked: disk.acked,
             raced,
         };
         self.requests.insert(number, request);
@@ -272,6 +277,8 @@ impl Book {
             }
             (Part::Flush(flush), _) => {
                 disk.model.flush_ack(flush);
+                // Wherever it made them durable.
+                disk.flushed = disk.flushed.max(request.acked);
                 Ok(())
             }
             _ => Ok(()),
@@ -288,7 +295,9 @@ impl Book {
         let Some(disk) = self.disks.get_mut(&request.disk) else { return };
         let permitted = match error {
             RequestError::Io | RequestError::NoSpace => {
-                health.faulty || request.session_health.faulty || health.count != request.session_health.count
+                let sole_copy = disk.served.as_ref().is_some_and(|s| s.offline().is_some() || s.is_write_back());
+                let lost = self.flash_hurt && sole_copy;
+                lost || health.faulty || request.session_health.faulty || health.count != request.session_health.count
             }
             RequestError::Stopping => disk.closing || request.begun_closing,
             RequestError::NotSupported => matches!(request.verb, Verb::Zeroes { fast: true, .. }),

@@ -37,6 +37,19 @@ pub(super) struct Caching {
     pub(super) policy: celldisk::CachingPolicy,
 }
 
+impl Caching {
+    /// In a world of write-back, write-through becomes that, and write-around write-through.
+    fn in_world(self, write_back: bool) -> Caching {
+        use celldisk::CachingMode;
+        let mode = match self.mode {
+            CachingMode::WriteThrough if write_back => CachingMode::WriteBack,
+            CachingMode::WriteAround if write_back => CachingMode::WriteThrough,
+            mode => mode,
+        };
+        Caching { mode, ..self }
+    }
+}
+
 /// The machine and the cell.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
@@ -55,6 +68,8 @@ pub(super) struct Setup {
     pub(super) settle_every: Duration,
     pub(super) accept_diverged: bool,
     pub(super) policy: PolicyKind,
+    /// Grid disks that would be in write-through are in write-back, over one durable flash device.
+    pub(super) write_back: bool,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -309,7 +324,9 @@ fn caching(prng: &mut Prng) -> Caching {
 impl Setup {
     fn draw(prng: &mut Prng) -> Setup {
         let disk_count = pick(prng, &[1, 1, 2, 3]);
+        let write_back = prng.fork("write back").chance(1, 3);
         let flash_count = pick(prng, &[0, 1, 1, 1, 1, 2, 2, 3]);
+        let flash_count = if write_back { 1 } else { flash_count };
         let block_bytes: u32 = 4096 << prng.below(5);
         let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
         // A segment holds a block with a header and a footer of true pages.
@@ -347,11 +364,19 @@ impl Setup {
                 config.geometry.class = Class::Ephemeral;
                 config.gone_after_power_cut = prng.chance(1, 2);
             }
+            if write_back {
+                config.geometry.class = Class::Durable;
+                config.gone_after_power_cut = false;
+            }
             config.geometry.page_bytes = config.geometry.page_bytes.max(page_bytes);
             flashes.push(config);
         }
+        for grid_disk in &mut grid_disks {
+            grid_disk.caching = grid_disk.caching.in_world(write_back);
+        }
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
+            write_back,
             disks,
             flashes,
             grid_disks,
@@ -371,6 +396,21 @@ impl Setup {
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
         }
+    }
+}
+
+/// Steps of a world of write-back: one flash device that loses what it acknowledged loses data, so that one does not.
+fn in_world(step: &mut Step, write_back: bool) {
+    match step {
+        Step::Admin(Admin::Create { caching, .. } | Admin::SetCaching { caching, .. }) => {
+            *caching = caching.in_world(write_back);
+        }
+        Step::Mishap(Mishap::FlashFault { kind: kind @ (FaultKind::Lost | FaultKind::Misdirected), .. })
+            if write_back =>
+        {
+            *kind = FaultKind::Slow;
+        }
+        _ => {}
     }
 }
 
@@ -450,7 +490,9 @@ impl Steps<'_> {
                 }
             }
         }
-        all.steps
+        let mut steps = all.steps;
+        steps.iter_mut().for_each(|step| in_world(step, setup.write_back));
+        steps
     }
 
     fn io(&mut self) {

@@ -33,8 +33,12 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.chunk_age
     ));
     lines.push(format!(
-        "cell: settles every {:?}; {} clients with {} requests each; {} threads",
-        setup.settle_every, setup.clients, setup.depth, setup.threads
+        "cell: settles every {:?}; {} clients with {} requests each; {} threads; {}",
+        setup.settle_every,
+        setup.clients,
+        setup.depth,
+        setup.threads,
+        if setup.write_back { "write-back" } else { "no write-back" }
     ));
     lines
 }

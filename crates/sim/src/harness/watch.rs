@@ -33,7 +33,7 @@ pub(super) struct Watch {
 }
 
 /// Situations counted from counters of the flash cache, by name there.
-const FLASH_ROWS: [(&str, &str); 14] = [
+const FLASH_ROWS: [(&str, &str); 19] = [
     ("fills", "fill after a miss"),
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
@@ -48,6 +48,11 @@ const FLASH_ROWS: [(&str, &str); 14] = [
     ("reclaims", "segment reclaimed"),
     ("ghost_hits", "ghost hit: a block comes back soon after it left"),
     ("reader_waits", "reuse of a segment waited for its reader"),
+    ("dirty_writes", "part written dirty"),
+    ("dirty_skips_space", "write-back refused: no room"),
+    ("destages", "dirty part destaged"),
+    ("dirty_recovered", "dirty part found again after a restart"),
+    ("dirty_torn", "dirty part torn by a power cut"),
 ];
 
 impl Run {
@@ -120,7 +125,10 @@ impl Run {
         let Some(flash) = cell.flash_cache_devices().first().copied() else { return };
         let Some(disk) = store.cell_disk(record.cell_disk) else { return };
         let state = disk.label().flash_members.get(&flash).map(|m| m.state);
-        if cached && state != Some(FlashState::Expelled) {
+        let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back;
+        if cached && waits {
+            self.situations.hit("write acknowledged by a disk that waits for its flash");
+        } else if cached && state != Some(FlashState::Expelled) {
             let text = format!("{request:?} was acknowledged without flash that its disk's label calls {state:?}");
             self.violate("I7", text);
         } else if cached {
@@ -137,6 +145,7 @@ impl Run {
             ("stamps that do not match void what is cached", "used or restored without its flash"),
             ("flash whose label cannot be written is left out", "its label cannot be written"),
             ("no flash usable: served from disk alone", "serving from disk alone"),
+            ("grid disk offline: the only copy of something is not there", "is offline"),
         ];
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
         rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
@@ -192,6 +201,9 @@ impl Run {
         self.situations.hit_times("hit", hits);
         self.situations.hit_times("partial hit", partial);
         lock(&self.watch).hits += hits;
+        if cell.alerts().iter().any(|a| a.contains("is offline")) {
+            self.situations.hit("grid disk goes offline while serving");
+        }
         if cell.alerts().iter().any(|a| a.contains("expelled:")) {
             self.situations.hit("flash expelled while serving");
         }
@@ -208,6 +220,9 @@ impl Run {
                     if name == "reclaims" && count > u64::from(segments.all()) {
                         self.situations.hit("every segment reused on average");
                     }
+                }
+                if crash && member.dirty_bytes() > 0 {
+                    self.situations.hit("crash with dirty data");
                 }
                 if crash && segments.reclaiming > 0 {
                     self.situations.hit("crash during reclaim");

@@ -1,0 +1,476 @@
+//! Write-back in the request path: which part of a change goes to flash, how reads see it, and how the disk gets it.
+//!
+//! What is dirty and is written again goes to flash again, whatever mode, bar or switch says: the disk must not be written
+//! past data that will be destaged over it. What is dirty is read from flash, or the request fails: the disk's older data
+//! is never served for it. Destaging never waits for a range that a request holds; only drying up does, which no request
+//! waits for.
+
+use crate::counters::SMALL_BYTES_MAX;
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::housekeeping::StopSignal;
+use crate::path::cover;
+use crate::range_lock::LockMode;
+use crate::request::{CachingMode, RequestError};
+use celldisk::{CellDisk, DeviceId, FlashState};
+use device::sync::Semaphore;
+use device::{Buf, Bufs, Outcome, SharedBufs, World};
+use flashcache::{DestagedList, DirtyRefused, DirtyRun, Residence, RunLimits, Sabotage, Stretch, read_hit};
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Stretches written to the disk at the same time: enough for it to sort, few enough for foreground reads to get between.
+const RUNS_AT_ONCE: usize = 4;
+/// What is destaged between two flushes of the disk.
+const ROUND: RunLimits = RunLimits { parts_max: 8192, runs_max: 1024, run_parts_max: 256 };
+/// One block, for what is destaged while its range is held.
+const ONE: RunLimits = RunLimits { parts_max: 1, runs_max: 1, run_parts_max: 16 };
+/// How long destaging lets requests go first, unless dirty data crowds the cache.
+const YIELD: Duration = Duration::from_millis(1);
+/// Pause after the disk has refused.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Attempts of an operator's command to dry up a grid disk whose disk or flash refuses.
+const DRY_ATTEMPTS_MAX: usize = 5;
+
+/// Dirty data cannot be given to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StillDirty;
+
+/// The door to a flash device's dirty data: before anything of a grid disk is dirty there, the label of its disk says so
+/// durably (I5), so that the disk is never taken for whole without the flash.
+#[derive(Debug)]
+pub(crate) struct DirtyGate {
+    disk: Arc<CellDisk>,
+    flash: DeviceId,
+    /// Where the grid disk lies on its disk, in bytes.
+    extents: Vec<(u64, u64)>,
+    open: AtomicBool,
+    turn: Semaphore,
+}
+
+impl DirtyGate {
+    pub(crate) fn new(disk: Arc<CellDisk>, flash: DeviceId, extents: Vec<(u64, u64)>) -> Arc<DirtyGate> {
+        Arc::new(DirtyGate { disk, flash, extents, open: AtomicBool::new(false), turn: Semaphore::new(1) })
+    }
+
+    /// Whether dirty data may be taken now; writes the label if nobody has.
+    async fn pass(&self) -> bool {
+        if self.open.load(Ordering::Acquire) {
+            return true;
+        }
+        let _turn = self.turn.acquire(1).await;
+        if self.open.load(Ordering::Acquire) {
+            return true;
+        }
+        let (flash, extents) = (self.flash, self.extents.clone());
+        let mut paired = false;
+        let written = self.disk.update_label(|label| {
+            if let Some(member) = label.flash_members.get_mut(&flash)
+                && !matches!(member.state, FlashState::Expelled | FlashState::Absent)
+            {
+                member.state = match member.state {
+                    FlashState::RedoPending | FlashState::DirtyAndRedoPending => FlashState::DirtyAndRedoPending,
+                    _ => FlashState::Dirty,
+                };
+                extents.iter().for_each(|&(offset, len)| {
+                    label.dirty.set(offset, len);
+                });
+                paired = true;
+            }
+        });
+        let passed = written.await.is_ok() && paired;
+        self.open.store(passed, Ordering::Release);
+        passed
+    }
+}
+
+/// Held while a grid disk takes no new dirty data: what is dirty may only be overwritten.
+#[derive(Debug)]
+pub(crate) struct Drying(Arc<GridDisk>);
+
+impl Drop for Drying {
+    fn drop(&mut self) {
+        self.0.write_back.drying.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What write-back remembers of a grid disk.
+#[derive(Debug, Default)]
+pub(crate) struct WriteBackState {
+    drying: AtomicUsize,
+    /// One round of destaging at a time: the disk gets versions of a block in their order.
+    round: OneAtATime,
+}
+
+#[derive(Debug)]
+struct OneAtATime(Semaphore);
+
+impl Default for OneAtATime {
+    fn default() -> OneAtATime {
+        OneAtATime(Semaphore::new(1))
+    }
+}
+
+fn parts_of(offset: u64, len: u64) -> Range<u64> {
+    let span = cover(offset, len, PART_BYTES);
+    span.start / PART_BYTES..span.end / PART_BYTES
+}
+
+impl GridDisk {
+    pub(crate) fn start_drying(self: &Arc<Self>) -> Drying {
+        self.write_back.drying.fetch_add(1, Ordering::AcqRel);
+        Drying(self.clone())
+    }
+
+    fn is_drying(&self) -> bool {
+        self.write_back.drying.load(Ordering::Acquire) > 0
+    }
+
+    /// The smallest unit a change is made in: parts, where some of it may go to flash.
+    pub(crate) fn change_unit(&self) -> u64 {
+        let parts = self.cache().is_some_and(|b| b.mode == CachingMode::WriteBack || b.cache.has_dirty(&b.disk));
+        if parts { self.logical_bytes.max(PART_BYTES) } else { self.logical_bytes }
+    }
+
+    /// Dirty data of it was on flash that has failed.
+    ///
+    /// # Errors
+    /// So it is.
+    pub(crate) fn check_not_lost(&self) -> Result<(), RequestError> {
+        match self.cache() {
+            Some(binding) if binding.cache.has_lost(&binding.disk) => Err(RequestError::Io),
+            _ => Ok(()),
+        }
+    }
+
+    /// Read the disk, and over it what is dirty. The caller holds the range.
+    pub(crate) async fn read_current(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        let len = bufs.len_bytes() as u64;
+        let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
+            return self.read_disk(offset, bufs).await;
+        };
+        let parts = parts_of(offset, len);
+        if !binding.cache.is_dirty(&binding.disk, &parts) && !binding.cache.has_lost(&binding.disk) {
+            return self.read_disk(offset, bufs).await;
+        }
+        let (result, mut bufs) = self.read_disk(offset, bufs).await;
+        if let Err(error) = result {
+            return (Err(error), bufs);
+        }
+        let mut at = parts.start;
+        for stretch in binding.cache.lookup(&binding.disk, parts) {
+            let start = at;
+            at += u64::from(stretch.parts());
+            let Stretch::Hit(hit) = stretch else { continue };
+            if !hit.is_dirty() {
+                continue;
+            }
+            let piece = Buf::zeroed(((at - start) * PART_BYTES) as usize);
+            let (result, back) = read_hit(hit, piece.into()).await;
+            let (Ok(()), Some(back)) = (result, back) else { return (Err(RequestError::Io), bufs) };
+            // The request may begin or end within a part.
+            let low = (start * PART_BYTES).max(offset);
+            let high = (at * PART_BYTES).min(offset + len);
+            let skip = (low - start * PART_BYTES) as usize;
+            let mut to = (low - offset) as usize;
+            back.for_each(skip..skip + (high - low) as usize, |bytes| {
+                bufs.copy_in(to, bytes);
+                to += bytes.len();
+            });
+        }
+        if binding.cache.has_lost(&binding.disk) {
+            return (Err(RequestError::Io), bufs);
+        }
+        (Ok(()), bufs)
+    }
+
+    /// Stretches of a range by whether they are dirty, in order; `None` when nothing is. The caller holds the range.
+    pub(crate) fn dirty_stretches(&self, offset: u64, len: u64) -> Option<Vec<(Range<u64>, bool)>> {
+        let binding = self.cache().filter(|b| b.cache.has_dirty(&b.disk))?;
+        let parts = parts_of(offset, len);
+        if !binding.cache.is_dirty(&binding.disk, &parts) {
+            return None;
+        }
+        let mut at = parts.start;
+        let mut stretches: Vec<(Range<u64>, bool)> = Vec::new();
+        for (count, residence) in binding.cache.residence(&binding.disk, parts) {
+            let (range, dirty) = (at..at + count, residence == Residence::Dirty);
+            at += count;
+            match stretches.last_mut() {
+                Some((last, same)) if *same == dirty => last.end = range.end,
+                _ => stretches.push((range, dirty)),
+            }
+        }
+        Some(stretches)
+    }
+
+    /// Take whole parts as dirty if the grid disk is in write-back and there is room; false: write them to the disk.
+    ///
+    /// # Errors
+    /// Flash with dirty data of the grid disk has failed.
+    pub(crate) async fn try_write_dirty(&self, offset: u64, data: &SharedBufs) -> Result<bool, RequestError> {
+        let Some(binding) = self.cache() else { return Ok(false) };
+        let len = data.len_bytes() as u64;
+        // Less than whole parts: it was in another mode when the request began.
+        let whole = offset.is_multiple_of(PART_BYTES) && len.is_multiple_of(PART_BYTES);
+        if binding.mode != CachingMode::WriteBack || self.is_drying() || len > WRITE_BACK_BYTES_MAX || !whole {
+            return Ok(false);
+        }
+        let Some(gate) = &binding.gate else { return Ok(false) };
+        if !gate.pass().await || self.is_drying() {
+            return Ok(false);
+        }
+        match binding.cache.write_dirty(&binding.disk, parts_of(offset, len), data, false).await {
+            Ok(()) => Ok(true),
+            Err(DirtyRefused::NoRoom) => Ok(false),
+            Err(DirtyRefused::Failed) if binding.cache.has_lost(&binding.disk) => Err(RequestError::Io),
+            Err(DirtyRefused::Failed) => Ok(false),
+        }
+    }
+
+    /// Overwrite parts that are dirty; false: there is no room, see [`GridDisk::clear_dirty`].
+    ///
+    /// # Errors
+    /// The flash has failed.
+    pub(crate) async fn overwrite_dirty(&self, parts: Range<u64>, data: &SharedBufs) -> Result<bool, RequestError> {
+        let Some(binding) = self.cache() else { return Err(RequestError::Io) };
+        match binding.cache.write_dirty(&binding.disk, parts, data, true).await {
+            Ok(()) => Ok(true),
+            Err(DirtyRefused::NoRoom) => Ok(false),
+            Err(DirtyRefused::Failed) => Err(RequestError::Io),
+        }
+    }
+
+    /// Give the disk what is dirty in a range, so that it may be written to. The caller holds the range exclusively: nobody
+    /// waits for room on flash while holding a range that would have to be destaged to make it.
+    ///
+    /// # Errors
+    /// The disk or the flash refuses.
+    pub(crate) async fn clear_dirty(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        let Some(binding) = self.cache() else { return Err(RequestError::Io) };
+        let parts = parts_of(offset, len);
+        for member in 0..binding.cache.members().count() {
+            let mut from = Some(parts.start * PART_BYTES / self.block_bytes);
+            while let Some(block) = from {
+                let losses = self.lost_epoch();
+                let (runs, next) = binding.cache.dirty_runs(member, &binding.disk, block, ONE);
+                // Its range is that of whole blocks, as is the lock.
+                from = next.filter(|next| next * self.block_bytes < parts.end * PART_BYTES);
+                let mut list = DestagedList::default();
+                for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
+                    if !self.destage_run(&mut run).await {
+                        return Err(RequestError::Io);
+                    }
+                    list.push(&run);
+                }
+                if !self.commit(&binding, member, &list, losses).await {
+                    return Err(RequestError::Io);
+                }
+            }
+        }
+        if self.dirty_stretches(offset, len).is_some() { Err(RequestError::Io) } else { Ok(()) }
+    }
+
+    /// Everything the grid disk has on flash alone is durable there.
+    ///
+    /// # Errors
+    /// Some of it was on flash that has failed.
+    pub(crate) async fn sync_dirty(&self) -> Result<(), RequestError> {
+        let Some(binding) = self.on_flash() else { return Ok(()) };
+        let synced = binding.cache.sync().await;
+        if binding.cache.has_lost(&binding.disk) {
+            return Err(RequestError::Io);
+        }
+        // What failed had nothing of this grid disk alone.
+        drop(synced);
+        Ok(())
+    }
+
+    /// The cache, where acknowledged writes may live on flash alone.
+    pub(crate) fn on_flash(&self) -> Option<Arc<Binding>> {
+        self.cache().filter(|b| b.mode == CachingMode::WriteBack || b.cache.has_dirty(&b.disk))
+    }
+
+    // --- destaging ------------------------------------------------------------------------------------------------
+
+    /// Give the disk a stretch. Whether it has it now; not yet durably.
+    async fn destage_run(&self, run: &mut DirtyRun) -> bool {
+        let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
+        if self.check(offset, len).is_err() {
+            return false;
+        }
+        // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
+        // `RUNS_AT_ONCE` runs at a time.
+        let mut data = Bufs::new();
+        for hit in std::mem::take(&mut run.hits) {
+            let bytes = (hit.parts().end - hit.parts().start) * PART_BYTES;
+            let (result, back) = read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
+            let (Ok(()), Some(back)) = (result, back) else {
+                self.counters.destage_errors.one();
+                return false;
+            };
+            data.append(back);
+        }
+        self.counters.disk_writes.requests.one();
+        self.counters.disk_writes.bytes.add(len);
+        let outcome = self.disk.write(offset, data.freeze(), false).await.outcome;
+        if outcome != Outcome::Done {
+            self.counters.destage_errors.one();
+        }
+        outcome == Outcome::Done
+    }
+
+    /// Confirm what the disk was given since loss epoch `losses`; whether that is durable now.
+    async fn commit(&self, binding: &Binding, member: usize, list: &DestagedList, losses: u64) -> bool {
+        if list.is_empty() {
+            return true;
+        }
+        let flushed =
+            self.sabotage == Some(Sabotage::DestageNotFlushed) || self.disk.flush().await.outcome == Outcome::Done;
+        // A flush that failed, whoever asked for it, may have dropped what was written: it is written again.
+        flushed && self.lost_epoch() == losses && binding.cache.commit_destaged(member, list).await.is_ok()
+    }
+
+    /// Give the disk everything that is dirty now and that no request is changing, in disk order. Whether all of it went
+    /// well.
+    pub(crate) async fn destage_round(&self, binding: &Binding, world: &World, hurry: bool) -> bool {
+        let _turn = self.write_back.round.0.acquire(1).await;
+        let mut well = true;
+        for member in 0..binding.cache.members().count() {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let losses = self.lost_epoch();
+                let (runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
+                next = more;
+                let mut list = DestagedList::default();
+                let mut under_way = futures_util::stream::iter(runs.into_iter().map(|mut run| async move {
+                    if !hurry && !self.locks.is_empty() {
+                        world.clock.sleep(YIELD).await;
+                    }
+                    let blocks = self.blocks_of(&run.parts);
+                    // A request that changes it holds it: it will be dirty anew.
+                    let guard = self.locks.try_acquire(blocks, LockMode::Shared);
+                    let written = match &guard {
+                        Some(_) => Some(self.destage_run(&mut run).await),
+                        None => None,
+                    };
+                    (run, written)
+                }))
+                .buffered(RUNS_AT_ONCE);
+                while let Some((run, written)) = under_way.next().await {
+                    match written {
+                        Some(true) => list.push(&run),
+                        Some(false) => well = false,
+                        None => {}
+                    }
+                }
+                drop(under_way);
+                well &= self.commit(binding, member, &list, losses).await;
+                if !well {
+                    return false;
+                }
+            }
+        }
+        well
+    }
+
+    fn blocks_of(&self, parts: &Range<u64>) -> Range<u64> {
+        let span = cover(parts.start * PART_BYTES, (parts.end - parts.start) * PART_BYTES, self.block_bytes);
+        span.start / self.block_bytes..span.end / self.block_bytes
+    }
+
+    /// Give the disk what is dirty, block by block, each held against requests until it is clean: what requests keep
+    /// overwriting comes to an end like this. The caller holds a [`Drying`].
+    async fn destage_held(&self, binding: &Binding) -> bool {
+        for member in 0..binding.cache.members().count() {
+            let mut from = 0;
+            loop {
+                let (runs, _) = binding.cache.dirty_runs(member, &binding.disk, from, ONE);
+                let Some(parts) = runs.first().map(|run| run.parts.clone()) else { break };
+                // Pins are let go before waiting for the range.
+                drop(runs);
+                let blocks = self.blocks_of(&parts);
+                let guard = self.locks.acquire(blocks.clone(), LockMode::Exclusive).await;
+                let (offset, len) = (blocks.start * self.block_bytes, (blocks.end - blocks.start) * self.block_bytes);
+                if self.clear_dirty(offset, len).await.is_err() {
+                    return false;
+                }
+                drop(guard);
+                from = blocks.start;
+            }
+        }
+        true
+    }
+
+    /// Give the disk everything that is dirty, to the end. The caller holds a [`Drying`].
+    ///
+    /// # Errors
+    /// The disk or the flash refuses.
+    pub(crate) async fn dry(&self, world: &World) -> Result<(), StillDirty> {
+        if self.offline().is_some() {
+            return Err(StillDirty);
+        }
+        for attempt in 0..DRY_ATTEMPTS_MAX {
+            let Some(binding) = self.cache() else { return Ok(()) };
+            if binding.cache.has_lost(&binding.disk) {
+                return Err(StillDirty);
+            }
+            // Dirty data on its way when drying began ends here.
+            self.drain().await;
+            if !binding.cache.has_dirty(&binding.disk) {
+                return Ok(());
+            }
+            if self.destage_round(&binding, world, true).await && self.destage_held(&binding).await {
+                continue;
+            }
+            if attempt + 1 < DRY_ATTEMPTS_MAX {
+                world.clock.sleep(RETRY_AFTER).await;
+            }
+        }
+        let dirty = self.cache().is_some_and(|binding| binding.cache.has_dirty(&binding.disk));
+        if dirty { Err(StillDirty) } else { Ok(()) }
+    }
+}
+
+/// Longer writes go to the disk: they are sequential, which a disk does well, and would wear the flash for nothing.
+const WRITE_BACK_BYTES_MAX: u64 = SMALL_BYTES_MAX;
+
+/// Destage a grid disk's dirty data when it is old or crowds the cache, for ever.
+pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Duration, stop: Arc<StopSignal>) {
+    let pause = (after / 4).max(Duration::from_millis(1));
+    loop {
+        let wanted = disk.cache().map(|binding| binding.cache.dirty_wanted().clone());
+        let stopped = match wanted {
+            Some(wanted) => {
+                let ticket = wanted.ticket();
+                let rung = std::pin::pin!(wanted.wait(ticket));
+                let slept = std::pin::pin!(stop.sleep(&world, pause));
+                match select(slept, rung).await {
+                    Either::Left((stopped, _)) => stopped,
+                    Either::Right(_) => stop.is_stopped(),
+                }
+            }
+            None => stop.sleep(&world, pause).await,
+        };
+        if stopped {
+            return;
+        }
+        let Some(binding) = disk.cache().filter(|b| b.cache.has_dirty(&b.disk) && !b.cache.has_lost(&b.disk)) else {
+            continue;
+        };
+        let crowded = binding.cache.members().any(|m| m.is_crowded_with_dirty());
+        let now = world.clock.now();
+        let old = |m: &Arc<flashcache::Member>| {
+            m.oldest_dirty().is_some_and(|since| u128::from(now.ns_since(since)) >= after.as_nanos())
+        };
+        if !crowded && !binding.cache.members().any(old) && !disk.is_drying() {
+            continue;
+        }
+        if !disk.destage_round(&binding, &world, crowded).await && stop.sleep(&world, RETRY_AFTER).await {
+            return;
+        }
+    }
+}
