@@ -269,6 +269,7 @@ impl Cell {
         if !failed.is_empty() {
             return Err(CellError::Labels(failed).into());
         }
+        self.discard_flash_areas(&members).await;
         let mut report = OpenReport::default();
         if let Err(error) = self.open_flash_cache(&members, &mut report).await {
             // Parameters with which no member can work: it must not stay in the catalog.

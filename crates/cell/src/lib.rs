@@ -6,6 +6,7 @@ pub mod admin;
 mod cached;
 pub mod cell;
 pub mod counters;
+mod discard;
 mod expel;
 pub mod grid_disk;
 pub mod housekeeping;

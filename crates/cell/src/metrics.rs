@@ -381,6 +381,8 @@ const TABLE: &[&[Definition]] = &[
         "valid data in the cache",
         Formula::Gauge(Reading::FlashCache(|c| c.used_bytes))
     ),
+    counter!(FlashCache, "FC_IO_BY_DISCARD", Bytes, "bytes of flash discarded before they were reused", |c| c
+        .member("discard_bytes")),
     counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
         .member("flash_bytes_written")),
     counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
@@ -409,6 +411,8 @@ const TABLE: &[&[Definition]] = &[
         "cached 4 KiB parts whose checksum did not match",
         Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
     ),
+    counter!(FlashCache, "FC_IO_RQ_DISCARD", Requests, "segments discarded before they were reused", |c| c
+        .member("discards")),
     counter!(FlashCache, "FC_IO_RQ_EVICT", Requests, "blocks that left the cache", |c| c.member("evictions")),
     counter!(FlashCache, "FC_IO_RQ_R", Requests, "reads served whole from the cache", |c| c.hits.requests),
     counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests
@@ -589,7 +593,8 @@ mod tests {
         let read_from_members = ["FC_IO_BY_FLASH_W", "FC_IO_BY_W", "FC_IO_ERRS", "FC_IO_ROT", "FC_IO_RQ_EVICT"];
         let more =
             ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
-        for name in read_from_members.into_iter().chain(more) {
+        let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
+        for name in read_from_members.into_iter().chain(more).chain(discards) {
             let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
                 panic!("{name}")
             };

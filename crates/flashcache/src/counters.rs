@@ -67,6 +67,12 @@ counters! {
         flash_flushes,
         /// Segments reclaimed.
         reclaims,
+        /// Segments discarded (TRIM) before reuse.
+        discards,
+        /// Bytes of them.
+        discard_bytes,
+        /// Discards the device refused: the segments are reused all the same.
+        discard_failures,
         /// Segments looked at and kept as they are: too much of them had been hit.
         keeps,
         /// Segments whose reuse waited for a reader.

@@ -132,7 +132,17 @@ impl Member {
             let bytes = u64::from(self.shape.segment_pages) * 4096;
             let offset = u64::from(id.0) * bytes;
             // What it reads as afterwards does not matter, nor whether it worked: the free record is durable.
-            let _ = self.within_hard_limit(self.config.device.discard(offset, bytes)).await;
+            let Some(done) = self.within_hard_limit(self.config.device.discard(offset, bytes)).await else {
+                // It may still happen, after the segment has been written anew.
+                self.fail("a discard took longer than the hard limit".to_owned());
+                return Err(self.error());
+            };
+            if done.outcome == Outcome::Done {
+                add(&self.counters.discards, 1);
+                add(&self.counters.discard_bytes, bytes);
+            } else {
+                add(&self.counters.discard_failures, 1);
+            }
         }
         lock(&self.log).release(id);
         add(&self.counters.reclaims, 1);
