@@ -11,6 +11,7 @@ mod expel;
 pub mod grid_disk;
 pub mod housekeeping;
 mod loss;
+pub mod member_metrics;
 pub mod metrics;
 pub mod open;
 mod path;

@@ -6,6 +6,8 @@
 
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
+use crate::member_metrics::MemberFigures;
+use flashcache::EnduranceFigures;
 use std::collections::BTreeMap;
 
 /// How a value is formed.
@@ -90,6 +92,8 @@ pub enum Reading {
     FlashCache(fn(&CacheTotals) -> u64),
     /// From what passed to each physical device.
     CellDisk(fn(&DeviceIo) -> u64),
+    /// From each member of the flash cache, by its cell disk; none where there is nothing to tell.
+    Member(fn(&EnduranceFigures) -> Option<u64>),
     /// From what the process uses.
     Cell(fn(&ProcessUse) -> u64),
 }
@@ -434,6 +438,13 @@ const TABLE: &[&[Definition]] = &[
         .requests),
     metric!(
         FlashCache,
+        "FC_IO_RQ_MOVE_SKIP_ENDURANCE",
+        Requests,
+        "blocks not written again at reclaim since the endurance budget was empty",
+        Formula::Counter(Reading::FlashCache(|c| c.member("move_skips_endurance")))
+    ),
+    metric!(
+        FlashCache,
         "FC_IO_RQ_REPLACEMENT_ATTEMPTED",
         Requests,
         "segments reclaimed to make room",
@@ -453,6 +464,13 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
         .requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_ENDURANCE",
+        Requests,
+        "blocks not filled since the endurance budget was low",
+        |c| c.member("fill_skips_endurance")
+    ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
         .write_skips_large
         .requests),
@@ -488,7 +506,7 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    TABLE.iter().copied().flatten()
+    TABLE.iter().copied().flatten().chain(crate::member_metrics::ROWS)
 }
 
 /// The metric of that name.
@@ -502,6 +520,7 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
 #[must_use]
 pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &ProcessUse) -> Vec<Sample> {
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
+    let members = MemberFigures::all(cell);
     let grid_disks = cell.grid_disks();
     let mut samples = Vec::new();
     for definition in definitions() {
@@ -511,6 +530,10 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
             Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
+            Reading::Member(read) => {
+                let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
+                known.for_each(|(member, value)| push(member.name.clone(), value));
+            }
             Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
         }
     }
@@ -594,7 +617,8 @@ mod tests {
         let more =
             ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
         let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
-        for name in read_from_members.into_iter().chain(more).chain(discards) {
+        let endurance = ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE"];
+        for name in read_from_members.into_iter().chain(more).chain(discards).chain(endurance) {
             let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
                 panic!("{name}")
             };

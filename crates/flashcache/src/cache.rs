@@ -5,6 +5,7 @@
 
 use crate::fill::FillCause;
 use crate::format::Owner;
+use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::read::{Hit, HitError, Stretch};
@@ -61,6 +62,8 @@ pub struct CacheConfig {
     pub hard_limit: Duration,
     /// A chunk that is not full is written after about this time.
     pub chunk_age: Duration,
+    /// What may be written to each flash device; no limit without.
+    pub endurance: Option<Endurance>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -75,6 +78,7 @@ impl Default for CacheConfig {
             soft_limit: Duration::from_millis(100),
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
+            endurance: None,
             sabotage: None,
         }
     }
@@ -219,6 +223,7 @@ impl FlashCache {
                 soft_limit: config.soft_limit,
                 hard_limit: config.hard_limit,
                 chunk_age: config.chunk_age,
+                endurance: config.endurance,
                 sabotage: config.sabotage,
                 alarm: changed.clone(),
                 sequence: sequence.clone(),

@@ -35,6 +35,8 @@ counters! {
         fill_skips_buffer,
         /// Fills refused by the policy.
         fill_skips_policy,
+        /// Fills refused: the endurance budget is low.
+        fill_skips_endurance,
         /// Fills refused: the index is full.
         fill_skips_index,
         /// Fills refused: already there.
@@ -45,6 +47,8 @@ counters! {
         moves,
         /// Bytes of them.
         move_bytes,
+        /// Blocks not written again at reclaim: the endurance budget is empty.
+        move_skips_endurance,
         /// Entries ended by a write.
         invalidations,
         /// Parts whose checksum did not match.

@@ -7,6 +7,7 @@ pub mod cache;
 pub mod counters;
 mod fill;
 pub mod format;
+pub mod governor;
 pub mod index;
 mod log;
 pub mod member;
@@ -26,6 +27,7 @@ pub use cache::{
 };
 pub use counters::Counters;
 pub use fill::FillCause;
+pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use read::{Hit, HitError, Stretch};
 pub use recover::Recovered;

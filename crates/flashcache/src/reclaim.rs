@@ -5,6 +5,7 @@
 
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::governor::Allowance;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
@@ -197,7 +198,8 @@ impl Member {
         };
         // Down to what reclaim itself lives on, nothing is written again: records come first.
         let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
-        let mut room = if scarce { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
+        let starved = self.allowance() == Allowance::MustOnly;
+        let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
         let mut moved = Vec::new();
         for ((name, entry), verdict) in found.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
@@ -206,6 +208,7 @@ impl Member {
                     room -= parts;
                     moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
                 }
+                Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }
