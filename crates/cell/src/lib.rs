@@ -18,6 +18,7 @@ mod path;
 pub mod range_lock;
 mod rebind;
 pub mod request;
+pub mod saving;
 pub mod session;
 mod transfer;
 

@@ -506,7 +506,7 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    TABLE.iter().copied().flatten().chain(crate::member_metrics::ROWS)
+    TABLE.iter().copied().flatten().chain(crate::member_metrics::ROWS).chain(crate::saving::ROWS)
 }
 
 /// The metric of that name.

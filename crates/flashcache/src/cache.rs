@@ -14,7 +14,7 @@ use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Device, View, World};
+use device::{Arena, Bufs, Device, Instant, View, World};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -270,6 +270,12 @@ impl FlashCache {
     #[must_use]
     pub fn config(&self) -> &CacheConfig {
         &self.config
+    }
+
+    /// The time by its clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.world.clock.now()
     }
 
     /// Its members.
