@@ -122,7 +122,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             soft_limit: setup.soft_limit,
             hard_limit: setup.hard_limit,
             chunk_age: setup.chunk_age,
-            endurance: None,
+            endurance: setup.endurance,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,

@@ -33,11 +33,13 @@ pub(super) struct Watch {
 }
 
 /// Situations counted from counters of the flash cache, by name there.
-const FLASH_ROWS: [(&str, &str); 14] = [
+const FLASH_ROWS: [(&str, &str); 16] = [
     ("fills", "fill after a miss"),
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
     ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("fill_skips_endurance", "fill refused: endurance budget low"),
+    ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
     ("moves", "block written again at reclaim"),
     ("invalidations", "cached copy ended by a write"),
