@@ -3,7 +3,7 @@
 //! assumed latencies.
 //!
 //! Of the disk every read for a whole miss is timed (not what housekeeping, prefetch and read-modify-write ask for: they read in
-//! disk order or what nobody waits for), of flash one hit in sixteen: two looks at the clock would cost a hit about 50 ns.
+//! disk order or what nobody waits for), of flash one hit in sixteen: two looks at the clock cost some tens of nanoseconds each.
 //! Reads of different lengths are taken together, as the script does. Never samples by chance, never waits.
 
 use crate::counters::Counter;
