@@ -32,6 +32,11 @@ pub enum AdminError {
          hint: see the alerts for the devices, mend them and repeat the command; nothing has been changed"
     )]
     StillDirty(String),
+    /// A flush was cancelled.
+    #[error(
+        "the flush was cancelled: grid disk {0} still has data that only flash holds\nhint: repeat the FLUSH to go on"
+    )]
+    FlushCancelled(String),
     /// Write-back with this flash cache would not be safe.
     #[error("write-back needs {0}\nhint: use write-through, or create the flash cache on one durable flash device")]
     WriteBackUnsafe(&'static str),
@@ -101,7 +106,12 @@ impl Cell {
         match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
             Ok(changed) => {
                 let _ = self.stood(changed);
-                lock(&self.state).grid_disks.remove(&disk.name().to_lowercase());
+                let flushing = {
+                    let mut state = lock(&self.state);
+                    state.grid_disks.remove(&disk.name().to_lowercase());
+                    state.flushing.remove(&GridDiskId(disk.id()))
+                };
+                drop(flushing);
                 if let Some(binding) = disk.cache() {
                     binding.cache.forget(&binding.disk);
                 }
@@ -321,6 +331,7 @@ impl Cell {
         if !failed.is_empty() {
             return Err(CellError::Labels(failed).into());
         }
+        self.discard_flash_areas(&members).await;
         let mut report = OpenReport::default();
         if let Err(error) = self.open_flash_cache(&members, &mut report).await {
             // Parameters with which no member can work: it must not stay in the catalog.

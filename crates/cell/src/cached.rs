@@ -56,8 +56,10 @@ impl GridDisk {
         let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
+            let begun = self.counters.times.hit_begins(&binding.cache);
             return match self.read_stretches(stretches, bufs).await {
                 (Ok(()), bufs) => {
+                    self.counters.times.hit_ended(begun, &binding.cache);
                     self.counters.cache_hits.count(len);
                     (Ok(()), bufs)
                 }
@@ -129,7 +131,7 @@ impl GridDisk {
         } else {
             drop(stretches);
         }
-        let (result, bufs) = self.read_current(offset, bufs).await;
+        let (result, bufs) = self.read_disk_timed(binding, offset, bufs).await;
         if let Err(error) = result {
             return (Err(error), bufs);
         }

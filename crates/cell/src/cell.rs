@@ -8,7 +8,7 @@ use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
-use crate::write_back::DirtyGate;
+use crate::write_back::{DirtyGate, Drying};
 use celldisk::{CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) cache: Option<CacheAtWork>,
     /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
     pub(crate) offline: BTreeMap<GridDiskId, String>,
+    /// Grid disks that take no dirty data since a FLUSH.
+    pub(crate) flushing: BTreeMap<GridDiskId, Drying>,
     pub(crate) alerts: Vec<String>,
 }
 
@@ -252,10 +254,17 @@ impl Cell {
         if may_be_dirty || !is_dirty {
             return;
         }
+        // The disk has gone on without flash that has failed: what is there is void from here on.
+        let at_work = self.cache_at_work();
+        let has_failed = |id: &DeviceId| {
+            let seats = at_work.iter().flat_map(|c| c.devices.iter().zip(c.cache.members()));
+            seats.into_iter().any(|(device, member)| device == id && member.has_failed())
+        };
         let written = disk.update_label(|label| {
             label.dirty.clear_all();
-            for member in label.flash_members.values_mut() {
+            for (id, member) in &mut label.flash_members {
                 member.state = match member.state {
+                    FlashState::Dirty | FlashState::DirtyAndRedoPending if has_failed(id) => FlashState::Expelled,
                     FlashState::Dirty => FlashState::Clean,
                     FlashState::DirtyAndRedoPending => FlashState::RedoPending,
                     other => other,

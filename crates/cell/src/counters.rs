@@ -2,6 +2,7 @@
 //!
 //! Never reset while the cell runs; differences are the reader's business.
 
+use crate::saving::ServiceTimes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The boundary between small and large I/O in the metrics, in bytes: up to this it is small.
@@ -88,6 +89,8 @@ pub struct GridDiskCounters {
     pub cache_read_skips_flash: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
+    /// How long reads from disk and from flash took.
+    pub times: ServiceTimes,
     /// Reads of the slow device.
     pub disk_reads: Traffic,
     /// Writes to the slow device.

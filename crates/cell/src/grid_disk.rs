@@ -318,6 +318,12 @@ impl GridDisk {
         lock(&self.offline).clone()
     }
 
+    /// Bytes of it that flash alone holds; of blocks with several parts, those that are dirty.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.cache().map_or(0, |binding| binding.cache.dirty_bytes(&binding.disk))
+    }
+
     /// Whether acknowledged writes may live on flash alone.
     #[must_use]
     pub fn is_write_back(&self) -> bool {

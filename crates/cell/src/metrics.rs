@@ -6,6 +6,8 @@
 
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
+use crate::member_metrics::MemberFigures;
+use flashcache::EnduranceFigures;
 use std::collections::BTreeMap;
 
 /// How a value is formed.
@@ -90,6 +92,8 @@ pub enum Reading {
     FlashCache(fn(&CacheTotals) -> u64),
     /// From what passed to each physical device.
     CellDisk(fn(&DeviceIo) -> u64),
+    /// From each member of the flash cache, by its cell disk; none where there is nothing to tell.
+    Member(fn(&EnduranceFigures) -> Option<u64>),
     /// From what the process uses.
     Cell(fn(&ProcessUse) -> u64),
 }
@@ -160,6 +164,9 @@ pub struct CacheTotals {
     members: BTreeMap<&'static str, u64>,
     used_bytes: u64,
     size_bytes: u64,
+    dirty_bytes: u64,
+    stale_dirty_bytes: u64,
+    dirty_age_ns: u64,
     hits: Sum,
     partial: Sum,
     misses: Sum,
@@ -188,6 +195,13 @@ impl CacheTotals {
             for member in cache.members() {
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
+                if member.has_failed() {
+                    totals.stale_dirty_bytes += member.dirty_bytes();
+                } else {
+                    totals.dirty_bytes += member.dirty_bytes();
+                    let age_ns = member.oldest_dirty().map_or(0, |since| cell.world.clock.now().ns_since(since));
+                    totals.dirty_age_ns = totals.dirty_age_ns.max(age_ns);
+                }
                 for (name, value) in member.counters.snapshot() {
                     *totals.members.entry(name).or_default() += value;
                 }
@@ -376,11 +390,47 @@ const TABLE: &[&[Definition]] = &[
     ),
     metric!(
         FlashCache,
+        "FC_BY_DIRTY",
+        Bytes,
+        "data in the cache that is newer than on disk",
+        Formula::Gauge(Reading::FlashCache(|c| c.dirty_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_STALE_DIRTY",
+        Bytes,
+        "data newer than on disk on flash that has failed: its grid disks are offline",
+        Formula::Gauge(Reading::FlashCache(|c| c.stale_dirty_bytes))
+    ),
+    metric!(
+        FlashCache,
         "FC_BY_USED",
         Bytes,
         "valid data in the cache",
         Formula::Gauge(Reading::FlashCache(|c| c.used_bytes))
     ),
+    metric!(
+        FlashCache,
+        "FC_DIRTY_AGE",
+        Nanoseconds,
+        "age of the oldest acknowledged write that is not on disk, at most",
+        Formula::Gauge(Reading::FlashCache(|c| c.dirty_age_ns))
+    ),
+    counter!(FlashCache, "FC_IO_BY_DISK_WRITE", Bytes, "bytes destaged: newer than on disk, written there", |c| c
+        .member("destage_bytes")),
+    counter!(FlashCache, "FC_IO_RQ_DISK_WRITE", Requests, "4 KiB parts destaged", |c| c.member("destages")),
+    counter!(FlashCache, "FC_IO_RQ_W_FIRST", Requests, "4 KiB parts that a write made newer than on disk", |c| c
+        .member("dirty_writes")
+        .saturating_sub(c.member("dirty_overwrites"))),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_OVERWRITE",
+        Requests,
+        "4 KiB parts written again before they were destaged: writes the disk was spared",
+        |c| c.member("dirty_overwrites")
+    ),
+    counter!(FlashCache, "FC_IO_BY_DISCARD", Bytes, "bytes of flash discarded before they were reused", |c| c
+        .member("discard_bytes")),
     counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
         .member("flash_bytes_written")),
     counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
@@ -390,7 +440,8 @@ const TABLE: &[&[Definition]] = &[
         .bytes
         + c.read_skips_flash.bytes),
     counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
-        + c.member("write_fill_bytes")),
+        + c.member("write_fill_bytes")
+        + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
         .write_skips_large
@@ -409,6 +460,8 @@ const TABLE: &[&[Definition]] = &[
         "cached 4 KiB parts whose checksum did not match",
         Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
     ),
+    counter!(FlashCache, "FC_IO_RQ_DISCARD", Requests, "segments discarded before they were reused", |c| c
+        .member("discards")),
     counter!(FlashCache, "FC_IO_RQ_EVICT", Requests, "blocks that left the cache", |c| c.member("evictions")),
     counter!(FlashCache, "FC_IO_RQ_R", Requests, "reads served whole from the cache", |c| c.hits.requests),
     counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests
@@ -430,6 +483,13 @@ const TABLE: &[&[Definition]] = &[
         .requests),
     metric!(
         FlashCache,
+        "FC_IO_RQ_MOVE_SKIP_ENDURANCE",
+        Requests,
+        "blocks not written again at reclaim since the endurance budget was empty",
+        Formula::Counter(Reading::FlashCache(|c| c.member("move_skips_endurance")))
+    ),
+    metric!(
+        FlashCache,
         "FC_IO_RQ_REPLACEMENT_ATTEMPTED",
         Requests,
         "segments reclaimed to make room",
@@ -449,6 +509,13 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
         .requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_ENDURANCE",
+        Requests,
+        "blocks not filled since the endurance budget was low",
+        |c| c.member("fill_skips_endurance")
+    ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
         .write_skips_large
         .requests),
@@ -484,7 +551,7 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    TABLE.iter().copied().flatten()
+    TABLE.iter().copied().flatten().chain(crate::member_metrics::ROWS).chain(crate::saving::ROWS)
 }
 
 /// The metric of that name.
@@ -498,6 +565,7 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
 #[must_use]
 pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &ProcessUse) -> Vec<Sample> {
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
+    let members = MemberFigures::all(cell);
     let grid_disks = cell.grid_disks();
     let mut samples = Vec::new();
     for definition in definitions() {
@@ -507,6 +575,10 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
             Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
+            Reading::Member(read) => {
+                let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
+                known.for_each(|(member, value)| push(member.name.clone(), value));
+            }
             Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
         }
     }
@@ -589,7 +661,9 @@ mod tests {
         let read_from_members = ["FC_IO_BY_FLASH_W", "FC_IO_BY_W", "FC_IO_ERRS", "FC_IO_ROT", "FC_IO_RQ_EVICT"];
         let more =
             ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
-        for name in read_from_members.into_iter().chain(more) {
+        let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
+        let endurance = ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE"];
+        for name in read_from_members.into_iter().chain(more).chain(discards).chain(endurance) {
             let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
                 panic!("{name}")
             };

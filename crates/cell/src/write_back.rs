@@ -35,6 +35,17 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Attempts of an operator's command to dry up a grid disk whose disk or flash refuses.
 const DRY_ATTEMPTS_MAX: usize = 5;
 
+/// How a round of destaging goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Requests go first.
+    Yielding,
+    /// Dirty data crowds the cache.
+    Hurried,
+    /// Somebody waits for its end, and may change his mind: it goes on while a [`Drying`] is held.
+    WhileDrying,
+}
+
 /// Dirty data cannot be given to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StillDirty;
@@ -152,29 +163,30 @@ impl GridDisk {
         let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
             return self.read_disk(offset, bufs).await;
         };
-        let parts = parts_of(offset, len);
-        if !binding.cache.is_dirty(&binding.disk, &parts) && !binding.cache.has_lost(&binding.disk) {
-            return self.read_disk(offset, bufs).await;
+        // Looked up before the disk is read: what is destaged meanwhile is not dirty afterwards, and not in what was read.
+        let mut at = offset / PART_BYTES;
+        let mut dirty = Vec::new();
+        for stretch in binding.cache.lookup(&binding.disk, parts_of(offset, len)) {
+            let start = at;
+            at += u64::from(stretch.parts());
+            if let Stretch::Hit(hit) = stretch
+                && hit.is_dirty()
+            {
+                dirty.push((start..at, hit));
+            }
         }
         let (result, mut bufs) = self.read_disk(offset, bufs).await;
         if let Err(error) = result {
             return (Err(error), bufs);
         }
-        let mut at = parts.start;
-        for stretch in binding.cache.lookup(&binding.disk, parts) {
-            let start = at;
-            at += u64::from(stretch.parts());
-            let Stretch::Hit(hit) = stretch else { continue };
-            if !hit.is_dirty() {
-                continue;
-            }
-            let piece = Buf::zeroed(((at - start) * PART_BYTES) as usize);
+        for (parts, hit) in dirty {
+            let piece = Buf::zeroed(((parts.end - parts.start) * PART_BYTES) as usize);
             let (result, back) = read_hit(hit, piece.into()).await;
             let (Ok(()), Some(back)) = (result, back) else { return (Err(RequestError::Io), bufs) };
             // The request may begin or end within a part.
-            let low = (start * PART_BYTES).max(offset);
-            let high = (at * PART_BYTES).min(offset + len);
-            let skip = (low - start * PART_BYTES) as usize;
+            let low = (parts.start * PART_BYTES).max(offset);
+            let high = (parts.end * PART_BYTES).min(offset + len);
+            let skip = (low - parts.start * PART_BYTES) as usize;
             let mut to = (low - offset) as usize;
             back.for_each(skip..skip + (high - low) as usize, |bytes| {
                 bufs.copy_in(to, bytes);
@@ -335,27 +347,33 @@ impl GridDisk {
     }
 
     /// Give the disk everything that is dirty now and that no request is changing, in disk order. Whether all of it went
-    /// well.
-    pub(crate) async fn destage_round(&self, binding: &Binding, world: &World, hurry: bool) -> bool {
+    /// well. `pace`: whether requests go first, and whether it goes on at all.
+    pub(crate) async fn destage_round(&self, binding: &Binding, world: &World, pace: Pace) -> bool {
         let _turn = self.write_back.round.0.acquire(1).await;
         let mut well = true;
         for member in 0..binding.cache.members().count() {
             let mut next = Some(0);
             while let Some(from) = next {
+                if pace == Pace::WhileDrying && !self.is_drying() {
+                    return false;
+                }
                 let losses = self.lost_epoch();
                 let (runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
                 next = more;
                 let mut list = DestagedList::default();
                 let mut under_way = futures_util::stream::iter(runs.into_iter().map(|mut run| async move {
-                    if !hurry && !self.locks.is_empty() {
+                    if pace == Pace::WhileDrying && !self.is_drying() {
+                        return (run, None);
+                    }
+                    if pace == Pace::Yielding && !self.locks.is_empty() {
                         world.clock.sleep(YIELD).await;
                     }
                     let blocks = self.blocks_of(&run.parts);
-                    // A request that changes it holds it: it will be dirty anew.
+                    // A request that changes it holds it, or has done so since it was listed.
                     let guard = self.locks.try_acquire(blocks, LockMode::Shared);
                     let written = match &guard {
-                        Some(_) => Some(self.destage_run(&mut run).await),
-                        None => None,
+                        Some(_) if run.is_current() => Some(self.destage_run(&mut run).await),
+                        _ => None,
                     };
                     (run, written)
                 }))
@@ -399,6 +417,9 @@ impl GridDisk {
                     return false;
                 }
                 drop(guard);
+                if !self.is_drying() {
+                    return false;
+                }
                 from = blocks.start;
             }
         }
@@ -408,7 +429,7 @@ impl GridDisk {
     /// Give the disk everything that is dirty, to the end. The caller holds a [`Drying`].
     ///
     /// # Errors
-    /// The disk or the flash refuses.
+    /// The disk or the flash refuses, or the last [`Drying`] was dropped.
     pub(crate) async fn dry(&self, world: &World) -> Result<(), StillDirty> {
         if self.offline().is_some() {
             return Err(StillDirty);
@@ -423,8 +444,11 @@ impl GridDisk {
             if !binding.cache.has_dirty(&binding.disk) {
                 return Ok(());
             }
-            if self.destage_round(&binding, world, true).await && self.destage_held(&binding).await {
+            if self.destage_round(&binding, world, Pace::WhileDrying).await && self.destage_held(&binding).await {
                 continue;
+            }
+            if !self.is_drying() {
+                break;
             }
             if attempt + 1 < DRY_ATTEMPTS_MAX {
                 world.clock.sleep(RETRY_AFTER).await;
@@ -469,7 +493,8 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         if !crowded && !binding.cache.members().any(old) && !disk.is_drying() {
             continue;
         }
-        if !disk.destage_round(&binding, &world, crowded).await && stop.sleep(&world, RETRY_AFTER).await {
+        let pace = if crowded { Pace::Hurried } else { Pace::Yielding };
+        if !disk.destage_round(&binding, &world, pace).await && stop.sleep(&world, RETRY_AFTER).await {
             return;
         }
     }

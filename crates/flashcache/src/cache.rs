@@ -5,6 +5,7 @@
 
 use crate::fill::FillCause;
 use crate::format::Owner;
+use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::read::{Hit, HitError, Residence, Stretch};
@@ -14,7 +15,7 @@ use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Device, SharedBufs, View, World};
+use device::{Arena, Bufs, Device, Instant, SharedBufs, View, World};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -62,6 +63,8 @@ pub struct CacheConfig {
     pub hard_limit: Duration,
     /// A chunk that is not full is written after about this time.
     pub chunk_age: Duration,
+    /// What may be written to each flash device; no limit without.
+    pub endurance: Option<Endurance>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -76,6 +79,7 @@ impl Default for CacheConfig {
             soft_limit: Duration::from_millis(100),
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
+            endurance: None,
             sabotage: None,
         }
     }
@@ -226,6 +230,7 @@ impl FlashCache {
                 soft_limit: config.soft_limit,
                 hard_limit: config.hard_limit,
                 chunk_age: config.chunk_age,
+                endurance: config.endurance,
                 sabotage: config.sabotage,
                 alarm: changed.clone(),
                 dirty_wanted: dirty_wanted.clone(),
@@ -275,6 +280,12 @@ impl FlashCache {
     #[must_use]
     pub fn config(&self) -> &CacheConfig {
         &self.config
+    }
+
+    /// The time by its clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.world.clock.now()
     }
 
     /// Its members.
@@ -380,6 +391,12 @@ impl FlashCache {
     #[must_use]
     pub fn takes_dirty(&self) -> bool {
         matches!(&self.seats[..], [seat] if seat.durable)
+    }
+
+    /// Bytes of a grid disk that are dirty.
+    #[must_use]
+    pub fn dirty_bytes(&self, disk: &DiskHandle) -> u64 {
+        self.seats.iter().map(|seat| seat.member.dirty_bytes_of(disk.slot)).sum()
     }
 
     /// Whether the grid disk has dirty data.

@@ -35,6 +35,8 @@ counters! {
         fill_skips_buffer,
         /// Fills refused by the policy.
         fill_skips_policy,
+        /// Fills refused: the endurance budget is low.
+        fill_skips_endurance,
         /// Fills refused: the index is full.
         fill_skips_index,
         /// Fills refused: already there.
@@ -45,6 +47,8 @@ counters! {
         moves,
         /// Bytes of them.
         move_bytes,
+        /// Blocks not written again at reclaim: the endurance budget is empty.
+        move_skips_endurance,
         /// Entries ended by a write.
         invalidations,
         /// Parts whose checksum did not match.
@@ -67,6 +71,12 @@ counters! {
         flash_flushes,
         /// Segments reclaimed.
         reclaims,
+        /// Segments discarded (TRIM) before reuse.
+        discards,
+        /// Bytes of them.
+        discard_bytes,
+        /// Discards the device refused: the segments are reused all the same.
+        discard_failures,
         /// Segments looked at and kept as they are: too much of them had been hit.
         keeps,
         /// Segments whose reuse waited for a reader.
@@ -77,6 +87,8 @@ counters! {
         dirty_writes,
         /// Bytes of them.
         dirty_write_bytes,
+        /// Parts that were dirty when they were written dirty again: writes the disk is spared.
+        dirty_overwrites,
         /// Dirty writes that went to the disk: no room.
         dirty_skips_space,
         /// Dirty parts the disk has been given durably.

@@ -8,7 +8,6 @@ use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::{Entry, KilledList};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
-use crate::policy::Admission;
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
@@ -117,6 +116,7 @@ impl Member {
             return;
         }
         let Some(name) = self.disk_name(slot) else { return };
+        let allowance = self.allowance();
         let mut writes = Vec::new();
         for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
             let key = BlockKey::new(slot, block);
@@ -132,10 +132,7 @@ impl Member {
                 add(&self.counters.fill_skips_exists, 1);
                 continue;
             }
-            let Admission::To(head) = self.policy.admit(key, mask.count_ones()) else {
-                add(&self.counters.fill_skips_policy, 1);
-                continue;
-            };
+            let Some(head) = self.admit(key, mask.count_ones(), allowance) else { continue };
             let bytes = mask.count_ones() as usize * PART_BYTES as usize;
             let Some(mut copy) = self.config.staging.try_alloc(bytes) else {
                 add(&self.counters.fill_skips_buffer, 1);

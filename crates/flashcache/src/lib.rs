@@ -8,6 +8,7 @@ pub mod counters;
 mod dirty;
 mod fill;
 pub mod format;
+pub mod governor;
 pub mod index;
 mod log;
 pub mod member;
@@ -28,6 +29,7 @@ pub use cache::{
 };
 pub use counters::Counters;
 pub use fill::FillCause;
+pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::Recovered;

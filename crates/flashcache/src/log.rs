@@ -19,6 +19,9 @@ pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
 
 /// Free segments that marks of writes leave to reclaim: one for what it records, one for what is recorded meanwhile.
 pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
+/// Free segments that dirty data leaves. Only the disk frees what it takes, and whoever waits for a segment may hold the
+/// range that would have to be destaged: so it never takes what marks wait for.
+pub(crate) const DIRTY_RESERVE_SEGMENTS: usize = WRITE_RESERVE_SEGMENTS + 1;
 /// Chunks of dirty data under way at a time: with one, whoever comes meanwhile shares the next one's header; with many,
 /// each has a header of its own.
 pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
@@ -168,6 +171,27 @@ pub(crate) struct LogState {
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
     dirty_chunks: usize,
+}
+
+impl std::fmt::Debug for LogState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sealed: Vec<usize> = self.sealed.iter().map(VecDeque::len).collect();
+        let open: Vec<bool> = self.heads.iter().map(|head| head.as_ref().is_some_and(|h| h.chunk.is_some())).collect();
+        write!(
+            f,
+            "{} free, sealed {sealed:?}, open chunks {open:?}, {} staged, {} pending, {} deferred, {} writes out, \
+             {} dirty ones, syncing {}, synced {} of {}",
+            self.free.len(),
+            self.staged.len(),
+            self.pending.len(),
+            self.deferred.len(),
+            self.writes_outstanding.len(),
+            self.dirty_chunks,
+            self.syncing,
+            self.synced,
+            self.appended
+        )
+    }
 }
 
 impl LogState {

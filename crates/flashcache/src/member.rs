@@ -5,6 +5,7 @@
 use crate::counters::{Counters, add};
 use crate::dirty::Dirty;
 use crate::format::{Owner, Record};
+use crate::governor::{Endurance, Governor};
 use crate::index::{Index, KilledList};
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
@@ -52,6 +53,8 @@ pub struct MemberConfig {
     pub hard_limit: Duration,
     /// A chunk that is not full is written after this time.
     pub chunk_age: Duration,
+    /// What may be written to the flash; no limit without.
+    pub endurance: Option<Endurance>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
     /// Rung when the member fails.
@@ -109,6 +112,7 @@ pub struct Member {
     pub(crate) readable: Arc<[AtomicU32]>,
     /// By slot.
     pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
+    pub(crate) governor: Option<Governor>,
     failed: AtomicBool,
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -176,6 +180,7 @@ impl Member {
             pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
             readable,
             disks: RwLock::new(Vec::new()),
+            governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -349,6 +354,7 @@ impl Member {
             return;
         }
         let done = write.done();
+        self.spend(bytes);
         let completion = self.config.device.write(offset, write.data, false);
         let outcome = match self.within_hard_limit(completion).await {
             Some(done) => done.outcome,
@@ -380,6 +386,7 @@ impl Member {
 
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Member({} segments, {} entries)", self.shape.segments, self.index.len())
+        let log = lock(&self.log);
+        write!(f, "Member({} segments, {} entries, {:?})", self.shape.segments, self.index.len(), *log)
     }
 }

@@ -125,6 +125,9 @@ pub trait Policy: Send + Sync {
     fn overwritten(&self, key: BlockKey, frequency: u8);
     /// A block of which `pages` are not cached was read or written.
     fn admit(&self, key: BlockKey, pages: u32) -> Admission;
+    /// What [`Policy::admit`] let in, or [`Policy::judge`] would have written again, is not written after all for want of
+    /// endurance: remember the block as one that left.
+    fn refused(&self, key: BlockKey, pages: u32);
     /// Space is needed: which head gives up its oldest segment.
     fn victim(&self, held: HeadPages) -> HeadKind;
     /// The oldest segment of a head, which holds `residents`. `must` when too many have been

@@ -5,6 +5,7 @@
 
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::governor::Allowance;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
@@ -140,7 +141,17 @@ impl Member {
             let bytes = u64::from(self.shape.segment_pages) * 4096;
             let offset = u64::from(id.0) * bytes;
             // What it reads as afterwards does not matter, nor whether it worked: the free record is durable.
-            let _ = self.within_hard_limit(self.config.device.discard(offset, bytes)).await;
+            let Some(done) = self.within_hard_limit(self.config.device.discard(offset, bytes)).await else {
+                // It may still happen, after the segment has been written anew.
+                self.fail("a discard took longer than the hard limit".to_owned());
+                return Err(self.error());
+            };
+            if done.outcome == Outcome::Done {
+                add(&self.counters.discards, 1);
+                add(&self.counters.discard_bytes, bytes);
+            } else {
+                add(&self.counters.discard_failures, 1);
+            }
         }
         lock(&self.log).release(id);
         add(&self.counters.reclaims, 1);
@@ -195,7 +206,8 @@ impl Member {
         };
         // Down to what reclaim itself lives on, nothing is written again: records come first.
         let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
-        let mut room = if scarce { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
+        let starved = self.allowance() == Allowance::MustOnly;
+        let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
         let mut moved = Vec::new();
         for ((name, entry), verdict) in found.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
@@ -204,6 +216,7 @@ impl Member {
                     room -= parts;
                     moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
                 }
+                Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }

@@ -19,6 +19,17 @@ struct Covered {
     writes: BTreeSet<u64>,
 }
 
+/// How much a sync may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It leaves a segment to reclaim.
+    Ordinary,
+    /// It may take the last segment, and waits when there is none.
+    Destage,
+    /// The same, and nobody will ever make room: without a segment the member fails.
+    Last,
+}
+
 /// How a sync goes on.
 enum Begun {
     /// It is done already.
@@ -35,7 +46,16 @@ impl Member {
     /// # Errors
     /// The member has failed.
     pub(crate) async fn sync(self: &Arc<Self>) -> Result<(), MemberError> {
-        self.sync_leaving(RECORD_RESERVE_SEGMENTS).await
+        self.sync_as(Need::Ordinary).await
+    }
+
+    /// The same for records that say what has been destaged: reclaim may have nothing to free before they are durable, so
+    /// they may take the last segment.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn sync_destaged(self: &Arc<Self>) -> Result<(), MemberError> {
+        self.sync_as(Need::Destage).await
     }
 
     /// The same for those that others wait for (reclaim, recovery, stop): they may take the last segment.
@@ -43,10 +63,10 @@ impl Member {
     /// # Errors
     /// The member has failed: when there is no segment left, now.
     pub(crate) async fn sync_at_last(self: &Arc<Self>) -> Result<(), MemberError> {
-        self.sync_leaving(0).await
+        self.sync_as(Need::Last).await
     }
 
-    async fn sync_leaving(self: &Arc<Self>, reserve: usize) -> Result<(), MemberError> {
+    async fn sync_as(self: &Arc<Self>, need: Need) -> Result<(), MemberError> {
         let want = lock(&self.log).appended;
         loop {
             if self.has_failed() {
@@ -54,8 +74,8 @@ impl Member {
             }
             let ticket = self.changed.ticket();
             // Reclaim makes no room any more once the member stops.
-            let reserve = if self.stopping.load(Ordering::Acquire) { 0 } else { reserve };
-            match self.begin_sync(want, reserve)? {
+            let need = if self.stopping.load(Ordering::Acquire) { Need::Last } else { need };
+            match self.begin_sync(want, need)? {
                 Begun::Durable => return Ok(()),
                 Begun::Lead(covered) => {
                     let result = self.finish_sync(covered).await;
@@ -69,7 +89,7 @@ impl Member {
     }
 
     /// Close the chunks of a sync and issue them, unless one is under way or there is no room.
-    fn begin_sync(self: &Arc<Self>, want: u64, reserve: usize) -> Result<Begun, MemberError> {
+    fn begin_sync(self: &Arc<Self>, want: u64, need: Need) -> Result<Begun, MemberError> {
         let mut writes = Vec::new();
         let begun = {
             let mut log = lock(&self.log);
@@ -79,6 +99,7 @@ impl Member {
             if log.syncing {
                 return Ok(Begun::Wait);
             }
+            let reserve = if need == Need::Ordinary { RECORD_RESERVE_SEGMENTS } else { 0 };
             log.close_all(reserve, &mut writes).map(|()| {
                 log.syncing = true;
                 Covered { through: log.covered(), writes: log.writes_outstanding.clone() }
@@ -87,7 +108,7 @@ impl Member {
         self.issue(writes);
         match begun {
             Ok(covered) => Ok(Begun::Lead(covered)),
-            Err(NoSpace) if reserve == 0 => {
+            Err(NoSpace) if need == Need::Last => {
                 self.fail("no segment left for the records of the log".to_owned());
                 Err(self.error())
             }

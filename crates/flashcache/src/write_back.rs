@@ -11,7 +11,7 @@ use crate::counters::add;
 use crate::fill::{NewEntry, blocks_of};
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::Entry;
-use crate::log::{FILL_RESERVE_SEGMENTS, LogWrite, NoSpace, SegmentState, WRITE_RESERVE_SEGMENTS};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogWrite, NoSpace, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::read::Hit;
 use crate::sabotage::Sabotage;
@@ -56,6 +56,18 @@ pub struct DirtyRun {
 pub struct DestagedList {
     /// By block and first page: which parts.
     entries: BTreeMap<(BlockKey, Page), u16>,
+}
+
+impl DirtyRun {
+    /// Whether all of it is still what counts. The caller holds its range, which keeps it so: before, it may have been
+    /// overwritten, and the disk been given something newer.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let Some(member) = self.hits.first().map(Hit::member) else { return false };
+        self.entries.iter().all(|&Destaged { key, page, mask }| {
+            member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
+        })
+    }
 }
 
 impl DestagedList {
@@ -158,7 +170,7 @@ impl Member {
         let NewEntry { key, name, mask, crcs } = entry;
         let now = self.world.clock.now();
         let mut log = lock(&self.log);
-        let reserve = if again { WRITE_RESERVE_SEGMENTS } else { FILL_RESERVE_SEGMENTS };
+        let reserve = DIRTY_RESERVE_SEGMENTS + usize::from(!again);
         if !again && log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() {
             return Err(NoSpace);
         }
@@ -171,6 +183,8 @@ impl Member {
         entry.set_dirty(true);
         let inserted = self.dirty.insert(&self.index, entry, self.segment_of(page), now);
         let dead = inserted.map_err(|_| NoSpace)?;
+        let again: u32 = dead.iter().filter(|killed| killed.dirty).map(|killed| killed.mask.count_ones()).sum();
+        add(&self.counters.dirty_overwrites, u64::from(again));
         self.append_deaths(&mut log, &dead);
         Ok(Page(page.0 + mask.count_ones() - 1))
     }
@@ -239,8 +253,8 @@ impl Member {
     /// The member has failed.
     pub(crate) async fn commit_destaged(self: &Arc<Self>, list: &DestagedList) -> Result<u64, MemberError> {
         // The entries become durable, then the deaths of what they replaced.
-        self.sync().await?;
-        self.sync().await?;
+        self.sync_destaged().await?;
+        self.sync_destaged().await?;
         {
             let mut log = lock(&self.log);
             for (&(key, page), mask) in &list.entries {
@@ -251,7 +265,7 @@ impl Member {
                 }
             }
         }
-        self.sync().await?;
+        self.sync_destaged().await?;
         let mut cleaned = 0;
         for (&(key, page), mask) in &list.entries {
             let mut pages = 0;
@@ -287,7 +301,7 @@ impl Member {
             return Ok(false);
         }
         // What has replaced their pages must be durable before they can be freed.
-        self.sync().await?;
+        self.sync_destaged().await?;
         {
             let mut log = lock(&self.log);
             for id in ready {
@@ -301,6 +315,14 @@ impl Member {
         }
         self.changed.notify_all();
         Ok(true)
+    }
+
+    pub(crate) fn dirty_bytes_of(&self, slot: DiskSlot) -> u64 {
+        let mut parts = 0;
+        for key in self.dirty.blocks(slot) {
+            self.index.visit(key, |e| parts += if e.dirty() { u64::from(e.valid().count_ones()) } else { 0 });
+        }
+        parts * PART_BYTES
     }
 
     /// Bytes that live here alone.

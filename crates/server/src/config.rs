@@ -10,6 +10,9 @@ use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
+mod endurance;
+pub use endurance::{DriveBytes, DriveWrites, Lifetime};
+
 /// Name of the file in a cell's directory.
 pub const FILE_NAME: &str = "cell.toml";
 /// A configuration larger than this is not one: a thousand devices take a tenth of it.
@@ -173,6 +176,22 @@ pub struct FlashCacheTuning {
     pub soft_limit_ms: u64,
     /// A flash device slower than this is given up.
     pub hard_limit_ms: u64,
+    /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive_writes_per_day: Option<DriveWrites>,
+    /// The capacity of a drive, as its data sheet says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive_capacity: Option<DriveBytes>,
+    /// How long a drive shall last; with `rated_writes`. With `drive_writes_per_day`, how long they are rated for: 5 years
+    /// unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Lifetime>,
+    /// The bytes a drive is rated for in all, as its data sheet says (TBW).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rated_writes: Option<DriveBytes>,
+    /// Days' worth of writes that may be saved up; 1 unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endurance_burst_days: Option<u64>,
 }
 
 /// Switches that break a cell on purpose, for the tests that must notice.
@@ -319,6 +338,11 @@ impl Default for FlashCacheTuning {
             segment: Size(u64::from(cache.segment_bytes)),
             soft_limit_ms: u64::try_from(cache.soft_limit.as_millis()).unwrap_or(u64::MAX),
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
+            drive_writes_per_day: None,
+            drive_capacity: None,
+            lifetime: None,
+            rated_writes: None,
+            endurance_burst_days: None,
         }
     }
 }
@@ -365,7 +389,9 @@ const HEAD: &str = "\
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
 #                whoever connects, admin is read-only.
 # [memory]       requests, work, staging (for each flash device of the cache).
-# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms.
+# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms. What may be written to each
+#                flash drive, no limit unless stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or
+#                lifetime = \"5y\" and rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
@@ -445,6 +471,7 @@ impl Located {
                 return Err(self.bad(key, value, format!("it must be a power of two from {low} to {high}")));
             }
         }
+        self.endurance()?;
         Ok(())
     }
 

@@ -285,9 +285,13 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
         return wrong(format!("{what} ({})", error.to_string().replace("\nhint:", ";")), "choose one of these");
     }
     for disk in &plan.grid_disks {
-        if matches!(disk.mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered) {
-            let what = format!("grid disk {}: write-back is not supported by this version", disk.name);
-            return wrong(what, "use write-through; reads gain the same");
+        if disk.mode == CachingMode::WriteBackOrdered {
+            let what = format!("grid disk {}: write-back in flush order is not supported by this version", disk.name);
+            return wrong(what, "use write-back, or write-through");
+        }
+        if disk.mode == CachingMode::WriteBack && plan.flash.len() > 1 {
+            let what = format!("grid disk {}: write-back over several flash devices is not supported yet", disk.name);
+            return wrong(what, "give one --flash, or use write-through");
         }
     }
     Ok(())

@@ -173,6 +173,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             staging_bytes: located.config.memory.staging.as_usize(),
             soft_limit: Duration::from_millis(tuning.soft_limit_ms),
             hard_limit: Duration::from_millis(tuning.hard_limit_ms),
+            endurance: located.endurance()?,
             ..CacheConfig::default()
         },
         arena_bytes: located.config.memory.work.as_usize(),

@@ -45,6 +45,7 @@ pub const SITUATIONS: &[&str] = &[
     "partial hit",
     "fill after a miss",
     "fill by a write",
+    "fill refused: endurance budget low",
     "block evicted",
     "block written again at reclaim",
     "cached copy ended by a write",

@@ -127,6 +127,11 @@ impl Policy for AdaptiveLog {
         Admission::To(if known { HeadKind::Main } else { HeadKind::Small })
     }
 
+    fn refused(&self, key: BlockKey, pages: u32) {
+        self.purse.refund(pages);
+        lock(&self.ghosts).put(key);
+    }
+
     fn victim(&self, held: HeadPages) -> HeadKind {
         match self.strategy().victim(held.small, held.main) {
             Side::Small => HeadKind::Small,

@@ -42,6 +42,11 @@ impl Purse {
         self.content.fetch_sub(i64::from(pages) * self.price_per_page, Ordering::Relaxed);
     }
 
+    /// Pages that were paid for are not written.
+    pub(super) fn refund(&self, pages: u32) {
+        self.content.fetch_add(i64::from(pages) * self.price_per_page, Ordering::Relaxed);
+    }
+
     /// Pages are written if they can be paid for.
     pub(super) fn try_spend(&self, pages: u32) -> bool {
         let price = i64::from(pages) * self.price_per_page;

@@ -53,7 +53,7 @@ impl From<AdminError> for Refusal {
         let code = match &error {
             AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
-            AdminError::WriteBackUnsafe(_) => ErrorCode::NotPermittedNow,
+            AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };
@@ -256,12 +256,11 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         Some(Operation::Active | Operation::Inactive) => {
             return Err(Refusal::unsupported("taking grid disks in and out of service"));
         }
-        Some(Operation::Flush | Operation::CancelFlush) => {
-            return Err(Refusal::new(
-                ErrorCode::NotSupported,
-                "FLUSH is not supported by this version",
-                Some("the flash cache is write-through: all data is on disk already"),
-            ));
+        Some(operation @ (Operation::Flush | Operation::CancelFlush)) => {
+            let names = targets(context, change)?;
+            flush(context, operation, &names).await?;
+            lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
+            return Ok(());
         }
         Some(Operation::Services { .. }) => return Err(Refusal::unsupported("SERVICES of a grid disk")),
     }
@@ -323,6 +322,18 @@ async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut
     Ok(())
 }
 
+/// FLUSH, to its end, or CANCEL FLUSH, of the grid disks named or of all.
+async fn flush(context: &Arc<Context>, operation: Operation, names: &[String]) -> Step {
+    match operation {
+        Operation::Flush => {
+            let mut progress = |done: u64, all: u64| tracing::info!(done, all, "flush of the flash cache, bytes");
+            context.cell.flush_flash_cache(names, &mut progress).await?;
+        }
+        _ => context.cell.cancel_flush(names)?,
+    }
+    Ok(())
+}
+
 async fn drop_flash_cache(context: &Arc<Context>, lines: &mut Vec<String>) -> Step {
     let name = flash_cache_name(&context.cell_name());
     if context.cell.store().catalog().flash_cache.is_none() {
@@ -335,12 +346,17 @@ async fn drop_flash_cache(context: &Arc<Context>, lines: &mut Vec<String>) -> St
 
 /// With a size or cell disks: drop and make again, as the vendor's.
 async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if let Some(Operation::Flush | Operation::CancelFlush) = change.operation {
-        return Err(Refusal::new(
-            ErrorCode::NotSupported,
-            "FLUSH is not supported by this version",
-            Some("the flash cache is write-through: all data is on disk already"),
-        ));
+    if let Some(operation @ (Operation::Flush | Operation::CancelFlush)) = change.operation {
+        if context.cell.store().catalog().flash_cache.is_none() {
+            return Err(Refusal::new(
+                ErrorCode::NoSuchObject,
+                "there is no flash cache",
+                Some("CREATE FLASHCACHE ALL"),
+            ));
+        }
+        flush(context, operation, &[]).await?;
+        lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
+        return Ok(());
     }
     let catalog = context.cell.store().catalog();
     let Some(before) = &catalog.flash_cache else {

@@ -131,6 +131,12 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             CachingPolicy::Keep => "keep",
             CachingPolicy::None => "none",
         };
+        let offline = served.as_ref().is_some_and(|disk| disk.offline().is_some());
+        let status = match &served {
+            Some(_) if offline => "offline",
+            Some(_) => "active",
+            None => "not present",
+        };
         let mut row = Row::new(ObjectType::GridDisk)
             .with("name", record.name.as_str())
             .with("availableTo", names(&record.available_to))
@@ -144,7 +150,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             .with("size", Value::SizeBytes(record.size_bytes))
             .with("sizeAllocated", Value::SizeBytes(record.extents.iter().map(|e| e.len_bytes(au_bytes)).sum()))
             .with("sparse", "FALSE")
-            .with("status", if served.is_some() { "active" } else { "not present" });
+            .with("status", status);
         if let Some(member) = member {
             row = row.with("cellDisk", member.name.as_str()).with("diskType", disk_type(member.role));
         }

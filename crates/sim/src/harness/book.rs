@@ -339,6 +339,10 @@ impl Book {
                     disk.model.lose_unflushed(&rewritten);
                     let epoch = disk.loss_epoch();
                     disk.doubt = Some(epoch);
+                    // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
+                    if disk.served.as_ref().is_some_and(|s| s.is_write_back()) {
+                        continue;
+                    }
                     for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
                         if connected.acked > disk.flushed {
                             connected.doomed_above.get_or_insert(epoch);

@@ -122,6 +122,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             soft_limit: setup.soft_limit,
             hard_limit: setup.hard_limit,
             chunk_age: setup.chunk_age,
+            endurance: setup.endurance,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,
@@ -458,7 +459,7 @@ impl Director {
         }
         let ids: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };
-        let mut hits = 0;
+        let (mut hits, mut offline) = (0, false);
         for (place, &(id, limit)) in ids.iter().enumerate() {
             run.administer(life, Admin::SetCaching { disk: place as u64, caching }).await;
             let range = 0..limit.min(AU_BYTES);
@@ -470,11 +471,12 @@ impl Director {
             let served = lock(&run.book).disks.get(&id).and_then(|d| d.served.clone());
             let Some(served) = served else { continue };
             hits += served.counters.cache_hits.requests.get() + served.counters.cache_partial_hits.requests.get();
+            offline |= served.offline().is_some();
             if !answered {
                 run.violate("I7", format!("grid disk {id} does not answer though everything is healed"));
             }
         }
-        if flash && hits == 0 && !run.broken() {
+        if flash && hits == 0 && !offline && !run.broken() {
             let cache = life.cell.flash_cache();
             let members = cache.iter().flat_map(|c| c.members());
             let told: Vec<String> = members

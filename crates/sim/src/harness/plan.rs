@@ -9,7 +9,7 @@ mod scenes;
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
-use flashcache::PolicyKind;
+use flashcache::{Endurance, PolicyKind};
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -70,6 +70,7 @@ pub(super) struct Setup {
     pub(super) policy: PolicyKind,
     /// Grid disks that would be in write-through are in write-back, over one durable flash device.
     pub(super) write_back: bool,
+    pub(super) endurance: Option<Endurance>,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -392,6 +393,7 @@ impl Setup {
             settle_every: Duration::from_millis(prng.between(2, 200)),
             accept_diverged: prng.chance(1, 2),
             policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
+            endurance: endurance(&mut prng.fork("endurance")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
@@ -412,6 +414,12 @@ fn in_world(step: &mut Step, write_back: bool) {
         }
         _ => {}
     }
+}
+
+/// One cell in four has a budget, of which the few seconds of a run earn nothing to speak of: it runs low, then empty.
+fn endurance(prng: &mut Prng) -> Option<Endurance> {
+    let (limited, start_bytes) = (prng.chance(1, 4), prng.between(64 << 10, 4 << 20));
+    limited.then(|| Endurance::of_lifetime(start_bytes * 10, 1).ok()).flatten()
 }
 
 /// What requests look like for a while.

@@ -32,6 +32,9 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.hard_limit,
         setup.chunk_age
     ));
+    if let Some(endurance) = &setup.endurance {
+        lines.push(format!("endurance budget: {} bytes a day for each flash device", endurance.bytes_per_day()));
+    }
     lines.push(format!(
         "cell: settles every {:?}; {} clients with {} requests each; {} threads; {}",
         setup.settle_every,

@@ -33,11 +33,13 @@ pub(super) struct Watch {
 }
 
 /// Situations counted from counters of the flash cache, by name there.
-const FLASH_ROWS: [(&str, &str); 19] = [
+const FLASH_ROWS: [(&str, &str); 21] = [
     ("fills", "fill after a miss"),
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
     ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("fill_skips_endurance", "fill refused: endurance budget low"),
+    ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
     ("moves", "block written again at reclaim"),
     ("invalidations", "cached copy ended by a write"),
@@ -78,7 +80,10 @@ impl Run {
             book.oldest(counts).map(|r| format!("{r:?}"))
         };
         if let Some(request) = old {
-            self.violate("I7", format!("{request} is not answered after {bound:?} though its disk is well"));
+            let cache = self.life().and_then(|life| life.cell.flash_cache());
+            let members: Vec<String> = cache.iter().flat_map(|c| c.members()).map(|m| format!("{m:?}")).collect();
+            let text = format!("{request} is not answered after {bound:?} though its disk is well; flash: {members:?}");
+            self.violate("I7", text);
         }
     }
 

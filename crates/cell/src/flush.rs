@@ -1,0 +1,93 @@
+//! The operator's FLUSH of the flash cache: dirty data goes to the disks, and no more becomes dirty until FLUSH is cancelled or
+//! the cell restarts.
+//!
+//! Touches dirty data only. It ends: what was dirty when it began may be overwritten on flash meanwhile, but what is left
+//! after one round in disk order is held block by block until the disk has it. Never holds the turn of administration, so
+//! that it can be cancelled.
+
+use crate::admin::AdminError;
+use crate::cell::Cell;
+use crate::grid_disk::GridDisk;
+use device::sync::lock;
+use futures_util::future::{Either, join_all, select};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two reports of progress.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+
+impl Cell {
+    /// Give the disks all dirty data of these grid disks (all when none is named); `progress` hears of bytes done and
+    /// bytes in all.
+    ///
+    /// # Errors
+    /// No such grid disk, a device refuses, or it was cancelled: what is done by then stays done.
+    pub async fn flush_flash_cache(
+        self: &Arc<Self>,
+        names: &[String],
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<(), AdminError> {
+        let disks = self.flush_targets(names)?;
+        {
+            let mut state = lock(&self.state);
+            for disk in &disks {
+                state.flushing.insert(celldisk::GridDiskId(disk.id()), disk.start_drying());
+            }
+        }
+        let all_bytes = self.dirty_bytes(&disks);
+        progress(0, all_bytes);
+        let work = join_all(disks.iter().map(|disk| disk.dry(&self.world)));
+        let mut work = std::pin::pin!(work);
+        let results = loop {
+            match select(work.as_mut(), self.world.clock.sleep(REPORT_EVERY)).await {
+                Either::Left((results, _)) => break results,
+                Either::Right(((), _)) => progress(all_bytes.saturating_sub(self.dirty_bytes(&disks)), all_bytes),
+            }
+        };
+        let still = disks.iter().zip(results).find(|(_, dried)| dried.is_err());
+        match still {
+            None => {
+                progress(all_bytes, all_bytes);
+                Ok(())
+            }
+            Some((disk, _)) if !self.is_flushing(disk) => Err(AdminError::FlushCancelled(disk.name())),
+            Some((disk, _)) => Err(AdminError::StillDirty(disk.name())),
+        }
+    }
+
+    /// End a flush of these grid disks (all when none is named), under way or done: they take dirty data again.
+    ///
+    /// # Errors
+    /// No such grid disk.
+    pub fn cancel_flush(&self, names: &[String]) -> Result<(), AdminError> {
+        let disks = self.flush_targets(names)?;
+        let mut ended = Vec::new();
+        let mut state = lock(&self.state);
+        for disk in disks {
+            ended.extend(state.flushing.remove(&celldisk::GridDiskId(disk.id())));
+        }
+        drop(state);
+        drop(ended);
+        Ok(())
+    }
+
+    /// Whether a grid disk takes no dirty data since it was flushed.
+    #[must_use]
+    pub fn is_flushing(&self, disk: &GridDisk) -> bool {
+        lock(&self.state).flushing.contains_key(&celldisk::GridDiskId(disk.id()))
+    }
+
+    fn flush_targets(&self, names: &[String]) -> Result<Vec<Arc<GridDisk>>, AdminError> {
+        if names.is_empty() {
+            return Ok(self.grid_disks());
+        }
+        let named = |name: &String| self.grid_disk(name).ok_or_else(|| AdminError::NoGridDisk(name.clone()));
+        names.iter().map(named).collect()
+    }
+
+    /// Bytes of these grid disks that flash alone holds.
+    #[must_use]
+    pub fn dirty_bytes(&self, disks: &[Arc<GridDisk>]) -> u64 {
+        disks.iter().map(|disk| disk.dirty_bytes()).sum()
+    }
+}
