@@ -270,6 +270,23 @@ impl Cell {
         }
     }
 
+    /// Nothing is dirty of grid disks that are not served or offline either: they have nobody who could destage it.
+    fn check_nothing_dirty(&self) -> Result<(), AdminError> {
+        let offline = lock(&self.state).offline.keys().next().copied();
+        let served: u64 = self.dirty_bytes(&self.grid_disks());
+        let all: u64 = self.flash_cache().iter().flat_map(|c| c.members()).map(|m| m.dirty_bytes()).sum();
+        let catalog = self.store().catalog();
+        let is_there = |id: &GridDiskId| catalog.grid_disks.contains_key(id);
+        if let Some(record) = offline.filter(is_there).and_then(|id| catalog.grid_disks.get(&id)) {
+            return Err(AdminError::StillDirty(record.name.clone()));
+        }
+        if all > served {
+            let absent = catalog.grid_disks.values().find(|r| is_write_back(r) && self.grid_disk(&r.name).is_none());
+            return Err(AdminError::StillDirty(absent.map_or_else(|| "?".to_owned(), |r| r.name.clone())));
+        }
+        Ok(())
+    }
+
     /// Whether a grid disk may be in this mode.
     fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
         match mode {
@@ -351,6 +368,7 @@ impl Cell {
     pub async fn drop_flash_cache(self: &Arc<Self>) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
         let _drying = self.dry(&self.grid_disks()).await?;
+        self.check_nothing_dirty()?;
         let bars: Vec<_> = self.grid_disks().iter().map(GridDisk::bar).collect();
         for disk in self.grid_disks() {
             disk.drain().await;

@@ -372,15 +372,21 @@ async fn void_without_dirty(
 ) -> Result<BTreeMap<GridDiskId, String>, CellError> {
     let missing = |disk: DeviceId, flash: DeviceId| !usable.contains(&flash) || strange.contains(&(disk, flash));
     let mut offline = BTreeMap::new();
-    let mut waiting: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
+    let mut waiting: BTreeMap<DeviceId, (DeviceId, Arc<Label>)> = BTreeMap::new();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
         let lost = label.flash_members.iter().find(|(id, m)| holds_dirty(m.state) && missing(disk.id(), **id));
-        waiting.extend(lost.map(|(flash, _)| (disk.id(), *flash)));
+        waiting.extend(lost.map(|(flash, _)| (disk.id(), (*flash, label.clone()))));
     }
     for record in store.catalog().grid_disks.values() {
-        let Some(flash) = waiting.get(&record.cell_disk) else { continue };
-        if is_write_back(record) {
+        let Some((flash, label)) = waiting.get(&record.cell_disk) else { continue };
+        // A disk that was put back in time knows what was dirty then, the catalog may not.
+        let was_dirty = strange.contains(&(record.cell_disk, *flash))
+            && record
+                .extents
+                .iter()
+                .any(|e| label.dirty.is_dirty(e.offset(label.au_bytes), e.len_bytes(label.au_bytes)));
+        if is_write_back(record) || was_dirty {
             let catalog = store.catalog();
             let name = catalog.members.get(flash).map_or_else(|| flash.to_string(), |m| m.name.clone());
             let why = offline_note(&record.name, &name);
@@ -426,9 +432,15 @@ async fn make_void(
         report.notes.push(format!("flash {id} had been expelled or opened apart: its content is void"));
     }
     let mut unusable = BTreeSet::new();
-    // Flash that holds dirty data of another disk keeps its era: only what it holds of the disks that expelled it is void.
-    let keeps_dirty =
-        |id: &DeviceId| labels.iter().any(|l| l.flash_members.get(id).is_some_and(|member| holds_dirty(member.state)));
+    // Flash that holds dirty data of another disk, or perhaps of one that is not there to tell, keeps its era: only what it
+    // holds of the disks that expelled it is void.
+    let catalog = store.catalog();
+    let is_there = |disk: &DeviceId| labels.iter().any(|l| l.device_id == *disk);
+    let keeps_dirty = |id: &DeviceId| {
+        let mut stamped = labels.iter().filter(|l| l.device_id == *id).flat_map(|l| l.disk_stamps.keys());
+        stamped.any(|disk| catalog.members.contains_key(disk) && !is_there(disk))
+            || labels.iter().any(|l| l.flash_members.get(id).is_some_and(|member| holds_dirty(member.state)))
+    };
     let (dirty, back): (Vec<DeviceId>, Vec<DeviceId>) = back.into_iter().partition(keeps_dirty);
     for id in dirty.iter().filter(|id| is_diverged(id)) {
         report.notes.push(format!("flash {id} was opened apart from its disks: it is left out"));

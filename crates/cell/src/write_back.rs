@@ -271,6 +271,9 @@ impl GridDisk {
                 let (runs, next) = binding.cache.dirty_runs(member, &binding.disk, block, ONE);
                 // Its range is that of whole blocks, as is the lock.
                 from = next.filter(|next| next * self.block_bytes < parts.end * PART_BYTES);
+                if binding.cache.prepare_destage(member).await.is_err() {
+                    return Err(RequestError::Io);
+                }
                 let mut list = DestagedList::default();
                 for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
                     if !self.destage_run(&mut run).await {
@@ -360,6 +363,9 @@ impl GridDisk {
                 let losses = self.lost_epoch();
                 let (runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
                 next = more;
+                if !runs.is_empty() && binding.cache.prepare_destage(member).await.is_err() {
+                    return false;
+                }
                 let mut list = DestagedList::default();
                 let mut under_way = futures_util::stream::iter(runs.into_iter().map(|mut run| async move {
                     if pace == Pace::WhileDrying && !self.is_drying() {

@@ -473,6 +473,14 @@ impl FlashCache {
         if member.has_failed() { (Vec::new(), None) } else { member.dirty_runs(disk.slot, block, limits) }
     }
 
+    /// After stretches of member `index` were listed, before the disk is given them, see [`Member::prepare_destage`].
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub async fn prepare_destage(&self, index: usize) -> Result<(), MemberError> {
+        self.seats[index].member.prepare_destage().await
+    }
+
     /// The disk has these stretches durably. How many parts are clean now.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! A write is taken when its chunk, and all chunks before it in its segment, are on the device, so that the death of the
 //! process finds it; it is durable after a sync. Deaths of dirty entries are recorded only once their successor is durable,
-//! and an entry is called clean only when the disk has it durably and every older version of it is durably dead. So at
+//! and the disk is given an entry only when it is durable and every older version of it durably dead. So at
 //! recovery what is dirty and not dead is newer than the disk and than every clean copy, and the youngest of several counts.
 //!
 //! Never touches the slow disk, and never waits for a range: whoever destages holds one, or skips.
@@ -246,15 +246,22 @@ impl Member {
         (runs, next)
     }
 
+    /// Before the disk is given what is dirty now: it becomes durable, then the deaths of what it has replaced. Otherwise a
+    /// power cut could lose it, and leave what it replaced beside what the disk was given.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn prepare_destage(self: &Arc<Self>) -> Result<(), MemberError> {
+        self.sync_destaged().await?;
+        self.sync_destaged().await
+    }
+
     /// The disk has these entries durably: record it, then call them clean. Those that were overwritten meanwhile are not
     /// looked for any more. How many pages are clean now.
     ///
     /// # Errors
     /// The member has failed.
     pub(crate) async fn commit_destaged(self: &Arc<Self>, list: &DestagedList) -> Result<u64, MemberError> {
-        // The entries become durable, then the deaths of what they replaced.
-        self.sync_destaged().await?;
-        self.sync_destaged().await?;
         {
             let mut log = lock(&self.log);
             for (&(key, page), mask) in &list.entries {

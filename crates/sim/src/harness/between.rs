@@ -29,7 +29,7 @@ struct KeptDisk {
 /// What is remembered of former lives.
 #[derive(Default)]
 pub(super) struct History {
-    /// Openings that succeeded.
+    /// Openings that succeeded, with every device that is waited for.
     pub(super) opens: u64,
     kept_disks: BTreeMap<usize, KeptDisk>,
     /// The catalog as the last life left it.
@@ -133,7 +133,7 @@ impl Run {
         let (Some(disk), Ok(slice)) = (store.cell_disk(id), store.flash_cache_slice(id)) else { return };
         let Some(area) = slice.physical(0) else { return };
         let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
-        if self.machine.rot_data(n, &owner, area, u64::from(cache.segment_bytes), pick) {
+        if self.machine.rot_data(n, &owner, (area, u64::from(cache.segment_bytes)), self.plan.setup.write_back, pick) {
             self.situations.hit("rot of cached data");
         }
     }

@@ -353,6 +353,15 @@ impl Book {
         }
     }
 
+    /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
+    /// failed the device by then, and does not guess: what is left counts after the next start.
+    pub(super) fn flash_dropped(&mut self) {
+        let written_back = |disk: &&mut BookDisk| disk.served.as_ref().is_some_and(|s| s.is_write_back());
+        for disk in self.disks.values_mut().filter(written_back) {
+            disk.model.lose_unflushed(&[]);
+        }
+    }
+
     /// The process died: its requests with it.
     pub(super) fn process_died(&mut self, power_cut: bool) {
         self.stopping = false;

@@ -10,6 +10,7 @@ use super::machine::Machine;
 use super::plan::{AU_BYTES, Admin, Caching, Crash, End, Pass, Plan, Setup, Verb};
 use super::stage::{Life, READER, Run};
 use super::watch::Watch;
+use crate::disk::FlushNews;
 use crate::executor::{Executor, ExecutorConfig, Stuck};
 use crate::net::{NetConfig, SimNet};
 use crate::situations::Situations;
@@ -174,6 +175,14 @@ impl Director {
                 }
             }));
         }
+        for n in 0..self.run.machine.flash_count() {
+            let run = Arc::downgrade(&self.run);
+            self.run.machine.flash(n).on_flush(Arc::new(move |news| {
+                if let (Some(run), FlushNews::Dropped) = (run.upgrade(), news) {
+                    lock(&run.book).flash_dropped();
+                }
+            }));
+        }
     }
 
     /// A new cell with its grid disks and its flash cache, stopped clean.
@@ -264,8 +273,10 @@ impl Director {
                 run.reconcile(&life.cell);
                 run.note_open(&life.cell, &report);
                 {
+                    // A disk that waits for its flash keeps its stamp, and with it the life they were in together.
+                    let waits = life.cell.grid_disks().iter().any(|disk| disk.offline().is_some());
                     let mut history = lock(&run.history);
-                    history.opens += 1;
+                    history.opens += u64::from(!waits);
                     history.remember(life.cell.store());
                 }
                 run.begin_life(life.clone());
@@ -366,7 +377,7 @@ impl Director {
                     }
                 }
             }
-            Some(Err(_)) if harmed || run.machine.some_flash_harmed() => {
+            Some(Err(_)) if harmed || run.machine.some_flash_harmed() || lock(&run.book).flash_hurt => {
                 run.situations.hit("a stop that could not be clean");
             }
             Some(Err(error)) => run.violate("I3", format!("the cell does not stop clean: {error}")),

@@ -214,8 +214,17 @@ impl Machine {
         unit.device.vanish();
     }
 
-    /// Rot one sector of a page of cached data, found by walking a segment as `owner` wrote it from byte `area` on.
-    pub(super) fn rot_data(&self, n: usize, owner: &Owner, area: u64, segment_bytes: u64, pick: u64) -> bool {
+    /// Rot one sector of a page of cached data, found by walking a segment as `owner` wrote it from byte `area` on. With
+    /// `durable_only` of data that a later header of the segment calls durable: what is not cannot be told, after a
+    /// crash, from what the crash has torn.
+    pub(super) fn rot_data(
+        &self,
+        n: usize,
+        owner: &Owner,
+        (area, segment_bytes): (u64, u64),
+        durable_only: bool,
+        pick: u64,
+    ) -> bool {
         let device = self.flash(n);
         let end = device.size_bytes();
         let segments = (end - area) / segment_bytes;
@@ -225,18 +234,23 @@ impl Machine {
         let mut prng = Prng::new(pick);
         let start = area + prng.below(segments) * segment_bytes;
         let mut pages = Vec::new();
+        let mut durable = if durable_only { 0 } else { u64::MAX };
         let mut position = 0;
         while position + 4096 < segment_bytes {
             let header = device.pristine(start + position, 65536.min((segment_bytes - position) as usize));
-            let Some(header_pages) = data_starts(&header, owner) else { break };
-            let (first, all) = header_pages;
-            pages.extend((first..all).map(|page| start + position + u64::from(page) * 4096));
-            position += u64::from(all) * 4096;
+            let Some((first, header)) = data_starts(&header, owner) else { break };
+            if durable_only {
+                durable = durable.max(header.durable);
+            }
+            let data = first..header.pages;
+            pages.extend(data.map(|page| (header.sequence, start + position + u64::from(page) * 4096)));
+            position += u64::from(header.pages) * 4096;
         }
+        pages.retain(|(sequence, _)| *sequence <= durable);
         if pages.is_empty() {
             return false;
         }
-        let page = pages[prng.below(pages.len() as u64) as usize];
+        let (_, page) = pages[prng.below(pages.len() as u64) as usize];
         if page + 4096 > end {
             return false;
         }
@@ -298,14 +312,14 @@ impl Machine {
     }
 }
 
-/// First page behind the header of the chunk that `bytes` begin with, and all its pages.
-fn data_starts(bytes: &[u8], owner: &Owner) -> Option<(u32, u32)> {
+/// First page behind the header of the chunk that `bytes` begin with, and that header.
+fn data_starts(bytes: &[u8], owner: &Owner) -> Option<(u32, format::ChunkHeader)> {
     // A header takes one true page, whose size the bytes do not tell: the smallest at which it decodes. With a larger
     // true page what follows up to its end is padding, and rot there harms nobody.
     for align in [1_u32, 2, 4] {
         let page = bytes.get(..align as usize * 4096)?;
         if let Ok((header, _)) = format::decode_chunk(page, owner) {
-            return Some((align, header.pages));
+            return Some((align, header));
         }
     }
     None
