@@ -314,9 +314,6 @@ impl GridDisk {
     /// Give the disk a stretch. Whether it has it now; not yet durably.
     async fn destage_run(&self, run: &mut DirtyRun) -> bool {
         let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
-        if self.check(offset, len).is_err() {
-            return false;
-        }
         // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
         // `RUNS_AT_ONCE` runs at a time.
         let mut data = Bufs::new();
@@ -377,8 +374,10 @@ impl GridDisk {
                     let blocks = self.blocks_of(&run.parts);
                     // A request that changes it holds it, or has done so since it was listed.
                     let guard = self.locks.try_acquire(blocks, LockMode::Shared);
+                    // Whoever drops or shrinks it refuses requests first, then waits for those that hold a range.
+                    let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
                     let written = match &guard {
-                        Some(_) if run.is_current() => Some(self.destage_run(&mut run).await),
+                        Some(_) if run.is_current() && self.check(offset, len).is_ok() => Some(self.destage_run(&mut run).await),
                         _ => None,
                     };
                     (run, written)
