@@ -74,53 +74,62 @@ def a_grid_disk_in_use_is_not_dropped_without_force():
         cell.stop()
 
 
+def read_times(client, data, times, what="content"):
+    """The beginning of the disk is this, each time."""
+    for _ in range(times):
+        equal(client.read(0, len(data)), data, what)
+
+
+def cached_client(cell, data):
+    """A client that has written the beginning of the disk and read it until it is in the cache."""
+    client = nbdclient.Client(cell.socket)
+    client.write(0, data)
+    read_times(client, data, 3)
+    return client
+
+
+def read_anew_and_stop(cell, data, times, what):
+    """The same for a client of its own, the last of the cell."""
+    client = nbdclient.Client(cell.socket)
+    read_times(client, data, times, what)
+    client.disconnect()
+    cell.stop()
+
+
 @test
 def s6_the_here_document_that_clears_the_cache():
     with served() as cell:
-        client = nbdclient.Client(cell.socket)
-        client.write(0, b"cached" * 10000)
-        for _ in range(3):
-            equal(client.read(0, 60000), b"cached" * 10000, "content")
+        data = b"cached" * 10000
+        client = cached_client(cell, data)
         check(cell.metric("FC_BY_USED") > 0, "something is cached")
         script = "drop flashcache;\ncreate flashcache all;\n"
         done = run([binary(), "cellcli", "-c", cell.dir], input=script)
         contains(done.stdout, "successfully dropped", "answer")
         contains(done.stdout, "successfully created", "answer")
         equal(cell.metric("FC_BY_USED"), 0, "the new cache is empty")
-        equal(client.read(0, 60000), b"cached" * 10000, "content from disk")
+        read_times(client, data, 1, "content from disk")
         equal(len(names(cell, "flashcache")), 1, "flash caches")
         cell.kill()
         cell.start()
-        client = nbdclient.Client(cell.socket)
-        for _ in range(2):
-            equal(client.read(0, 60000), b"cached" * 10000, "content after kill -9")
-        client.disconnect()
-        cell.stop()
+        read_anew_and_stop(cell, data, 2, "content after kill -9")
 
 
 @test
 def s6_caching_policy_none_stops_hits_at_once():
     with served() as cell:
-        client = nbdclient.Client(cell.socket)
-        client.write(0, b"n" * 65536)
-        for _ in range(3):
-            client.read(0, 65536)
+        client = cached_client(cell, b"n" * 65536)
         before = cell.metric("FC_IO_RQ_R")
         check(before > 0, "reads were hits")
         cell.cellcli("alter griddisk data cachingPolicy=none")
-        client.write(0, b"m" * 65536)
-        for _ in range(5):
-            equal(client.read(0, 65536), b"m" * 65536, "content")
+        newer = b"m" * 65536
+        client.write(0, newer)
+        read_times(client, newer, 5)
         equal(cell.metric("FC_IO_RQ_R"), before, "hits after NONE")
         cell.kill()
         cell.start()
         equal(cell.json("list griddisk data attributes all")[0]["cachingPolicy"], "none", "policy after kill -9")
         cell.cellcli("alter griddisk data cachingPolicy=default")
-        client = nbdclient.Client(cell.socket)
-        for _ in range(3):
-            equal(client.read(0, 65536), b"m" * 65536, "nothing old comes back with DEFAULT")
-        client.disconnect()
-        cell.stop()
+        read_anew_and_stop(cell, newer, 3, "nothing old comes back with DEFAULT")
 
 
 @test

@@ -6,6 +6,8 @@ import re
 
 from harness import MIB, check, contains, equal, need, pattern, run, served, test
 
+MODES = ("write-through", "write-back")
+
 
 def nbdsh(cell, script, export="data", contexts=()):
     """Run Python lines in nbdsh; `h` is the handle, connected."""
@@ -65,6 +67,13 @@ def nbdinfo_maps_holes_and_tiers():
         tiers = json.loads(run(["nbdinfo", "--map=flashcell:tier", "--json", cell.uri()]).stdout)
         equal(sum(e["length"] for e in tiers), 64 * MIB, "tiers cover the disk")
         equal(max(e["type"] for e in tiers), 1, f"something is cached clean, nothing more: {tiers[:5]}")
+        # In write-back a written block shows as dirty until it is flushed to the disk.
+        cell.cellcli('alter griddisk data cachingMode="write-back"')
+        run(["qemu-io", "-f", "raw", "-c", "write -P 8 1M 64k", cell.uri()])
+        equal(tier_at(cell, MIB), 2, "tier of what was written in write-back")
+        cell.cellcli("alter griddisk data flush")
+        equal(tier_at(cell, MIB), 1, "tier after FLUSH")
+        cell.cellcli('alter griddisk data cachingMode="write-through"')
         stamp = next(
             name
             for name in json.loads(run(["nbdinfo", "--no-content", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]
@@ -73,6 +82,11 @@ def nbdinfo_maps_holes_and_tiers():
         # The stamp stays across connections and a clean stop, and changes when un-flushed data may be gone.
         again = run(["nbdinfo", "--no-content", cell.uri()]).stdout
         contains(again, stamp, "the same stamp on the next connection")
+
+
+def tier_at(cell, at):
+    extents = json.loads(run(["nbdinfo", "--map=flashcell:tier", "--json", cell.uri()]).stdout)
+    return next(e["type"] for e in extents if e["offset"] <= at < e["offset"] + e["length"])
 
 
 @test
@@ -162,10 +176,11 @@ assert {s[0] for s in seen} == {"base:allocation", "flashcell:tier"}, seen
 assert all(len(s[2]) == 2 and s[2][0] <= 1 << 20 for s in seen), seen
 print("done", count)
 """
-    with served() as cell:
-        out = nbdsh(cell, script, contexts=("base:allocation", "flashcell:tier"))
-        contains(out, "done", "nbdsh")
-        cell.stop()
+    for mode in MODES:
+        with served(griddisks=(f"data:64M:data:{mode}",)) as cell:
+            out = nbdsh(cell, script, contexts=("base:allocation", "flashcell:tier"))
+            contains(out, "done", f"nbdsh in {mode}")
+            cell.stop()
 
 
 @test
@@ -361,14 +376,15 @@ def fio_verifies_random_blocks_on_two_connections():
 @test
 def fio_verifies_small_blocks_after_a_crash():
     need("fio")
-    with served(flash=("48M",)) as cell:
-        uri = "--uri=" + cell.uri()
-        common = [uri, "--size=16m", "--bs=4k", "--iodepth=32", "--verify=crc32c", "--verify_fatal=1", "--thread=1"]
-        fio(cell, "w", "--rw=randwrite", "--do_verify=0", "--randseed=3", "--end_fsync=1", *common)
-        cell.kill()
-        cell.start()
-        fio(cell, "w", "--rw=randwrite", "--verify_only=1", "--randseed=3", *common)
-        cell.stop()
+    for mode in MODES:
+        with served(flash=("48M",), griddisks=(f"data:64M:data:{mode}",)) as cell:
+            uri = "--uri=" + cell.uri()
+            common = [uri, "--size=16m", "--bs=4k", "--iodepth=32", "--verify=crc32c", "--verify_fatal=1", "--thread=1"]
+            fio(cell, "w", "--rw=randwrite", "--do_verify=0", "--randseed=3", "--end_fsync=1", *common)
+            cell.kill()
+            cell.start()
+            fio(cell, "w", "--rw=randwrite", "--verify_only=1", "--randseed=3", *common)
+            cell.stop()
 
 
 @test

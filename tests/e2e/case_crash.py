@@ -9,6 +9,11 @@ import nbdclient
 from harness import MIB, Failure, Place, check, equal, run, test, wait_until
 
 CYCLES = 12
+# A few of each of the forms of write-back; `run --soak` has the long ones.
+SHORT = 4
+# Where a loss must be reported: it ends with the first, nearly always after a few.
+CYCLES_TO_LOSE = 40
+WRITE_BACK = {"mode": crashloop.WRITE_BACK}
 SEED = int.from_bytes(os.urandom(4), "big")
 
 
@@ -33,14 +38,36 @@ def crash_loop_on_an_nbd_disk_with_a_write_back_cache():
     loop(CYCLES // 2, crashloop.RemoteDisk)
 
 
-def must_lose(devices):
-    """The same loop on a cell whose FLUSH asks no device: it must report a loss."""
+@test
+def crash_loop_in_write_back_on_devices_that_forget():
+    loop(CYCLES, **WRITE_BACK)
+
+
+@test
+def crash_loop_in_write_back_on_devices_that_keep_every_write():
+    """Nothing acknowledged may be lost, flushed or not."""
+    loop(SHORT, crashloop.LastingDevices, **WRITE_BACK)
+
+
+@test
+def crash_loop_in_write_back_on_an_nbd_disk_with_a_write_back_cache():
+    loop(SHORT, crashloop.RemoteDisk, **WRITE_BACK)
+
+
+@test
+def crash_loop_while_modes_are_switched_and_the_cache_is_flushed():
+    for devices in (crashloop.ForgetfulDevices, crashloop.LastingDevices):
+        loop(SHORT, devices, operated=True, **WRITE_BACK)
+
+
+def must_lose(devices, sabotage="flush-not-waiting", **options):
+    """The same loop on a cell whose FLUSH asks no device, or that is broken otherwise: it must report a loss."""
     try:
-        crashloop.crash_loop(CYCLES, SEED, devices, sabotage="flush-not-waiting")
+        crashloop.crash_loop(CYCLES_TO_LOSE, SEED, devices, sabotage, **options)
     except crashloop.Lost as lost:
         print(f"# reported, as it must be: {str(lost)[:110]}…", flush=True)
         return
-    raise Failure("FLUSH does nothing, and no loss was reported: the loop is blind")
+    raise Failure(f"{sabotage}, and no loss was reported: the loop is blind")
 
 
 @test
@@ -51,6 +78,16 @@ def crash_loop_reports_a_flush_that_does_nothing():
 @test
 def crash_loop_reports_a_flush_that_does_nothing_on_an_nbd_disk():
     must_lose(crashloop.RemoteDisk)
+
+
+@test
+def crash_loop_in_write_back_reports_a_flush_that_does_nothing():
+    must_lose(crashloop.ForgetfulDevices, **WRITE_BACK)
+
+
+@test
+def crash_loop_in_write_back_reports_destaged_data_the_disk_was_not_made_to_keep():
+    must_lose(crashloop.ForgetfulDevices, "destage-not-flushed", **WRITE_BACK)
 
 
 # --- warm after a crash ---------------------------------------------------------------------------------------------------

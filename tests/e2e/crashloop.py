@@ -4,6 +4,8 @@ kill -9 alone proves nothing about FLUSH: the host's page cache keeps the bytes.
 server itself (`forgetful = true` in cell.toml: un-flushed writes live in the process only), or the disk is served by
 `nbdkit --filter=cache cache=writeback`, killed along with the cell.
 
+kill -9 alone must lose nothing acknowledged, flushed or not: the same loop proves that on devices that keep every write.
+
 The ledger works in sectors of 512 bytes, the unit that is never torn. Of each it knows the floor (the newest version that a
 FLUSH or FUA covers) and every later version that was sent. After a crash a sector must hold one of these; what is read first is
 then final, over further crashes too.
@@ -32,6 +34,10 @@ HEAD = struct.Struct("<8sQQQ")
 RUN = struct.pack("<8s", os.urandom(8))
 DEPTH = 16
 CONNECTIONS = 2
+WRITE_THROUGH, WRITE_BACK = "write-through", "write-back"
+# Keys of the totals that only some loops have.
+DIRTY_KIB, STATEMENTS = "KiB dirty at restarts", "statements"
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 class Lost(Failure):
@@ -249,15 +255,14 @@ def verify(cell, ledger, rng, when):
     client.disconnect()
 
 
-class ForgetfulDevices:
-    """Both devices forget by a layer of the server."""
+class LocalDevices:
+    """Disk and flash are files of the cell's own directory."""
 
-    name = "forgetful devices"
     zeroes = True
+    forgets = False
 
-    def __init__(self, place):
-        self.cell = place.cell(disks=("48M",), flash=("24M",), griddisks=("data:16M",))
-        self.cell.set_device("forgetful = true")
+    def __init__(self, place, mode):
+        self.cell = place.cell(disks=("48M",), flash=("24M",), griddisks=(f"data:16M:data:{mode}",))
 
     def start(self):
         self.cell.start()
@@ -266,62 +271,58 @@ class ForgetfulDevices:
         self.cell.kill()
 
 
-class NbdkitCache:
-    """The disk is a file behind nbdkit's write-back cache, brought here by nbdfuse; both are killed along with the cell."""
+class LastingDevices(LocalDevices):
+    """What was written stays written: kill -9 of the process alone, which may lose nothing acknowledged, flushed or not."""
 
-    name = "disk behind nbdkit cache=writeback"
-    # The two have a fault of their own, found with this workload run on them alone: nbdfuse turns a punched hole, which
-    # must read as zeroes, into TRIM, and the cache filter passes that by.
-    zeroes = False
+    name = "devices that keep every write"
 
-    def __init__(self, place):
-        for program in ("nbdkit", "nbdfuse"):
+
+class ForgetfulDevices(LocalDevices):
+    """Both devices forget by a layer of the server."""
+
+    name = "forgetful devices"
+    forgets = True
+
+    def __init__(self, place, mode):
+        super().__init__(place, mode)
+        self.cell.set_device("forgetful = true")
+
+
+class CachedFile:
+    """The disk is a file behind nbdkit's write-back cache, killed along with the cell; flash forgets by a layer of the server."""
+
+    forgets = True
+    programs = ("nbdkit",)
+
+    def __init__(self, place, mode):
+        for program in self.programs:
             if shutil.which(program) is None:
                 raise Skip(f"not installed: {program}")
-        if not os.path.exists("/dev/fuse") or os.geteuid() != 0:
-            raise Skip("the disk is brought here by nbdfuse, which needs /dev/fuse and root")
         self.place = place
         self.file = place.path("behind.img")
         with open(self.file, "wb") as file:
             file.truncate(48 * MIB)
-        self.mount = place.path("mnt")
-        os.mkdir(self.mount)
-        self.disk = os.path.join(self.mount, "disk")
-        self.nbdkit = self.nbdfuse = None
-        place.cleanups.append(self.detach)
+        self.socket = place.path("nbdkit.sock")
+        self.nbdkit = None
+        disk = self.prepare()
         self.attach()
-        self.cell = place.cell(disks=(self.disk,), flash=("24M",), griddisks=("data:16M",))
+        self.cell = place.cell(disks=(disk,), flash=("24M",), griddisks=(f"data:16M:data:{mode}",))
         self.cell.set_device("forgetful = true", kind="flash")
 
     def attach(self):
-        socket_path = self.place.path("nbdkit.sock")
-        if os.path.exists(socket_path):
-            os.unlink(socket_path)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.nbdkit = self.place.spawn(
-            ["nbdkit", "-f", "-U", socket_path, "--filter=cache", "file", self.file, "cache=writeback"],
-            **quiet,
-        )
-        wait_until(lambda: os.path.exists(socket_path), 20, "nbdkit listens")
-        self.nbdfuse = self.place.spawn(["nbdfuse", self.disk, "--unix", socket_path], **quiet)
-        wait_until(self.is_mounted, 20, "nbdfuse has mounted")
-        wait_until(lambda: os.path.exists(self.disk), 20, "the disk is there")
-
-    def is_mounted(self):
-        # Never a stat: a mount whose server has died answers nothing.
-        with open("/proc/mounts") as mounts:
-            return any(line.split()[1] == self.mount for line in mounts)
+        if os.path.exists(self.socket):
+            os.unlink(self.socket)
+        command = ["nbdkit", "-f", "-U", self.socket, "--filter=cache", "file", self.file, "cache=writeback"]
+        self.nbdkit = self.place.spawn(command, **QUIET)
+        wait_until(lambda: os.path.exists(self.socket), 20, "nbdkit listens")
 
     def detach(self):
-        for process in (self.nbdkit, self.nbdfuse):
-            if process is not None and process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-        if self.is_mounted():
-            run(["umount", "-l", self.mount], ok=None)
+        if self.nbdkit is not None and self.nbdkit.poll() is None:
+            self.nbdkit.send_signal(signal.SIGKILL)
+            self.nbdkit.wait()
 
     def start(self):
-        if self.nbdkit is None or self.nbdkit.poll() is not None:
+        if self.nbdkit.poll() is not None:
             self.attach()
         self.cell.start()
 
@@ -331,52 +332,112 @@ class NbdkitCache:
         self.detach()
 
 
-class RemoteDisk:
-    """The disk is an NBD export: a file behind nbdkit's write-back cache, attached by the cell itself and killed along with it."""
+class NbdkitCache(CachedFile):
+    """Brought here by nbdfuse, which is killed too."""
+
+    name = "disk behind nbdkit cache=writeback"
+    programs = ("nbdkit", "nbdfuse")
+    # The two have a fault of their own, found with this workload run on them alone: nbdfuse turns a punched hole, which
+    # must read as zeroes, into TRIM, and the cache filter passes that by.
+    zeroes = False
+
+    def prepare(self):
+        if not os.path.exists("/dev/fuse") or os.geteuid() != 0:
+            raise Skip("the disk is brought here by nbdfuse, which needs /dev/fuse and root")
+        self.mount = self.place.path("mnt")
+        os.mkdir(self.mount)
+        self.disk = os.path.join(self.mount, "disk")
+        self.nbdfuse = None
+        self.place.cleanups.append(self.detach)
+        return self.disk
+
+    def attach(self):
+        super().attach()
+        self.nbdfuse = self.place.spawn(["nbdfuse", self.disk, "--unix", self.socket], **QUIET)
+        wait_until(self.is_mounted, 20, "nbdfuse has mounted")
+        wait_until(lambda: os.path.exists(self.disk), 20, "the disk is there")
+
+    def is_mounted(self):
+        # Never a stat: a mount whose server has died answers nothing.
+        with open("/proc/mounts") as mounts:
+            return any(line.split()[1] == self.mount for line in mounts)
+
+    def detach(self):
+        super().detach()
+        if self.nbdfuse is not None and self.nbdfuse.poll() is None:
+            self.nbdfuse.send_signal(signal.SIGKILL)
+            self.nbdfuse.wait()
+        if self.is_mounted():
+            run(["umount", "-l", self.mount], ok=None)
+
+
+class RemoteDisk(CachedFile):
+    """An NBD export, attached by the cell itself."""
 
     name = "NBD disk behind nbdkit cache=writeback"
     zeroes = True
 
-    def __init__(self, place):
-        if shutil.which("nbdkit") is None:
-            raise Skip("not installed: nbdkit")
-        self.place = place
-        self.file = place.path("behind.img")
-        with open(self.file, "wb") as file:
-            file.truncate(48 * MIB)
-        self.socket = place.path("nbdkit.sock")
-        self.nbdkit = None
-        self.attach()
-        disk = f"nbd+unix:///?socket={self.socket}"
-        self.cell = place.cell(disks=(disk,), flash=("24M",), griddisks=("data:16M",))
-        self.cell.set_device("forgetful = true", kind="flash")
-
-    def attach(self):
-        if os.path.exists(self.socket):
-            os.unlink(self.socket)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        command = ["nbdkit", "-f", "-U", self.socket, "--filter=cache", "file", self.file, "cache=writeback"]
-        self.nbdkit = self.place.spawn(command, **quiet)
-        wait_until(lambda: os.path.exists(self.socket), 20, "nbdkit listens")
-
-    def start(self):
-        if self.nbdkit.poll() is not None:
-            self.attach()
-        self.cell.start()
-
-    def kill(self):
-        self.cell.kill()
-        self.nbdkit.send_signal(signal.SIGKILL)
-        self.nbdkit.wait()
+    def prepare(self):
+        return f"nbd+unix:///?socket={self.socket}"
 
 
-def crash_loop(cycles, seed, devices=ForgetfulDevices, sabotage=None, say=lambda text: None):
-    """Run so many cycles; the totals. `Lost` when a promise was broken."""
+class Operator:
+    """Changes how the grid disk is cached, and flushes the cache, until the server is killed."""
+
+    STATEMENTS = (
+        *(f'alter griddisk data cachingMode="{mode}"' for mode in (WRITE_THROUGH, WRITE_BACK, WRITE_BACK, "none")),
+        "alter flashcache all flush",
+        "alter griddisk data cancel flush",
+    )
+
+    def __init__(self, cell, rng):
+        self.cell, self.rng = cell, random.Random(rng.random())
+        self.done = 0
+        self.refused = None
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+
+    def work(self):
+        process = self.cell.process
+        while process.poll() is None:
+            statement = self.rng.choice(self.STATEMENTS)
+            answer = self.cell.cellcli(statement, ok=None)
+            if answer.returncode == 0:
+                self.done += 1
+                continue
+            # It was killed meanwhile, or something is wrong.
+            time.sleep(0.2)
+            if process.poll() is None:
+                self.refused = f"{statement}: {answer.stderr.strip()}"
+                return
+
+    def end(self):
+        """Statements carried out. The server has been killed by now."""
+        self.thread.join()
+        if self.refused:
+            raise Failure(self.refused)
+        return self.done
+
+
+def crash_loop(
+    cycles,
+    seed,
+    devices=ForgetfulDevices,
+    sabotage=None,
+    say=lambda text: None,
+    mode=WRITE_THROUGH,
+    operated=False,
+):
+    """Run so many cycles; the totals. `Lost` when a promise was broken. `operated`: the mode changes meanwhile."""
     rng = random.Random(seed)
     ledger = Ledger()
-    totals = {"writes": 0, "flushes": 0, "reads": 0, "crashes": 0, "hits": 0}
+    totals = dict.fromkeys(("writes", "flushes", "reads", "crashes", "hits"), 0)
+    if mode == WRITE_BACK:
+        totals |= {DIRTY_KIB: 0}
+    if operated:
+        totals |= {STATEMENTS: 0}
     with Place("crash") as place:
-        under_test = devices(place)
+        under_test = devices(place, mode)
         cell = under_test.cell
         if sabotage:
             cell.sabotage(sabotage)
@@ -391,6 +452,8 @@ def crash_loop(cycles, seed, devices=ForgetfulDevices, sabotage=None, say=lambda
         totals["sectors checked"] = ledger.checked
         check(totals["hits"] > 0, "no read was served from flash: the loop tests nothing of the cache")
         check(totals["flushes"] > cycles, "hardly a flush was acknowledged: the loop tests nothing")
+        check(operated or totals.get(DIRTY_KIB) != 0, "no crash left dirty data on flash: the loop tests nothing of write-back")
+        check(totals.get(STATEMENTS) != 0, "no statement was carried out")
     return totals
 
 
@@ -402,12 +465,27 @@ def small_segments(cell):
     cell.cellcli(f"drop flashcache; create flashcache all size={FLASH_BYTES >> 20}M")
 
 
+def crash(under_test, ledger, totals):
+    """Kill it; what the ledger may hold it to afterwards."""
+    under_test.kill()
+    totals["crashes"] += 1
+    if not under_test.forgets:
+        ledger.flushed(ledger.acked)
+
+
+def restart(under_test, totals):
+    under_test.start()
+    if DIRTY_KIB in totals:
+        totals[DIRTY_KIB] += int(under_test.cell.metric("FC_BY_DIRTY") * 1024)
+
+
 def run_cycle(under_test, ledger, rng, totals, name):
     cell = under_test.cell
     workload = Workload(ledger, rng, [Connection(cell.socket) for _ in range(CONNECTIONS)], under_test.zeroes)
     pid = cell.process
     killer = threading.Timer(rng.uniform(0.05, 1.2), lambda: pid.send_signal(signal.SIGKILL))
     killer.start()
+    operator = Operator(cell, rng) if STATEMENTS in totals else None
     try:
         workload.run()
     finally:
@@ -415,25 +493,25 @@ def run_cycle(under_test, ledger, rng, totals, name):
         killer.join()
         for key, value in workload.counts.items():
             totals[key] += value
-    under_test.kill()
-    totals["crashes"] += 1
+    crash(under_test, ledger, totals)
+    if operator:
+        totals[STATEMENTS] += operator.end()
     # Some crashes hit the recovery itself.
-    while rng.random() < 0.3 and isinstance(under_test, ForgetfulDevices):
+    while rng.random() < 0.3 and isinstance(under_test, LocalDevices):
         process = cell.spawn_server()
         time.sleep(rng.uniform(0.005, 0.15))
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
         totals["crashes"] += 1
-    under_test.start()
+    restart(under_test, totals)
     verify(cell, ledger, rng, name)
     if rng.random() < 0.4:
         # What was read is final: over a second read, now partly from the cache, and over a second crash.
         verify(cell, ledger, rng, f"{name}, read again")
         totals["hits"] += int(cell.metric("FC_IO_RQ_R"))
-        under_test.kill()
-        totals["crashes"] += 1
-        under_test.start()
+        crash(under_test, ledger, totals)
+        restart(under_test, totals)
         verify(cell, ledger, rng, f"{name}, after a second crash")
     totals["hits"] += int(cell.metric("FC_IO_RQ_R"))
 
