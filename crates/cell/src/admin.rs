@@ -58,7 +58,7 @@ pub enum AdminError {
 pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 
 impl Cell {
-    async fn turn(&self) -> Result<device::sync::Permits, AdminError> {
+    pub(crate) async fn turn(&self) -> Result<device::sync::Permits, AdminError> {
         let turn = self.changing.acquire(1).await;
         if self.stop.is_stopped() { Err(AdminError::Stopping) } else { Ok(turn) }
     }
@@ -226,7 +226,7 @@ impl Cell {
         next.caching_policy = policy.unwrap_or(next.caching_policy);
         // The catalog says write-back as long as anything may be dirty.
         let leaves_write_back = is_write_back(&record) && !is_write_back(&next);
-        let _drying = if leaves_write_back { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
+        let drying = if leaves_write_back { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
         if bar.is_some() {
@@ -254,8 +254,11 @@ impl Cell {
             }
         }
         drop(bar);
-        if leaves_write_back && altered.is_ok() {
-            self.settle_dirty_label(record.cell_disk, false).await;
+        match &altered {
+            Ok(()) if leaves_write_back => self.settle_dirty_label(record.cell_disk, false).await,
+            // The catalog may say by the next start that it is not in write-back: nothing may be dirty by then.
+            Err(_) if leaves_write_back => lock(&self.state).dry_for_good.extend(drying),
+            _ => {}
         }
         altered
     }

@@ -79,6 +79,8 @@ pub(crate) struct State {
     pub(crate) offline: BTreeMap<GridDiskId, String>,
     /// Grid disks that take no dirty data since a FLUSH.
     pub(crate) flushing: BTreeMap<GridDiskId, Drying>,
+    /// Grid disks that take no dirty data until the next start, since nobody knows whether they are in write-back.
+    pub(crate) dry_for_good: Vec<Drying>,
     pub(crate) alerts: Vec<String>,
 }
 
@@ -244,10 +246,11 @@ impl Cell {
         let here = |g: &&celldisk::GridDisk| g.cell_disk == home;
         let may_be_dirty = catalog.grid_disks.values().filter(here).any(|record| {
             let served = self.grid_disk(&record.name);
-            let holds = served.is_none_or(|disk| {
+            let holds = served.as_ref().is_none_or(|disk| {
                 disk.offline().is_some() || disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk))
             });
-            is_write_back(record) && (holds || !stopping)
+            let dry = stopping || served.is_some_and(|disk| self.is_flushing(&disk));
+            is_write_back(record) && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };
         let is_dirty = disk.label().flash_members.values().any(|m| holds_dirty(m.state));

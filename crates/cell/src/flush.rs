@@ -6,10 +6,11 @@
 //! that it can be cancelled.
 
 use crate::admin::AdminError;
-use crate::cell::Cell;
+use crate::cell::{Cell, is_write_back};
 use crate::grid_disk::GridDisk;
 use device::sync::lock;
 use futures_util::future::{Either, join_all, select};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ impl Cell {
         match still {
             None => {
                 progress(all_bytes, all_bytes);
+                self.settle_labels_after_flush(&disks).await;
                 Ok(())
             }
             Some((disk, _)) if !self.is_flushing(disk) => Err(AdminError::FlushCancelled(disk.name())),
@@ -55,11 +57,30 @@ impl Cell {
         }
     }
 
+    /// Disks none of whose grid disks is dirty, or can become so, are whole without their flash from here on.
+    async fn settle_labels_after_flush(self: &Arc<Self>, disks: &[Arc<GridDisk>]) {
+        let Ok(_turn) = self.turn().await else { return };
+        let mut homes = BTreeSet::new();
+        for disk in disks.iter().filter(|disk| self.is_flushing(disk)) {
+            let Some(record) = self.record(disk).filter(is_write_back) else { continue };
+            // The door that was passed is closed: whoever takes dirty data after a cancel writes the label anew. Requests
+            // that have passed it end before the label changes.
+            self.bind(disk, &record);
+            disk.drain().await;
+            homes.insert(record.cell_disk);
+        }
+        for home in homes {
+            self.settle_dirty_label(home, false).await;
+        }
+    }
+
     /// End a flush of these grid disks (all when none is named), under way or done: they take dirty data again.
     ///
     /// # Errors
     /// No such grid disk.
-    pub fn cancel_flush(&self, names: &[String]) -> Result<(), AdminError> {
+    pub async fn cancel_flush(&self, names: &[String]) -> Result<(), AdminError> {
+        // Not while labels are settled; a flush under way holds no turn.
+        let _turn = self.turn().await?;
         let disks = self.flush_targets(names)?;
         let mut ended = Vec::new();
         let mut state = lock(&self.state);

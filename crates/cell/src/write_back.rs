@@ -377,7 +377,9 @@ impl GridDisk {
                     // Whoever drops or shrinks it refuses requests first, then waits for those that hold a range.
                     let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
                     let written = match &guard {
-                        Some(_) if run.is_current() && self.check(offset, len).is_ok() => Some(self.destage_run(&mut run).await),
+                        Some(_) if run.is_current() && self.check(offset, len).is_ok() => {
+                            Some(self.destage_run(&mut run).await)
+                        }
                         _ => None,
                     };
                     (run, written)

@@ -12,6 +12,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+/// How long an opening waits for a lock: the ring of a process that was killed may hold the file a moment longer than the
+/// process lives.
+const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// Between two attempts.
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Past the page cache or through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Direct {
@@ -189,8 +195,17 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
         },
     };
     let locked = options.lock && !options.read_only;
-    if locked && !sys::lock_file(file.as_raw_fd()).map_err(fail)? {
-        return Err(OpenError::InUse { path: name, by: "another process, or another opening here, has it locked" });
+    if locked {
+        let until = std::time::Instant::now() + LOCK_PATIENCE;
+        while !sys::lock_file(file.as_raw_fd()).map_err(fail)? {
+            if std::time::Instant::now() >= until {
+                return Err(OpenError::InUse {
+                    path: name,
+                    by: "another process, or another opening here, has it locked",
+                });
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
     }
     let found = probe::probe(&file, kind == FileKind::Block, direct).map_err(fail)?;
     if found.size_bytes == 0 {

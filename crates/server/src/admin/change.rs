@@ -329,7 +329,7 @@ async fn flush(context: &Arc<Context>, operation: Operation, names: &[String]) -
             let mut progress = |done: u64, all: u64| tracing::info!(done, all, "flush of the flash cache, bytes");
             context.cell.flush_flash_cache(names, &mut progress).await?;
         }
-        _ => context.cell.cancel_flush(names)?,
+        _ => context.cell.cancel_flush(names).await?,
     }
     Ok(())
 }

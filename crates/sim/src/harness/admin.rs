@@ -92,6 +92,7 @@ impl Run {
                 let _answered = self.set_caching(life, disk, caching).await;
             }
             Admin::Evict { disk } => self.evict_one(life, disk).await,
+            Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
             Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
         }
@@ -327,6 +328,25 @@ impl Run {
         if self.set_caching(life, place, none).await && self.set_caching(life, place, now).await {
             self.situations.hit("everything cached of a grid disk dropped while serving");
         }
+    }
+
+    async fn flush_one(self: &Arc<Self>, life: &Life, place: u64, cancel: bool) {
+        let Some((_, name)) = self.target(place) else { return };
+        let cell = life.cell.clone();
+        let then = |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit("admin: flushed"),
+            // Its disk may be unwell, or its name be another by now.
+            Err(error) => run.handle.trace().text("admin failed", format!("flush: {error}")),
+        };
+        let work = async move {
+            let names = [name];
+            let flushed = cell.flush_flash_cache(&names, &mut |_, _| ()).await;
+            if cancel {
+                cell.cancel_flush(&names).await?;
+            }
+            flushed
+        };
+        self.command(life, Pending::Caching, work, then).await;
     }
 
     /// Everything cached of every grid disk is dropped.

@@ -142,6 +142,11 @@ pub(super) enum Admin {
     Evict {
         disk: u64,
     },
+    /// FLUSH of one grid disk, then perhaps CANCEL FLUSH.
+    Flush {
+        disk: u64,
+        cancel: bool,
+    },
     DropFlashCache,
     CreateFlashCache {
         all: bool,
@@ -406,6 +411,13 @@ fn in_world(step: &mut Step, write_back: bool) {
     match step {
         Step::Admin(Admin::Create { caching, .. } | Admin::SetCaching { caching, .. }) => {
             *caching = caching.in_world(write_back);
+        }
+        Step::Admin(admin @ Admin::Rename { .. }) if write_back => {
+            if let Admin::Rename { disk } = *admin
+                && disk % 4 != 0
+            {
+                *admin = Admin::Flush { disk, cancel: disk % 4 != 1 };
+            }
         }
         Step::Mishap(Mishap::FlashFault { kind: kind @ (FaultKind::Lost | FaultKind::Misdirected), .. })
             if write_back =>

@@ -105,6 +105,9 @@ impl Display for Admin {
             Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
             Admin::SetCaching { disk, caching } => write!(f, "set caching of grid disk {disk}: {caching}"),
             Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
+            Admin::Flush { disk, cancel } => {
+                write!(f, "FLUSH of grid disk {disk}{}", if *cancel { ", then CANCEL FLUSH" } else { "" })
+            }
             Admin::DropFlashCache => f.write_str("drop the flash cache"),
             Admin::CreateFlashCache { all, size_bytes } => {
                 write!(
