@@ -227,6 +227,13 @@ impl Member {
         let (_, position) = self.shape.place(hit.page);
         let below = self.readable[hit.pin.segment.0 as usize].load(Ordering::Acquire);
         let mut bufs = bufs;
+        if hit.dirty && position.0 + hit.parts > below {
+            // Nobody is told of a write that the death of the process could still undo.
+            let last = Page(hit.page.0 + hit.parts - 1);
+            if self.wait_arrived(last).await.is_err() {
+                return (Err(HitError::Lost), Some(bufs));
+            }
+        }
         if position.0 + hit.parts > below && self.copy_staged(&hit, &mut bufs) {
             return (self.verify(&hit, &bufs), Some(bufs));
         }

@@ -190,7 +190,7 @@ impl Member {
     }
 
     /// The page, and everything before it in its segment, is on the device.
-    async fn wait_arrived(&self, page: Page) -> Result<(), DirtyRefused> {
+    pub(crate) async fn wait_arrived(&self, page: Page) -> Result<(), DirtyRefused> {
         let (segment, position) = self.shape.place(page);
         loop {
             let ticket = self.changed.ticket();
