@@ -7,7 +7,7 @@
 use crate::cell::{CacheAtWork, Cell};
 use crate::grid_disk::GridDisk;
 use crate::open::{expel_from, offline_note};
-use celldisk::{CellDisk, DeviceId, GridDiskId, Role};
+use celldisk::{CellDisk, DeviceId, GridDiskError, GridDiskId, Role};
 use device::sync::lock;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -92,8 +92,11 @@ impl Cell {
             return expel_from(disk, &[flash]).await.map_err(|failure| failure.error.to_string());
         }
         for grid_disk in here.iter().filter(|g| !is_lost(g)) {
-            let raised = self.store().raise_cache_generation(GridDiskId(grid_disk.id())).await;
-            let _ = raised.map_err(|error| error.to_string())?;
+            match self.store().raise_cache_generation(GridDiskId(grid_disk.id())).await {
+                // Dropped meanwhile: nothing of it counts any more.
+                Ok(_) | Err(GridDiskError::NoSuch) => {}
+                Err(error) => return Err(error.to_string()),
+            }
         }
         Ok(())
     }

@@ -72,6 +72,16 @@ impl Hit {
     }
 }
 
+/// Consecutive parts of one block that lie in consecutive pages.
+struct Run {
+    /// The first of them, within the block.
+    first: u32,
+    parts: u32,
+    page: Page,
+    pin: Pin,
+    dirty: bool,
+}
+
 /// A stretch of a request.
 #[derive(Debug)]
 pub enum Stretch {
@@ -132,7 +142,7 @@ impl Member {
             let block = part / block_parts;
             let (low, high) = ((part % block_parts) as u32, (parts.end - block * block_parts).min(block_parts) as u32);
             // Under the shard's lock: where each part lies, and one pin for each run of pages.
-            let mut runs: SmallVec<[(u32, u32, Page, Pin, bool); 2]> = SmallVec::new();
+            let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
             let key = BlockKey::new(slot, block);
             let mut hit = false;
             self.index.visit(key, |entry| {
@@ -148,12 +158,17 @@ impl Member {
                     touched = true;
                     let page = entry.page_of_part(at);
                     match runs.last_mut() {
-                        Some((first, count, start, _, same))
-                            if *first + *count == at && start.0 + *count == page.0 && *same == dirty =>
+                        Some(run)
+                            if run.first + run.parts == at
+                                && run.page.0 + run.parts == page.0
+                                && run.dirty == dirty =>
                         {
-                            *count += 1;
+                            run.parts += 1;
                         }
-                        _ => runs.push((at, 1, page, Pin::new(self, self.segment_of(page)), dirty)),
+                        _ => {
+                            let pin = Pin::new(self, self.segment_of(page));
+                            runs.push(Run { first: at, parts: 1, page, pin, dirty });
+                        }
                     }
                 }
                 if touched {
@@ -164,15 +179,15 @@ impl Member {
             if hit {
                 self.policy.hit(key);
             }
-            runs.sort_by_key(|run| run.0);
+            runs.sort_by_key(|run| run.first);
             let mut at = low;
-            for (first, count, page, pin, dirty) in runs {
+            for Run { first, parts, page, pin, dirty } in runs {
                 if first > at {
                     push_miss(out, first - at);
                 }
                 let first_part = block * block_parts + u64::from(first);
-                push_hit(out, Hit { pin, page, slot, first_part, parts: count, dirty });
-                at = first + count;
+                push_hit(out, Hit { pin, page, slot, first_part, parts, dirty });
+                at = first + parts;
             }
             if at < high {
                 push_miss(out, high - at);
