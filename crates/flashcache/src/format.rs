@@ -183,6 +183,16 @@ pub enum Record {
         /// Its last generation.
         generation: u32,
     },
+    /// The chunk the member closed before this one: one that was durable and is not there shows that the device has lost
+    /// what it acknowledged.
+    Link {
+        /// Its segment,
+        segment: SegmentId,
+        /// the segment's generation then,
+        generation: u32,
+        /// and its sequence.
+        sequence: u64,
+    },
     /// In footers: the records that follow come from this chunk.
     Chunk {
         /// Its first page.
@@ -196,6 +206,7 @@ const KIND_INVALIDATION: u8 = 4;
 const KIND_MARK: u8 = 5;
 const KIND_FREE: u8 = 6;
 const KIND_CHUNK: u8 = 16;
+const KIND_LINK: u8 = 17;
 
 impl Record {
     /// Bytes when encoded.
@@ -205,6 +216,7 @@ impl Record {
             Record::Entry { crcs, .. } => 28 + 4 * crcs.len(),
             Record::Invalidation { .. } | Record::Chunk { .. } => 16,
             Record::Mark { .. } => 24,
+            Record::Link { .. } => 20,
             Record::Free { .. } => 12,
         }
     }
@@ -241,6 +253,12 @@ impl Record {
                 out.extend(segment.0.to_le_bytes());
                 out.extend(generation.to_le_bytes());
             }
+            Record::Link { segment, generation, sequence } => {
+                out.extend([KIND_LINK, 0, 0, 0]);
+                out.extend(segment.0.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+                out.extend(sequence.to_le_bytes());
+            }
             Record::Chunk { position, sequence } => {
                 out.extend([KIND_CHUNK, 0, 0, 0]);
                 out.extend(position.0.to_le_bytes());
@@ -272,6 +290,10 @@ impl Record {
             }
             KIND_FREE => return Ok(Record::Free { segment: SegmentId(from.u32()?), generation: from.u32()? }),
             KIND_CHUNK => return Ok(Record::Chunk { position: from.position()?, sequence: from.u64()? }),
+            KIND_LINK => {
+                let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
+                return Ok(Record::Link { segment, generation, sequence: from.u64()? });
+            }
             other => return Err(FormatError::UnknownKind(other)),
         };
         let position = from.position()?;

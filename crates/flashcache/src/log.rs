@@ -167,6 +167,8 @@ pub(crate) struct LogState {
     /// The sequence of the last chunk closed, and up to which one every chunk is durable; 0: not known.
     last_closed: u64,
     durable: u64,
+    /// Where that last chunk is.
+    link: Option<Record>,
     /// Deaths of dirty entries, each to be said once so many things are durable: before, the successor may be lost and the
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
@@ -217,6 +219,7 @@ impl LogState {
             syncing: false,
             last_closed: 0,
             durable: 0,
+            link: None,
             deferred: VecDeque::new(),
             dirty_chunks: 0,
         }
@@ -380,6 +383,12 @@ impl LogState {
         let shape = self.shape;
         let Some(open) = &mut self.heads[head as usize] else { return };
         let Some(mut chunk) = open.chunk.take() else { return };
+        if let Some(link) = self.link.take()
+            && chunk.records_bytes + link.encoded_bytes() <= shape.header_capacity()
+        {
+            chunk.records_bytes += link.encoded_bytes();
+            chunk.records.push(link);
+        }
         while let Some(record) = self.pending.front() {
             if chunk.records_bytes + record.encoded_bytes() > shape.header_capacity() {
                 break;
@@ -390,6 +399,8 @@ impl LogState {
         let pages = (shape.align + chunk.data_pages).next_multiple_of(shape.align);
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.last_closed = sequence;
+        let SegmentLife { segment, generation, .. } = open.life;
+        self.link = Some(Record::Link { segment, generation, sequence });
         let (position, durable) = (Position(chunk.position), self.durable);
         let header = ChunkHeader { owner: self.owner, life: open.life, position, pages, sequence, durable };
         let mut page = Buf::zeroed(shape.align as usize * 4096);

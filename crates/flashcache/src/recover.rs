@@ -16,7 +16,7 @@ use device::sync::lock;
 use device::{Buf, Outcome};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Segments read at the same time.
@@ -163,6 +163,23 @@ impl Said {
     }
 }
 
+/// A chunk that was durable, by a later header, and whose segment has not been freed since, but which is not there. Its
+/// records may be what ends entries elsewhere.
+fn missing_chunk(found: &BTreeMap<SegmentId, Found>, freed: &BTreeMap<SegmentId, u32>, durable: u64) -> Option<u64> {
+    let all = || found.values().flat_map(|segment| &segment.records);
+    let there: BTreeSet<u64> = all().map(|(sequence, _)| *sequence).collect();
+    let links = all().filter_map(|(_, record)| match record {
+        Record::Link { segment, generation, sequence } => Some((*segment, *generation, *sequence)),
+        _ => None,
+    });
+    let missing = |&(segment, generation, sequence): &(SegmentId, u32, u64)| {
+        let freed_since = freed.get(&segment).is_some_and(|&last| last >= generation);
+        let reused = found.get(&segment).is_some_and(|f| f.life.generation > generation);
+        sequence <= durable && !there.contains(&sequence) && !freed_since && !reused
+    };
+    links.filter(missing).map(|(_, _, sequence)| sequence).next()
+}
+
 impl Member {
     /// Rebuild from flash. Grid disks must be registered before; entries of others are void, and entries of regions that
     /// `owned` (grid disk id, region) says are another member's end here.
@@ -203,9 +220,14 @@ impl Member {
                             }
                         }
                     }
-                    Record::Entry { .. } | Record::Chunk { .. } => {}
+                    Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
                 }
             }
+        }
+        if let Some(sequence) = missing_chunk(&found, &freed, durable) {
+            return Err(MemberError::Failed(format!(
+                "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
+            )));
         }
         let alive = |id: &SegmentId, s: &Found| freed.get(id).is_none_or(|&g| g < s.life.generation);
         let torn = self.find_torn(&found, &alive, &said, durable).await?;

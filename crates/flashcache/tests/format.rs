@@ -26,6 +26,11 @@ fn record(prng: &mut Prng) -> Record {
             set: prng.chance(1, 2),
         },
         2 => Record::Free { segment: SegmentId(prng.next_u64() as u32), generation: prng.next_u64() as u32 },
+        3 if prng.chance(1, 2) => Record::Link {
+            segment: SegmentId(prng.next_u64() as u32),
+            generation: prng.next_u64() as u32,
+            sequence: prng.next_u64(),
+        },
         3 => Record::Chunk { position: Position(prng.below(512) as u32), sequence: prng.next_u64() },
         n => {
             let kind = [EntryKind::Clean, EntryKind::Dirty, EntryKind::Zero, EntryKind::Trim][n as usize - 4];
