@@ -250,6 +250,7 @@ impl GridDisk {
         len: u64,
         flags: ZeroFlags,
     ) -> Result<(), RequestError> {
+        let (mut offset, mut len) = (offset, len);
         loop {
             let unit = self.change_unit();
             let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
@@ -264,6 +265,8 @@ impl GridDisk {
             }
             let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
             if self.change_unit() > unit {
+                // What is zero already stays out: zeroed again, it could undo what was written and acknowledged since.
+                (offset, len) = (start, end - start);
                 continue;
             }
             let outcome = self.zero_locked(start, end - start, flags).await?;
