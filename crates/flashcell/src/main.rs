@@ -116,6 +116,9 @@ struct Sim {
     /// With --seed: when it fails, look for a short list of steps that fails the same way, and print it
     #[arg(long, requires = "seed")]
     shrink: bool,
+    /// With --seed: when it fails, so many of the last events are printed
+    #[arg(long, value_name = "N", requires = "seed", default_value_t = sim::cli::LOG_EVENTS)]
+    events: usize,
     /// With --seeds: run all of them and list every failing seed
     #[arg(long, requires = "seeds")]
     keep_going: bool,
@@ -259,7 +262,11 @@ fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
             return Err("a seed is run with one broken build\nhint: --canary NAME --seed N".into());
         }
         let seed = sim::cli::parse_seed(seed)?;
-        return Ok(if sim.shrink { sim::cli::shrink(seed, canary, &talk) } else { sim::cli::one(seed, canary) });
+        return Ok(if sim.shrink {
+            sim::cli::shrink(seed, canary, sim.events, &talk)
+        } else {
+            sim::cli::one(seed, canary, sim.events)
+        });
     }
     if let Some(seed) = &sim.twice {
         return Ok(sim::cli::twice(sim::cli::parse_seed(seed)?));

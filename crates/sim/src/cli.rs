@@ -19,8 +19,8 @@ pub const FAILURES_TOLD_MAX: usize = 50;
 pub const SHRINK_RUNS_MAX: usize = 600;
 /// Reports that wait for one of an earlier seed: enough that threads hardly ever wait for the slowest seed.
 const AHEAD_MAX: usize = 256;
-/// Events kept of a failing run.
-const LOG_EVENTS: usize = 200;
+/// Events kept of a failing run, unless told otherwise.
+pub const LOG_EVENTS: usize = 200;
 /// Ranges of at least this many seeds must reach every situation of [`SITUATIONS`].
 pub const SITUATION_SEEDS_MIN: u64 = 200;
 
@@ -55,6 +55,15 @@ pub const SITUATIONS: &[&str] = &[
     "suspect block compared: stale",
     "region settled",
     "segment reclaimed",
+    "part written dirty",
+    "dirty part overwritten before it was destaged",
+    "dirty part destaged",
+    "dirty part found again after a restart",
+    "dirty part torn by a power cut",
+    "write-back refused: no room",
+    "crash with dirty data",
+    "grid disk goes offline while serving",
+    "admin: flushed",
     "ghost hit: a block comes back soon after it left",
     "flash vanished while serving",
     "flash expelled while serving",
@@ -137,10 +146,10 @@ fn complaint(report: &SeedReport, sabotage: Option<Sabotage>) -> String {
     text
 }
 
-/// Run one seed, of the good build or of a broken one, with the last events when it fails.
+/// Run one seed, of the good build or of a broken one, with the last `events` when it fails.
 #[must_use]
-pub fn one(seed: u64, sabotage: Option<Sabotage>) -> Answer {
-    let report = run_seed(seed, sabotage, LOG_EVENTS);
+pub fn one(seed: u64, sabotage: Option<Sabotage>, events: usize) -> Answer {
+    let report = run_seed(seed, sabotage, events);
     let mut text = complaint(&report, sabotage);
     let _ = writeln!(
         text,
@@ -152,9 +161,9 @@ pub fn one(seed: u64, sabotage: Option<Sabotage>) -> Answer {
 
 /// Run one seed and, when it fails, look for a short list of steps that breaks the same promise.
 #[must_use]
-pub fn shrink(seed: u64, sabotage: Option<Sabotage>, talk: Talk<'_>) -> Answer {
-    let Some(short) = shrink_seed(seed, sabotage, SHRINK_RUNS_MAX, LOG_EVENTS, talk) else {
-        let answer = one(seed, sabotage);
+pub fn shrink(seed: u64, sabotage: Option<Sabotage>, events: usize, talk: Talk<'_>) -> Answer {
+    let Some(short) = shrink_seed(seed, sabotage, SHRINK_RUNS_MAX, events, talk) else {
+        let answer = one(seed, sabotage, events);
         return Answer { text: format!("{}nothing to make short: no promise is broken\n", answer.text), ..answer };
     };
     Answer { text: tell_short(seed, sabotage, &short), good: false }

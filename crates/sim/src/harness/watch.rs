@@ -33,7 +33,7 @@ pub(super) struct Watch {
 }
 
 /// Situations counted from counters of the flash cache, by name there.
-const FLASH_ROWS: [(&str, &str); 21] = [
+const FLASH_ROWS: &[(&str, &str)] = &[
     ("fills", "fill after a miss"),
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
@@ -51,6 +51,7 @@ const FLASH_ROWS: [(&str, &str); 21] = [
     ("ghost_hits", "ghost hit: a block comes back soon after it left"),
     ("reader_waits", "reuse of a segment waited for its reader"),
     ("dirty_writes", "part written dirty"),
+    ("dirty_overwrites", "dirty part overwritten before it was destaged"),
     ("dirty_skips_space", "write-back refused: no room"),
     ("destages", "dirty part destaged"),
     ("dirty_recovered", "dirty part found again after a restart"),
