@@ -270,6 +270,11 @@ impl GridDisk {
         let permit = self.fill_permit(&binding);
         let begun = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
         let ticket = begun.map_err(|_| RequestError::Io)?;
+        // A member that failed while this waited for its mark is waited for, with its clean blocks, if it has dirty data.
+        if let Err(lost) = self.check_not_lost() {
+            binding.cache.end_write(ticket);
+            return Err(lost);
+        }
         Ok(Some(Change { binding, ticket, permit }))
     }
 
