@@ -147,7 +147,9 @@ impl GridDisk {
         let head = offset > span.start;
         let tail = offset + len < span.end;
         let units = (span.end - span.start) / unit;
-        if units == 1 || (head && tail && units == 2) {
+        if !head && !tail {
+            // Only its memory is not aligned.
+        } else if units == 1 || (head && tail && units == 2) {
             let (result, filled) = self.read_current(span.start, bounce).await;
             result?;
             bounce = filled;

@@ -354,12 +354,13 @@ impl Director {
         let flushes: Vec<_> = {
             let mut book = lock(&run.book);
             book.stopping = true;
-            let each = book.disks.iter_mut().filter(|(_, d)| d.served.is_some());
-            each.map(|(&id, d)| {
+            let served = book.disks.iter_mut().filter_map(|(&id, d)| Some((id, d.served.clone()?, d)));
+            let begun = served.filter_map(|(id, served, d)| {
                 d.closing = true;
-                (id, d.model.flush_begin())
-            })
-            .collect()
+                // Of what waits for its flash a stop promises nothing.
+                served.offline().is_none().then(|| (id, d.model.flush_begin()))
+            });
+            begun.collect()
         };
         let (cell, (tx, rx)) = (life.cell.clone(), one_shot());
         life.process.spawn(Box::pin(async move {
@@ -441,7 +442,16 @@ impl Director {
             self.die(&life, end);
         }
         run.between(&[super::plan::Between::FlashBack { flash: 0 }]);
-        let Some(life) = self.open_once("healed").await else { return };
+        let Some(mut life) = self.open_once("healed").await else { return };
+        // Flash that was found to have lied is void and of use again after one more start.
+        if life.cell.flash_cache().is_some_and(|cache| cache.members().any(|m| m.failure().is_some())) {
+            run.situations.hit("flash that has lied is given up at an opening");
+            // Once that is durable.
+            run.sleep(Duration::from_secs(10)).await;
+            self.die(&life, End::Kill);
+            let Some(next) = self.open_once("healed").await else { return };
+            life = next;
+        }
         let everything = Pass::Everything { step_bytes: 64 << 10 };
         self.pass(&life, everything).await;
         self.works(&life).await;
