@@ -3,7 +3,7 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{Cell, is_write_back, mode_in_force};
+use crate::cell::{Cell, holds_dirty, is_write_back, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::request::CachingMode;
@@ -277,7 +277,8 @@ impl Cell {
     fn check_nothing_dirty(&self) -> Result<(), AdminError> {
         let offline = lock(&self.state).offline.keys().next().copied();
         let served: u64 = self.dirty_bytes(&self.grid_disks());
-        let all: u64 = self.flash_cache().iter().flat_map(|c| c.members()).map(|m| m.dirty_bytes()).sum();
+        let (there, lost) = self.flash_cache().map_or((0, 0), |cache| cache.all_dirty_bytes());
+        let all = there + lost;
         let catalog = self.store().catalog();
         let is_there = |id: &GridDiskId| catalog.grid_disks.contains_key(id);
         if let Some(record) = offline.filter(is_there).and_then(|id| catalog.grid_disks.get(&id)) {
@@ -290,16 +291,30 @@ impl Cell {
         Ok(())
     }
 
+    /// No disk's label says that it waits for flash: one that could not be written, or is not there, would wait for ever once
+    /// the catalog has forgotten the flash.
+    fn check_nobody_waits(&self) -> Result<(), AdminError> {
+        let catalog = self.store().catalog();
+        let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
+            Some(disk) => disk.label().flash_members.values().any(|m| holds_dirty(m.state)),
+            None => is_write_back(record),
+        };
+        match catalog.grid_disks.values().find(waits) {
+            Some(record) => Err(AdminError::StillDirty(record.name.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a grid disk may be in this mode.
     fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
         match mode {
             celldisk::CachingMode::WriteBackOrdered => Err(AdminError::NotSupported("write-back in flush order")),
             celldisk::CachingMode::WriteBack => match self.flash_cache() {
-                Some(cache) if cache.members().count() > 1 => {
-                    Err(AdminError::WriteBackUnsafe("dirty data on two flash devices, which this version does not do"))
+                Some(cache) if cache.is_short_of_members() => {
+                    Err(AdminError::WriteBackUnsafe("all flash devices of the flash cache at work"))
                 }
                 Some(cache) if !cache.takes_dirty() => {
-                    Err(AdminError::WriteBackUnsafe("a flash device that is durable"))
+                    Err(AdminError::WriteBackUnsafe("flash devices that are durable"))
                 }
                 _ => Ok(()),
             },
@@ -376,6 +391,7 @@ impl Cell {
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
             self.settle_dirty_label(disk.id(), true).await;
         }
+        self.check_nobody_waits()?;
         let bars: Vec<_> = self.grid_disks().iter().map(GridDisk::bar).collect();
         for disk in self.grid_disks() {
             disk.drain().await;

@@ -10,7 +10,7 @@ use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
-use flashcache::{FillCause, HitError, Stretch, WriteTicket, read_hit};
+use flashcache::{FillCause, HitError, Stretch, WriteTicket};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -57,7 +57,7 @@ impl GridDisk {
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
-            return match self.read_stretches(stretches, bufs).await {
+            return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {
                     self.counters.times.hit_ended(begun, &binding.cache);
                     self.counters.cache_hits.count(len);
@@ -109,14 +109,14 @@ impl GridDisk {
         let mut bufs = bufs;
         if misses.is_empty() {
             // Somebody else's miss has filled it while this one waited.
-            let (result, back) = self.read_stretches(stretches, bufs).await;
+            let (result, back) = self.read_stretches(binding, stretches, bufs).await;
             bufs = back;
             if result.is_ok() {
                 drop(guard);
                 return (Ok(()), bufs);
             }
         } else if misses.len() == 1 && stretches.len() > 1 {
-            let (result, back) = self.read_partly(stretches, offset, bufs).await;
+            let (result, back) = self.read_partly(binding, stretches, offset, bufs).await;
             bufs = back;
             match result {
                 Ok(Ok(())) => {
@@ -179,7 +179,12 @@ impl GridDisk {
     }
 
     /// Read stretches that are all hits.
-    async fn read_stretches(&self, stretches: SmallVec<[Stretch; 4]>, bufs: Bufs) -> (Result<(), NotFromFlash>, Bufs) {
+    async fn read_stretches(
+        &self,
+        binding: &Binding,
+        stretches: SmallVec<[Stretch; 4]>,
+        bufs: Bufs,
+    ) -> (Result<(), NotFromFlash>, Bufs) {
         let mut rest = bufs;
         let mut reads = SmallVec::<[_; 2]>::new();
         let single = stretches.len() == 1;
@@ -187,7 +192,7 @@ impl GridDisk {
             let bytes = stretch.parts() as usize * PART_BYTES as usize;
             let piece = rest.split_to(bytes);
             let Stretch::Hit(hit) = stretch else { unreachable!("the caller passes hits") };
-            reads.push((bytes, read_hit(hit, piece)));
+            reads.push((bytes, binding.cache.read_hit(hit, piece)));
         }
         if single && let Some((bytes, read)) = reads.pop() {
             let (result, back) = read.await;
@@ -221,6 +226,7 @@ impl GridDisk {
     /// Read one missed stretch from disk and the hits around it from flash, at the same time.
     async fn read_partly(
         &self,
+        binding: &Binding,
         stretches: SmallVec<[Stretch; 4]>,
         offset: u64,
         bufs: Bufs,
@@ -240,7 +246,7 @@ impl GridDisk {
                         (Ok(result), back)
                     }
                     Stretch::Hit(hit) => {
-                        let (result, back) = read_hit(hit, piece).await;
+                        let (result, back) = binding.cache.read_hit(hit, piece).await;
                         let (result, back) = self.take_back(bytes, result, back);
                         (result.map(Ok), back)
                     }

@@ -231,7 +231,7 @@ impl Cell {
             {
                 let au_bytes = home.label().au_bytes;
                 let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
-                gate = Some(DirtyGate::new(home, c.devices[0], extents));
+                gate = Some(DirtyGate::new(home, c.devices.clone(), extents));
             }
             let handle = c.cache.disk(cached_disk(record));
             (c.cache, handle)

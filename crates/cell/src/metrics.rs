@@ -192,13 +192,11 @@ impl CacheTotals {
     fn of(cell: &Cell) -> CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
+            (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
             for member in cache.members() {
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
-                if member.has_failed() {
-                    totals.stale_dirty_bytes += member.dirty_bytes();
-                } else {
-                    totals.dirty_bytes += member.dirty_bytes();
+                if !member.has_failed() {
                     let age_ns = member.oldest_dirty().map_or(0, |since| cell.world.clock.now().ns_since(since));
                     totals.dirty_age_ns = totals.dirty_age_ns.max(age_ns);
                 }

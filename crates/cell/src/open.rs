@@ -6,8 +6,8 @@
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, holds_dirty, is_write_back};
 use crate::grid_disk::GridDisk;
 use celldisk::{
-    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashState, FormatOptions, GridDiskError, GridDiskId, Label,
-    OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
+    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashMember, FlashState, FormatOptions, GridDiskError,
+    GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
 };
 use device::sync::lock;
 use device::{Class, Device, World};
@@ -191,6 +191,7 @@ impl Cell {
         config.block_bytes = record.block_bytes;
         config.segment_bytes = record.segment_bytes;
         config.sabotage = self.config.sabotage;
+        config.mirrored = record.regions.len() > 1;
         let offline: Vec<_> = lock(&self.state).offline.keys().copied().collect();
         let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
         let disks: Vec<CachedDisk> = here.map(cached_disk).collect();
@@ -215,7 +216,8 @@ impl Cell {
                 Err(error) => {
                     report.notes.push(format!("flash {}: {error}", at_work.devices[index]));
                     let id = at_work.devices[index];
-                    let lost = write_back_disks(self.store(), |disk, flash| disk.is_some() && flash == id);
+                    let covered = at_work.cache.members().nth(index).is_some_and(|member| member.is_covered());
+                    let lost = write_back_disks(self.store(), |disk, flash| !covered && disk.is_some() && flash == id);
                     for record in lost {
                         let why = offline_note(&record.name, &id.to_string());
                         report.notes.push(why.clone());
@@ -304,17 +306,19 @@ async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Resul
     let catalog = store.catalog();
     let present: BTreeSet<DeviceId> = store.cell_disks().iter().map(|d| d.id()).collect();
     let mut expelled = BTreeSet::new();
+    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
         expelled.extend(label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled).map(|(id, _)| *id));
-        let missing: Vec<DeviceId> = label
-            .flash_members
-            .iter()
-            .filter(|(id, m)| !present.contains(id) && !matches!(m.state, FlashState::Expelled | FlashState::Absent))
-            // Without flash that holds dirty data the disk waits for it instead.
-            .filter(|(_, m)| !holds_dirty(m.state))
-            .map(|(id, _)| *id)
-            .collect();
+        let gone = |id: &DeviceId, member: &FlashMember| {
+            if !holds_dirty(member.state) {
+                return !present.contains(id) && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
+            }
+            // Without flash that holds dirty data which no other has the disk waits for it instead.
+            !(present.contains(id) && matching.contains(&(disk.id(), *id))) && is_covered(store, &disk, *id)
+        };
+        let missing: Vec<DeviceId> =
+            label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
         if missing.is_empty() {
             continue;
         }
@@ -326,6 +330,20 @@ async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Resul
         expelled.extend(missing);
     }
     Ok(expelled)
+}
+
+/// Whether other flash has all that is dirty on this one: everything is on two members as long as none of them has been
+/// expelled since the disk was whole.
+fn is_covered(store: &CellStore, disk: &CellDisk, gone: DeviceId) -> bool {
+    let matching = store.matching_pairs();
+    let label = disk.label();
+    let has_all = |id: &DeviceId| {
+        label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state)) && matching.contains(&(disk.id(), *id))
+    };
+    let catalog = store.catalog();
+    let Some(cache) = &catalog.flash_cache else { return false };
+    let mut others = cache.regions.keys().filter(|id| **id != gone);
+    cache.regions.len() > 1 && cache.regions.contains_key(&gone) && others.all(has_all)
 }
 
 /// Pairs (disk, flash) whose disk is not whole without the flash, while what the flash holds was not left by that disk: one
@@ -420,6 +438,7 @@ async fn make_void(
     expelled: &BTreeSet<DeviceId>,
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
+    let mut unusable = left_out(store, report);
     let labels: Vec<Arc<Label>> = store.cell_disks().iter().map(|d| d.label()).collect();
     let is_diverged =
         |id: &DeviceId| labels.iter().any(|l| l.device_id == *id && report.store.diverged.contains(&l.name));
@@ -427,11 +446,11 @@ async fn make_void(
         // Cache generations of flash that was opened apart from the disks may have been given a second time by them.
         l.role == Role::Flash && (expelled.contains(&l.device_id) || report.store.diverged.contains(&l.name))
     };
-    let back: Vec<DeviceId> = labels.iter().filter(is_back).map(|l| l.device_id).collect();
+    let back: Vec<DeviceId> =
+        labels.iter().filter(is_back).map(|l| l.device_id).filter(|id| !unusable.contains(id)).collect();
     for id in &back {
         report.notes.push(format!("flash {id} had been expelled or opened apart: its content is void"));
     }
-    let mut unusable = BTreeSet::new();
     // Flash that holds dirty data of another disk, or perhaps of one that is not there to tell, keeps its era: only what it
     // holds of the disks that expelled it is void.
     let catalog = store.catalog();
@@ -453,7 +472,8 @@ async fn make_void(
         }
     }
     let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
-    let flash: Vec<&Arc<Label>> = labels.iter().filter(|l| l.role == Role::Flash).collect();
+    let used = |l: &&Arc<Label>| l.role == Role::Flash && !unusable.contains(&l.device_id);
+    let flash: Vec<&Arc<Label>> = labels.iter().filter(used).collect();
     let strangers: Vec<DeviceId> = labels
         .iter()
         .filter(|l| l.role == Role::Disk)
@@ -481,6 +501,33 @@ async fn make_void(
         let _ = store.raise_cache_generation(id).await?;
     }
     Ok(unusable)
+}
+
+/// Flash that has to wait until disks are whole without other flash: it is new to them, or void, and would be asked first
+/// for what the other has. It is taken in at the first start after that.
+fn left_out(store: &Arc<CellStore>, report: &mut OpenReport) -> BTreeSet<DeviceId> {
+    let catalog = store.catalog();
+    let cached: Vec<DeviceId> = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys().copied()).collect();
+    let disks: Vec<Arc<CellDisk>> = store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk).collect();
+    let mut out = BTreeSet::new();
+    for id in cached.iter().filter(|id| store.cell_disk(**id).is_some()) {
+        let waits = |disk: &&Arc<CellDisk>| {
+            let label = disk.label();
+            let elsewhere = |(other, m): (&DeviceId, &FlashMember)| other != id && holds_dirty(m.state);
+            let mine = label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state));
+            !mine && label.flash_members.iter().any(elsewhere)
+        };
+        if let Some(disk) = disks.iter().find(waits) {
+            let name = catalog.members.get(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+            report.notes.push(format!(
+                "flash {name} is left out: cell disk {} is not whole without other flash; hint: it is taken in at the \
+                 start after the next clean stop",
+                disk.name()
+            ));
+            out.insert(*id);
+        }
+    }
+    out
 }
 
 /// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.
@@ -512,7 +559,9 @@ async fn renew(
         }
         for disk in &disks {
             let label = disk.label();
-            let waits_for = |id: &DeviceId| label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state));
+            let waits_for = |id: &DeviceId| {
+                label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state)) && !is_covered(store, disk, *id)
+            };
             let expelled: Vec<DeviceId> = bad.iter().copied().filter(|id| !waits_for(id)).collect();
             expel_from(disk, &expelled).await.map_err(|f| CellError::Labels(vec![f]))?;
         }

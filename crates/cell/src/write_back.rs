@@ -14,7 +14,7 @@ use crate::request::{CachingMode, RequestError};
 use celldisk::{CellDisk, DeviceId, FlashState};
 use device::sync::Semaphore;
 use device::{Buf, Bufs, Outcome, SharedBufs, World};
-use flashcache::{DestagedList, DirtyRefused, DirtyRun, Residence, RunLimits, Sabotage, Stretch, read_hit};
+use flashcache::{DestagedList, DirtyRefused, DirtyRun, Residence, RunLimits, Sabotage, Stretch};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use std::ops::Range;
@@ -55,7 +55,8 @@ pub(crate) struct StillDirty;
 #[derive(Debug)]
 pub(crate) struct DirtyGate {
     disk: Arc<CellDisk>,
-    flash: DeviceId,
+    /// All of the cache: what is dirty may be on any two of them.
+    flash: Arc<[DeviceId]>,
     /// Where the grid disk lies on its disk, in bytes.
     extents: Vec<(u64, u64)>,
     open: AtomicBool,
@@ -63,7 +64,7 @@ pub(crate) struct DirtyGate {
 }
 
 impl DirtyGate {
-    pub(crate) fn new(disk: Arc<CellDisk>, flash: DeviceId, extents: Vec<(u64, u64)>) -> Arc<DirtyGate> {
+    pub(crate) fn new(disk: Arc<CellDisk>, flash: Arc<[DeviceId]>, extents: Vec<(u64, u64)>) -> Arc<DirtyGate> {
         Arc::new(DirtyGate { disk, flash, extents, open: AtomicBool::new(false), turn: Semaphore::new(1) })
     }
 
@@ -76,21 +77,27 @@ impl DirtyGate {
         if self.open.load(Ordering::Acquire) {
             return true;
         }
-        let (flash, extents) = (self.flash, self.extents.clone());
+        let (flash, extents) = (self.flash.clone(), self.extents.clone());
         let mut paired = false;
         let written = self.disk.update_label(|label| {
-            if let Some(member) = label.flash_members.get_mut(&flash)
-                && !matches!(member.state, FlashState::Expelled | FlashState::Absent)
-            {
+            let there = |id: &DeviceId| {
+                let member = label.flash_members.get(id);
+                member.is_some_and(|m| !matches!(m.state, FlashState::Expelled | FlashState::Absent))
+            };
+            if !flash.iter().all(there) {
+                return;
+            }
+            for id in flash.iter() {
+                let Some(member) = label.flash_members.get_mut(id) else { continue };
                 member.state = match member.state {
                     FlashState::RedoPending | FlashState::DirtyAndRedoPending => FlashState::DirtyAndRedoPending,
                     _ => FlashState::Dirty,
                 };
-                extents.iter().for_each(|&(offset, len)| {
-                    label.dirty.set(offset, len);
-                });
-                paired = true;
             }
+            extents.iter().for_each(|&(offset, len)| {
+                label.dirty.set(offset, len);
+            });
+            paired = true;
         });
         let passed = written.await.is_ok() && paired;
         self.open.store(passed, Ordering::Release);
@@ -181,7 +188,7 @@ impl GridDisk {
         }
         for (parts, hit) in dirty {
             let piece = Buf::zeroed(((parts.end - parts.start) * PART_BYTES) as usize);
-            let (result, back) = read_hit(hit, piece.into()).await;
+            let (result, back) = binding.cache.read_hit(hit, piece.into()).await;
             let (Ok(()), Some(back)) = (result, back) else { return (Err(RequestError::Io), bufs) };
             // The request may begin or end within a part.
             let low = (parts.start * PART_BYTES).max(offset);
@@ -276,7 +283,7 @@ impl GridDisk {
                 }
                 let mut list = DestagedList::default();
                 for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
-                    if !self.destage_run(&mut run).await {
+                    if !binding.cache.confirm_current(&mut run) || !self.destage_run(&binding, &mut run).await {
                         return Err(RequestError::Io);
                     }
                     list.push(&run);
@@ -295,13 +302,12 @@ impl GridDisk {
     /// Some of it was on flash that has failed.
     pub(crate) async fn sync_dirty(&self) -> Result<(), RequestError> {
         let Some(binding) = self.on_flash() else { return Ok(()) };
-        let synced = binding.cache.sync().await;
+        let synced = binding.cache.sync(&binding.disk).await;
         if binding.cache.has_lost(&binding.disk) {
             return Err(RequestError::Io);
         }
-        // What failed had nothing of this grid disk alone.
-        drop(synced);
-        Ok(())
+        // Where there is one flash device and it has failed, it had nothing of this grid disk alone.
+        if binding.cache.config().mirrored { synced.map_err(|_| RequestError::Io) } else { Ok(()) }
     }
 
     /// The cache, where acknowledged writes may live on flash alone.
@@ -312,14 +318,14 @@ impl GridDisk {
     // --- destaging ------------------------------------------------------------------------------------------------
 
     /// Give the disk a stretch. Whether it has it now; not yet durably.
-    async fn destage_run(&self, run: &mut DirtyRun) -> bool {
+    async fn destage_run(&self, binding: &Binding, run: &mut DirtyRun) -> bool {
         let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
         // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
         // `RUNS_AT_ONCE` runs at a time.
         let mut data = Bufs::new();
         for hit in std::mem::take(&mut run.hits) {
             let bytes = (hit.parts().end - hit.parts().start) * PART_BYTES;
-            let (result, back) = read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
+            let (result, back) = binding.cache.read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
             let (Ok(()), Some(back)) = (result, back) else {
                 self.counters.destage_errors.one();
                 return false;
@@ -377,8 +383,8 @@ impl GridDisk {
                     // Whoever drops or shrinks it refuses requests first, then waits for those that hold a range.
                     let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
                     let written = match &guard {
-                        Some(_) if run.is_current() && self.check(offset, len).is_ok() => {
-                            Some(self.destage_run(&mut run).await)
+                        Some(_) if self.check(offset, len).is_ok() && binding.cache.confirm_current(&mut run) => {
+                            Some(self.destage_run(binding, &mut run).await)
                         }
                         _ => None,
                     };
@@ -492,7 +498,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         let Some(binding) = disk.cache().filter(|b| b.cache.has_dirty(&b.disk) && !b.cache.has_lost(&b.disk)) else {
             continue;
         };
-        let crowded = binding.cache.members().any(|m| m.is_crowded_with_dirty());
+        let crowded = binding.cache.is_short_of_members() || binding.cache.members().any(|m| m.is_crowded_with_dirty());
         let now = world.clock.now();
         let old = |m: &Arc<flashcache::Member>| {
             m.oldest_dirty().is_some_and(|since| u128::from(now.ns_since(since)) >= after.as_nanos())

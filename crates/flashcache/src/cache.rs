@@ -8,18 +8,17 @@ use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
-use crate::read::{Hit, HitError, Residence, Stretch};
+use crate::read::{Residence, Stretch};
 use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
-use crate::write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Device, Instant, SharedBufs, View, World};
+use device::{Arena, Device, Instant, View, World};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,6 +64,8 @@ pub struct CacheConfig {
     pub chunk_age: Duration,
     /// What may be written to each flash device; no limit without.
     pub endurance: Option<Endurance>,
+    /// It was made of several flash devices: what is dirty is on two of them.
+    pub mirrored: bool,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -80,6 +81,7 @@ impl Default for CacheConfig {
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
             endurance: None,
+            mirrored: false,
             sabotage: None,
         }
     }
@@ -110,9 +112,9 @@ pub struct CachedDisk {
 /// A grid disk as the cache knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskHandle {
-    slot: DiskSlot,
-    id: u64,
-    home: u128,
+    pub(crate) slot: DiskSlot,
+    pub(crate) id: u64,
+    pub(crate) home: u128,
 }
 
 impl DiskHandle {
@@ -137,10 +139,10 @@ struct Begun {
     parts: Range<u64>,
 }
 
-struct Seat {
-    member: Arc<Member>,
+pub(crate) struct Seat {
+    pub(crate) member: Arc<Member>,
     device_id: u128,
-    durable: bool,
+    pub(crate) durable: bool,
     /// By cell disk, once the member has failed. Looked at only then.
     expulsions: Mutex<BTreeMap<u128, Expulsion>>,
 }
@@ -159,7 +161,7 @@ impl Seat {
         if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
     }
 
-    fn serves(&self, home: u128) -> bool {
+    pub(crate) fn serves(&self, home: u128) -> bool {
         self.expulsion(home) != Some(Expulsion::Durable)
     }
 }
@@ -183,22 +185,22 @@ impl SettleList {
 
 /// The cache of a cell.
 pub struct FlashCache {
-    config: CacheConfig,
-    world: World,
-    seats: Vec<Seat>,
-    disks: Mutex<BTreeMap<u64, DiskSlot>>,
+    pub(crate) config: CacheConfig,
+    pub(crate) world: World,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) disks: Mutex<BTreeMap<u64, DiskSlot>>,
     next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
     membership: AtomicU64,
     /// A member failed or was expelled, or the cache stopped.
     changed: Arc<Notify>,
     /// Dirty data should go to the disk soon.
-    dirty_wanted: Arc<Notify>,
+    pub(crate) dirty_wanted: Arc<Notify>,
     stopped: AtomicBool,
     /// It is being dropped: a member that fails now is perhaps only gone with it.
     leaving: AtomicBool,
     /// It has been dropped: its content is void durably, and so is the failure of a member.
-    void: AtomicBool,
+    pub(crate) void: AtomicBool,
 }
 
 impl FlashCache {
@@ -219,6 +221,7 @@ impl FlashCache {
         let changed = Arc::new(Notify::new());
         let dirty_wanted = Arc::new(Notify::new());
         let sequence = Arc::new(AtomicU64::new(1));
+        let failures = Arc::new(AtomicUsize::new(0));
         let mut seats = Vec::new();
         for (i, device) in members.into_iter().enumerate() {
             let member_config = MemberConfig {
@@ -235,6 +238,8 @@ impl FlashCache {
                 alarm: changed.clone(),
                 dirty_wanted: dirty_wanted.clone(),
                 sequence: sequence.clone(),
+                mirrored: config.mirrored,
+                failures: failures.clone(),
             };
             let mut world = world.clone();
             world.prng = world.prng.fork(&format!("flash member {i}"));
@@ -268,6 +273,7 @@ impl FlashCache {
             }
             report.push(recovered);
         }
+        cache.agree_on_dirty(disks).await;
         for seat in &cache.seats {
             let spawn = &cache.world.spawn;
             spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
@@ -325,6 +331,16 @@ impl FlashCache {
     }
 
     fn seat_of(&self, disk: u64, home: u128, region: u64) -> Option<usize> {
+        self.pair_of(disk, region, &|seat| seat.serves(home)).0
+    }
+
+    /// The member that serves a region of those that `may`, and the one that holds the mirror of what is dirty there.
+    pub(crate) fn pair_of(
+        &self,
+        disk: u64,
+        region: u64,
+        may: &dyn Fn(&Seat) -> bool,
+    ) -> (Option<usize>, Option<usize>) {
         let weight = |seat: &Seat| {
             let mut h = disk.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ region;
             h ^= (seat.device_id as u64) ^ ((seat.device_id >> 64) as u64);
@@ -332,23 +348,47 @@ impl FlashCache {
             h = (h ^ (h >> 29)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
             h ^ (h >> 32)
         };
-        let live = self.seats.iter().enumerate().filter(|(_, seat)| seat.serves(home));
-        live.max_by_key(|(_, seat)| weight(seat)).map(|(i, _)| i)
+        let mut best: (Option<(u64, usize)>, Option<(u64, usize)>) = (None, None);
+        for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| may(seat)) {
+            let this = Some((weight(seat), i));
+            if this > best.0 {
+                best = (this, best.0);
+            } else if this > best.1 {
+                best.1 = this;
+            }
+        }
+        (best.0.map(|(_, i)| i), best.1.map(|(_, i)| i))
     }
 
     /// Cut a range at the borders between members.
-    fn by_seat(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Option<usize>, Range<u64>)) {
+    fn by_seat(&self, disk: &DiskHandle, parts: Range<u64>, f: impl FnMut(Option<usize>, Range<u64>)) {
+        self.by_seat_that(disk, parts, &|seat| seat.serves(disk.home), f);
+    }
+
+    /// The same for looking something up: what was dirty on a member that has failed is on the next, before the labels say
+    /// that it has been expelled.
+    fn by_live_seat(&self, disk: &DiskHandle, parts: Range<u64>, f: impl FnMut(Option<usize>, Range<u64>)) {
+        self.by_seat_that(disk, parts, &|seat| seat.serves(disk.home) && !seat.member.has_failed(), f);
+    }
+
+    fn by_seat_that(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        may: &dyn Fn(&Seat) -> bool,
+        mut f: impl FnMut(Option<usize>, Range<u64>),
+    ) {
         if self.void.load(Ordering::Acquire) {
             return f(None, parts);
         }
         if self.seats.len() == 1 {
-            return f(self.seats[0].serves(disk.home).then_some(0), parts);
+            return f(may(&self.seats[0]).then_some(0), parts);
         }
         let mut start = parts.start;
         while start < parts.end {
             let region = start / REGION_PARTS;
             let end = ((region + 1) * REGION_PARTS).min(parts.end);
-            f(self.seat_of(disk.id, disk.home, region), start..end);
+            f(self.pair_of(disk.id, region, may).0, start..end);
             start = end;
         }
     }
@@ -358,7 +398,7 @@ impl FlashCache {
     #[must_use]
     pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
         let mut out = SmallVec::new();
-        self.by_seat(disk, parts, |seat, parts| {
+        self.by_live_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
             let slow = member.is_some_and(|m| m.is_slow());
             let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
@@ -374,7 +414,7 @@ impl FlashCache {
     #[must_use]
     pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, Residence)> {
         let mut runs: Vec<(u64, Residence)> = Vec::new();
-        self.by_seat(disk, parts, |seat, parts| {
+        self.by_live_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
             for part in parts {
                 let found = member.map_or(Residence::Disk, |m| m.residence(disk.slot, part));
@@ -387,114 +427,6 @@ impl FlashCache {
         runs
     }
 
-    /// Whether the cache takes dirty data: one durable flash device. (With several, dirty data would have to be on two.)
-    #[must_use]
-    pub fn takes_dirty(&self) -> bool {
-        matches!(&self.seats[..], [seat] if seat.durable)
-    }
-
-    /// Bytes of a grid disk that are dirty.
-    #[must_use]
-    pub fn dirty_bytes(&self, disk: &DiskHandle) -> u64 {
-        self.seats.iter().map(|seat| seat.member.dirty_bytes_of(disk.slot)).sum()
-    }
-
-    /// Whether the grid disk has dirty data.
-    #[must_use]
-    pub fn has_dirty(&self, disk: &DiskHandle) -> bool {
-        self.seats.iter().any(|seat| seat.member.dirty.any(disk.slot))
-    }
-
-    /// Whether something of a range is dirty. Exact where the caller holds the range.
-    #[must_use]
-    pub fn is_dirty(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
-        let per_block = u64::from(self.config.block_bytes) / PART_BYTES;
-        let blocks = parts.start / per_block..parts.end.div_ceil(per_block);
-        self.seats.iter().any(|seat| seat.member.dirty.any_in(disk.slot, blocks.clone()))
-            && self.residence(disk, parts.clone()).iter().any(|(_, r)| *r == Residence::Dirty)
-    }
-
-    /// Whether dirty data of the grid disk was on a flash device that has failed: nobody may read or write it any more.
-    #[must_use]
-    pub fn has_lost(&self, disk: &DiskHandle) -> bool {
-        self.seats.iter().any(|seat| seat.member.has_failed() && seat.member.dirty.any(disk.slot))
-    }
-
-    /// Whether any grid disk's dirty data was on a flash device that has failed.
-    #[must_use]
-    pub fn has_lost_any(&self) -> bool {
-        self.seats.iter().any(|seat| seat.member.has_failed() && seat.member.dirty_bytes() > 0)
-    }
-
-    /// Take the data of whole parts as dirty, see [`Member::write_dirty`]. The caller holds the range exclusively.
-    ///
-    /// # Errors
-    /// [`DirtyRefused`]; some of it may have been taken all the same, and is dirty then.
-    pub async fn write_dirty(
-        &self,
-        disk: &DiskHandle,
-        parts: Range<u64>,
-        data: &SharedBufs,
-        again: bool,
-    ) -> Result<(), DirtyRefused> {
-        let mut pieces: SmallVec<[(Option<usize>, Range<u64>); 2]> = SmallVec::new();
-        self.by_seat(disk, parts.clone(), |seat, piece| pieces.push((seat, piece)));
-        for (seat, piece) in pieces {
-            let Some(seat) = seat.map(|i| &self.seats[i]) else { return Err(DirtyRefused::Failed) };
-            let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
-            let data = data.slice(at(piece.start)..at(piece.end));
-            seat.member.write_dirty(disk.slot, piece, &data, again).await?;
-        }
-        Ok(())
-    }
-
-    /// Everything taken so far is durable on flash when this returns.
-    ///
-    /// # Errors
-    /// A member has failed.
-    pub async fn sync(&self) -> Result<(), MemberError> {
-        for seat in &self.seats {
-            seat.member.sync().await?;
-        }
-        Ok(())
-    }
-
-    /// Dirty stretches of a grid disk on member `index`, in disk order from `block` on, and the block to go on from. Read
-    /// and write each while holding its range; after a flush of the disk tell with [`FlashCache::commit_destaged`].
-    #[must_use]
-    pub fn dirty_runs(
-        &self,
-        index: usize,
-        disk: &DiskHandle,
-        block: u64,
-        limits: RunLimits,
-    ) -> (Vec<DirtyRun>, Option<u64>) {
-        let member = &self.seats[index].member;
-        if member.has_failed() { (Vec::new(), None) } else { member.dirty_runs(disk.slot, block, limits) }
-    }
-
-    /// After stretches of member `index` were listed, before the disk is given them, see [`Member::prepare_destage`].
-    ///
-    /// # Errors
-    /// The member has failed.
-    pub async fn prepare_destage(&self, index: usize) -> Result<(), MemberError> {
-        self.seats[index].member.prepare_destage().await
-    }
-
-    /// The disk has these stretches durably. How many parts are clean now.
-    ///
-    /// # Errors
-    /// The member has failed.
-    pub async fn commit_destaged(&self, index: usize, list: &DestagedList) -> Result<u64, MemberError> {
-        self.seats[index].member.commit_destaged(list).await
-    }
-
-    /// Rung when dirty data should go to the disk soon.
-    #[must_use]
-    pub fn dirty_wanted(&self) -> &Arc<Notify> {
-        &self.dirty_wanted
-    }
-
     /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the
     /// regions are marked durably and the cached copies have ended, or the member that held them has been expelled from
     /// the label of the cell disk.
@@ -502,6 +434,10 @@ impl FlashCache {
     /// # Errors
     /// The member has failed and the label cannot be written: the write must not be issued.
     pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> Result<WriteTicket, LabelRefused> {
+        if self.config.mirrored {
+            // A mirror that has failed may come back with what the disk is about to have newer data of.
+            self.await_expulsions(disk.home).await?;
+        }
         let mut ticket = WriteTicket::default();
         let mut todo: SmallVec<[Range<u64>; 2]> = SmallVec::new();
         todo.push(parts);
@@ -563,7 +499,7 @@ impl FlashCache {
         });
     }
 
-    async fn wait_expelled(&self, seat: &Seat, home: u128) -> Result<(), LabelRefused> {
+    pub(crate) async fn wait_expelled(&self, seat: &Seat, home: u128) -> Result<(), LabelRefused> {
         loop {
             let ticket = self.changed.ticket();
             if self.void.load(Ordering::Acquire) {
@@ -739,13 +675,4 @@ impl std::fmt::Debug for FlashCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FlashCache({} members)", self.seats.len())
     }
-}
-
-/// Read a hit into a buffer of its length.
-///
-/// # Errors
-/// See [`HitError`]; the buffer comes back unless the flash is slow.
-pub async fn read_hit(hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
-    let member = hit.member().clone();
-    member.read_hit(hit, bufs).await
 }

@@ -99,6 +99,8 @@ counters! {
         dirty_recovered,
         /// Dirty parts a power cut had torn before anything was said to be durable: they count as never written.
         dirty_torn,
+        /// Dirty parts read here since another member could not.
+        mirror_reads,
         /// Flash I/O errors.
         errors,
     }

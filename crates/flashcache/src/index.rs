@@ -387,6 +387,19 @@ impl Index {
         Some(entry)
     }
 
+    /// End the validity of `mask` in the entry whose data starts at `page`; the parts that ended.
+    pub fn cut_at(&self, key: BlockKey, page: Page, mask: u16) -> u16 {
+        let mut shard = lock(self.shard(key));
+        let Some(at) = shard.position(key, |e| e.page == page.0) else { return 0 };
+        let ended = shard.table[at].valid & mask;
+        shard.table[at].valid &= !mask;
+        if shard.table[at].valid == 0 {
+            shard.remove(at);
+            self.entries.fetch_sub(1, Ordering::Relaxed);
+        }
+        ended
+    }
+
     /// The data of an entry was copied: if it still has the valid parts `expected`, it now starts at `to`, packed.
     /// Whether it was so.
     pub fn relocate(&self, key: BlockKey, from: Page, expected: u16, to: Page, frequency: u8) -> bool {

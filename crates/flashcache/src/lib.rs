@@ -13,6 +13,7 @@ pub mod index;
 mod log;
 pub mod member;
 pub mod meter;
+mod mirror;
 pub mod policy;
 mod read;
 mod reclaim;
@@ -25,7 +26,6 @@ pub mod write_back;
 
 pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
-    read_hit,
 };
 pub use counters::Counters;
 pub use fill::FillCause;

@@ -331,21 +331,12 @@ impl LogState {
         reserve: usize,
         writes: &mut Vec<LogWrite>,
     ) -> Result<(), NoSpace> {
-        let shape = self.shape;
-        let fits_segment =
-            |open: &OpenSegment, position: u32, data_pages: u32| shape.takes(position, data_pages, open.records_bytes);
-        if let Some(open) = &self.heads[head as usize]
-            && let Some(chunk) = &open.chunk
-        {
-            let in_chunk = chunk.data_pages + pages <= CHUNK_DATA_PAGES_MAX
-                && chunk.records_bytes + record_bytes <= shape.header_capacity();
-            if in_chunk && fits_segment(open, chunk.position, chunk.data_pages + pages) {
-                return Ok(());
-            }
-            self.close_chunk(head, writes);
+        if self.chunk_takes(head, pages, record_bytes) {
+            return Ok(());
         }
+        self.close_chunk(head, writes);
         if let Some(open) = &self.heads[head as usize]
-            && !fits_segment(open, open.next, pages)
+            && !self.shape.takes(open.next, pages, open.records_bytes)
         {
             self.seal(head, writes);
         }
@@ -363,6 +354,20 @@ impl LogState {
         self.segments[id.0 as usize].unwritten.insert(position);
         self.update_readable(id);
         Ok(())
+    }
+
+    /// Whether the head's open chunk has room for `pages` and `record_bytes`.
+    fn chunk_takes(&self, head: HeadKind, pages: u32, record_bytes: usize) -> bool {
+        let Some(open) = &self.heads[head as usize] else { return false };
+        let Some(chunk) = &open.chunk else { return false };
+        chunk.data_pages + pages <= CHUNK_DATA_PAGES_MAX
+            && chunk.records_bytes + record_bytes <= self.shape.header_capacity()
+            && self.shape.takes(chunk.position, chunk.data_pages + pages, open.records_bytes)
+    }
+
+    /// Whether an entry is sure to be taken at a head: one that is not may be taken all the same.
+    pub(crate) fn surely_takes(&self, head: HeadKind, pages: u32, record_bytes: usize, reserve: usize) -> bool {
+        self.free.len() > reserve || self.chunk_takes(head, pages, record_bytes)
     }
 
     fn open(&mut self, head: HeadKind) {

@@ -14,7 +14,7 @@ use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Outcome, World};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -63,6 +63,10 @@ pub struct MemberConfig {
     pub dirty_wanted: Arc<Notify>,
     /// The cell-wide order of chunks: the next one to use.
     pub sequence: Arc<AtomicU64>,
+    /// What is dirty here is on another member too.
+    pub mirrored: bool,
+    /// Members of the cache that have failed.
+    pub failures: Arc<AtomicUsize>,
 }
 
 /// A grid disk as a member knows it: entries are valid only for this generation.
@@ -114,6 +118,8 @@ pub struct Member {
     pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
     pub(crate) governor: Option<Governor>,
     failed: AtomicBool,
+    /// It was the first to fail: what was dirty on it is on others.
+    covered: AtomicBool,
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
@@ -182,6 +188,7 @@ impl Member {
             disks: RwLock::new(Vec::new()),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
+            covered: AtomicBool::new(false),
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
@@ -213,6 +220,17 @@ impl Member {
         self.failed.load(Ordering::Acquire)
     }
 
+    /// Whether it has failed with dirty data that nobody else has.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_failed() && !self.covered.load(Ordering::Acquire)
+    }
+
+    /// Whether it has failed with dirty data, all of which another member has.
+    #[must_use]
+    pub fn is_covered(&self) -> bool {
+        self.has_failed() && self.covered.load(Ordering::Acquire)
+    }
+
     /// Why it was given up.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -232,6 +250,9 @@ impl Member {
             let mut failure = lock(&self.failure);
             if failure.is_none() {
                 *failure = Some(why);
+                // A second one may have been the mirror of the first.
+                let first = self.config.failures.fetch_add(1, Ordering::AcqRel) == 0;
+                self.covered.store(first && self.config.mirrored, Ordering::Release);
             }
         }
         if !self.failed.swap(true, Ordering::AcqRel) {

@@ -66,6 +66,14 @@ impl Hit {
         self.dirty
     }
 
+    pub(crate) fn slot(&self) -> DiskSlot {
+        self.slot
+    }
+
+    pub(crate) fn page(&self) -> Page {
+        self.page
+    }
+
     /// Who holds it.
     pub(crate) fn member(&self) -> &Arc<Member> {
         &self.pin.member

@@ -175,7 +175,8 @@ impl Member {
     fn sort_out(&self, id: SegmentId, head: HeadKind, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
         let mut found: Vec<(BlockName, Entry)> = Vec::new();
         for (_, record) in records {
-            let Record::Entry { kind: EntryKind::Clean, name, position, .. } = record else { continue };
+            // Of dirty kinds those that the disk has by now: others keep their segment from being reclaimed.
+            let Record::Entry { name, position, .. } = record else { continue };
             let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
             if name.block >= 1 << 44 {
                 continue;

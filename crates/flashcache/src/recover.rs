@@ -159,7 +159,7 @@ impl Said {
     /// Of an entry's parts: those that are alive and newer than the disk.
     fn dirty(&self, at: Place, kind: EntryKind, mask: u16) -> u16 {
         let cleaned = self.cleaned.get(&at).copied().unwrap_or(0);
-        if kind == EntryKind::Dirty { mask & !self.dead(at) & !cleaned } else { 0 }
+        if matches!(kind, EntryKind::Dirty | EntryKind::Mirror) { mask & !self.dead(at) & !cleaned } else { 0 }
     }
 }
 
@@ -422,10 +422,10 @@ impl Member {
         dirty_ones: bool,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) {
-        let Record::Entry { kind: kind @ (EntryKind::Clean | EntryKind::Dirty), name, mask, position, crcs } = record
-        else {
+        let Record::Entry { kind, name, mask, position, crcs } = record else { return };
+        if !matches!(kind, EntryKind::Clean | EntryKind::Dirty | EntryKind::Mirror) {
             return;
-        };
+        }
         let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
         if u32::from(*mask) >> self.block_parts != 0 || name.block >= 1 << 44 {
             return;

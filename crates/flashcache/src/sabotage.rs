@@ -25,11 +25,15 @@ pub enum Sabotage {
     DestageNotFlushed,
     /// What is dirty is looked for on the disk while the flash is slow.
     DirtyBypassed,
+    /// A dirty write is acknowledged with one copy where there should be two.
+    MirrorForgotten,
+    /// What the disk has durably is not ended on the mirror.
+    MirrorDeathForgotten,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 10] = [
+    pub const ALL: [Sabotage; 12] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -40,6 +44,8 @@ impl Sabotage {
         Sabotage::DirtyDeathTooEarly,
         Sabotage::DestageNotFlushed,
         Sabotage::DirtyBypassed,
+        Sabotage::MirrorForgotten,
+        Sabotage::MirrorDeathForgotten,
     ];
 
     /// Its name on the command line.
@@ -56,6 +62,8 @@ impl Sabotage {
             Sabotage::DirtyDeathTooEarly => "dirty-death-too-early",
             Sabotage::DestageNotFlushed => "destage-not-flushed",
             Sabotage::DirtyBypassed => "dirty-bypassed",
+            Sabotage::MirrorForgotten => "mirror-forgotten",
+            Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
         }
     }
 }

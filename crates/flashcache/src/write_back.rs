@@ -8,14 +8,13 @@
 //! Never touches the slow disk, and never waits for a range: whoever destages holds one, or skips.
 
 use crate::counters::add;
-use crate::fill::{NewEntry, blocks_of};
+use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::index::Entry;
-use crate::log::{DIRTY_RESERVE_SEGMENTS, LogWrite, NoSpace, SegmentState};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::read::Hit;
-use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
 use device::SharedBufs;
 use device::sync::lock;
 use smallvec::SmallVec;
@@ -35,10 +34,10 @@ pub enum DirtyRefused {
 
 /// Some parts of a dirty entry on their way to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Destaged {
-    key: BlockKey,
-    page: Page,
-    mask: u16,
+pub(crate) struct Destaged {
+    pub(crate) key: BlockKey,
+    pub(crate) page: Page,
+    pub(crate) mask: u16,
 }
 
 /// A stretch of consecutive dirty parts, read and written to the disk as one.
@@ -48,21 +47,23 @@ pub struct DirtyRun {
     pub parts: Range<u64>,
     /// Where they lie, in order.
     pub hits: SmallVec<[Hit; 4]>,
-    entries: SmallVec<[Destaged; 4]>,
+    pub(crate) entries: SmallVec<[Destaged; 4]>,
+    /// The same on other members, by their places in the cache.
+    pub(crate) mirrors: SmallVec<[(usize, Destaged); 4]>,
 }
 
 /// Dirty entries the disk has been given: to be confirmed after a flush of it.
 #[derive(Debug, Default)]
 pub struct DestagedList {
     /// By block and first page: which parts.
-    entries: BTreeMap<(BlockKey, Page), u16>,
+    pub(crate) entries: BTreeMap<(BlockKey, Page), u16>,
+    /// On other members, by their places in the cache.
+    pub(crate) mirrors: BTreeMap<usize, BTreeMap<(BlockKey, Page), u16>>,
 }
 
 impl DirtyRun {
-    /// Whether all of it is still what counts. The caller holds its range, which keeps it so: before, it may have been
-    /// overwritten, and the disk been given something newer.
-    #[must_use]
-    pub fn is_current(&self) -> bool {
+    /// Whether all of it is still what counts.
+    pub(crate) fn is_current(&self) -> bool {
         let Some(member) = self.hits.first().map(Hit::member) else { return false };
         self.entries.iter().all(|&Destaged { key, page, mask }| {
             member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
@@ -75,6 +76,9 @@ impl DestagedList {
     pub fn push(&mut self, run: &DirtyRun) {
         for &Destaged { key, page, mask } in &run.entries {
             *self.entries.entry((key, page)).or_insert(0) |= mask;
+        }
+        for &(seat, Destaged { key, page, mask }) in &run.mirrors {
+            *self.mirrors.entry(seat).or_default().entry((key, page)).or_insert(0) |= mask;
         }
     }
 
@@ -92,51 +96,15 @@ impl Member {
         (self.shape.segments as usize / 2).saturating_sub(2)
     }
 
-    /// Take the data of whole parts as dirty. `again`: it is dirty already, so that it may go nowhere else before that has
-    /// been destaged; it may use more room then. The caller holds the range exclusively.
-    ///
-    /// # Errors
-    /// [`DirtyRefused`]; some of it may have been taken all the same, and is dirty then.
-    pub(crate) async fn write_dirty(
-        self: &Arc<Self>,
-        slot: DiskSlot,
-        parts: Range<u64>,
-        data: &SharedBufs,
-        again: bool,
-    ) -> Result<(), DirtyRefused> {
-        let mut last = None;
-        for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
-            let first = block * u64::from(self.block_parts) + u64::from(mask.trailing_zeros());
-            let at = (first - parts.start) as usize * PART_BYTES as usize;
-            let piece = data.slice(at..at + mask.count_ones() as usize * PART_BYTES as usize);
-            last = Some(self.take_block(slot, block, mask, piece, again)?);
-        }
-        self.send_dirty();
-        let count = parts.end - parts.start;
-        add(&self.counters.dirty_writes, count);
-        add(&self.counters.dirty_write_bytes, count * PART_BYTES);
-        match last {
-            Some(page) if !self.sabotaged(Sabotage::DirtyAckedFromMemory) => self.wait_arrived(page).await,
-            _ => Ok(()),
-        }
-    }
-
-    fn send_dirty(self: &Arc<Self>) {
+    pub(crate) fn send_dirty(self: &Arc<Self>) {
         let mut writes = Vec::new();
         lock(&self.log).push_dirty(&mut writes);
         self.issue(writes);
     }
 
-    /// Take the data of one block. Where its last page lies.
-    fn take_block(
-        self: &Arc<Self>,
-        slot: DiskSlot,
-        block: u64,
-        mask: u16,
-        data: SharedBufs,
-        again: bool,
-    ) -> Result<Page, DirtyRefused> {
-        let Some(name) = self.disk_name(slot) else { return Err(DirtyRefused::Failed) };
+    /// Name and checksums for the data of one block.
+    pub(crate) fn dirty_entry(&self, slot: DiskSlot, block: u64, mask: u16, data: &SharedBufs) -> Option<NewEntry> {
+        let name = self.disk_name(slot)?;
         let first = block * u64::from(self.block_parts);
         let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
         for (k, part) in (0..16).filter(|p| mask >> p & 1 == 1).enumerate() {
@@ -146,47 +114,121 @@ impl Member {
             crcs.push(crc);
         }
         let name = BlockName { disk: name.id, generation: name.generation, block };
-        let key = BlockKey::new(slot, block);
-        if self.has_failed() {
-            return Err(DirtyRefused::Failed);
-        }
-        let mut writes = Vec::new();
-        let taken = self.append_dirty(NewEntry { key, name, mask, crcs }, data, again, &mut writes);
-        self.issue(writes);
-        taken.map_err(|NoSpace| {
-            add(&self.counters.dirty_skips_space, 1);
-            self.config.dirty_wanted.notify_all();
-            if self.has_failed() { DirtyRefused::Failed } else { DirtyRefused::NoRoom }
-        })
+        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, crcs })
     }
 
+    /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
+    /// destaged; it may use more room then. `sure`: an entry of so many pages is certain to find room.
+    fn may_take(&self, log: &LogState, again: bool, sure: Option<&NewEntry>) -> bool {
+        let crowded = !again && log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max();
+        let record_bytes = |entry: &NewEntry| dirty_record(EntryKind::Dirty, entry, Position(0)).encoded_bytes();
+        let room = sure.is_none_or(|entry| {
+            log.surely_takes(HeadKind::Dirty, entry.mask.count_ones(), record_bytes(entry), dirty_reserve(again))
+        });
+        !crowded && room
+    }
+
+    /// Append a dirty entry. Where its last page lies.
     fn append_dirty(
         &self,
-        entry: NewEntry,
+        log: &mut LogState,
+        kind: EntryKind,
+        entry: &NewEntry,
         data: SharedBufs,
         again: bool,
         writes: &mut Vec<LogWrite>,
     ) -> Result<Page, NoSpace> {
-        let NewEntry { key, name, mask, crcs } = entry;
-        let now = self.world.clock.now();
-        let mut log = lock(&self.log);
-        let reserve = DIRTY_RESERVE_SEGMENTS + usize::from(!again);
-        if !again && log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() {
-            return Err(NoSpace);
-        }
-        let record = |position| Record::Entry { kind: EntryKind::Dirty, name, mask, position, crcs: crcs.clone() };
-        let page = log.append_entry(HeadKind::Dirty, &record, data, reserve, writes)?;
-        for (k, crc) in crcs.iter().enumerate() {
+        let record = |position| dirty_record(kind, entry, position);
+        let page = log.append_entry(HeadKind::Dirty, &record, data, dirty_reserve(again), writes)?;
+        for (k, crc) in entry.crcs.iter().enumerate() {
             self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
         }
-        let mut entry = Entry::new(key, page, mask, 0, false);
-        entry.set_dirty(true);
-        let inserted = self.dirty.insert(&self.index, entry, self.segment_of(page), now);
+        let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false);
+        indexed.set_dirty(true);
+        let inserted = self.dirty.insert(&self.index, indexed, self.segment_of(page), self.world.clock.now());
         let dead = inserted.map_err(|_| NoSpace)?;
         let again: u32 = dead.iter().filter(|killed| killed.dirty).map(|killed| killed.mask.count_ones()).sum();
-        add(&self.counters.dirty_overwrites, u64::from(again));
-        self.append_deaths(&mut log, &dead);
-        Ok(Page(page.0 + mask.count_ones() - 1))
+        if kind == EntryKind::Dirty {
+            add(&self.counters.dirty_overwrites, u64::from(again));
+        }
+        self.append_deaths(log, &dead);
+        Ok(Page(page.0 + entry.mask.count_ones() - 1))
+    }
+
+    /// Take the data of one block. Where its last page lies.
+    pub(crate) fn take_block(
+        self: &Arc<Self>,
+        kind: EntryKind,
+        entry: &NewEntry,
+        data: SharedBufs,
+        again: bool,
+    ) -> Result<Page, DirtyRefused> {
+        if self.has_failed() {
+            return Err(DirtyRefused::Failed);
+        }
+        let mut writes = Vec::new();
+        let taken = {
+            let mut log = lock(&self.log);
+            if self.may_take(&log, again, None) {
+                self.append_dirty(&mut log, kind, entry, data, again, &mut writes)
+            } else {
+                Err(NoSpace)
+            }
+        };
+        self.issue(writes);
+        taken.map_err(|NoSpace| self.refuse_dirty())
+    }
+
+    /// Take the data of one block here, and its mirror on another member: both or neither, unless one fails meanwhile.
+    /// Where the last page lies on either.
+    pub(crate) fn take_block_twice(
+        self: &Arc<Self>,
+        mirror: &Arc<Member>,
+        entry: &NewEntry,
+        data: SharedBufs,
+        again: bool,
+    ) -> Result<(Page, Page), DirtyRefused> {
+        if self.has_failed() || mirror.has_failed() {
+            return Err(DirtyRefused::Failed);
+        }
+        let (mut writes, mut mirror_writes) = (Vec::new(), Vec::new());
+        let taken = {
+            // Always in the same order: two requests may want the same two logs.
+            let (mut log, mut mirror_log);
+            if self.config.owner.device_id < mirror.config.owner.device_id {
+                log = lock(&self.log);
+                mirror_log = lock(&mirror.log);
+            } else {
+                mirror_log = lock(&mirror.log);
+                log = lock(&self.log);
+            }
+            if self.may_take(&log, again, Some(entry)) && mirror.may_take(&mirror_log, again, Some(entry)) {
+                // The mirror first: the member that counts never has what the other refuses.
+                let second = mirror.append_dirty(
+                    &mut mirror_log,
+                    EntryKind::Mirror,
+                    entry,
+                    data.clone(),
+                    again,
+                    &mut mirror_writes,
+                );
+                second.and_then(|second| {
+                    let first = self.append_dirty(&mut log, EntryKind::Dirty, entry, data, again, &mut writes)?;
+                    Ok((first, second))
+                })
+            } else {
+                Err(NoSpace)
+            }
+        };
+        self.issue(writes);
+        mirror.issue(mirror_writes);
+        taken.map_err(|NoSpace| if mirror.has_failed() { DirtyRefused::Failed } else { self.refuse_dirty() })
+    }
+
+    fn refuse_dirty(&self) -> DirtyRefused {
+        add(&self.counters.dirty_skips_space, 1);
+        self.config.dirty_wanted.notify_all();
+        if self.has_failed() { DirtyRefused::Failed } else { DirtyRefused::NoRoom }
     }
 
     /// The page, and everything before it in its segment, is on the device.
@@ -205,17 +247,23 @@ impl Member {
     }
 
     /// The dirty stretches of a grid disk's blocks from `block` on, in disk order, up to `parts_max` parts or `runs_max`
-    /// stretches, none longer than `run_parts_max`. The block to go on from, if there are more.
+    /// stretches, none longer than `run_parts_max`, of the blocks that are `mine`: of others this is the mirror. The block to
+    /// go on from, if there are more.
     pub(crate) fn dirty_runs(
         self: &Arc<Self>,
         slot: DiskSlot,
         block: u64,
         limits: RunLimits,
+        mine: &dyn Fn(u64) -> bool,
     ) -> (Vec<DirtyRun>, Option<u64>) {
         let mut runs: Vec<DirtyRun> = Vec::new();
         let mut parts = 0;
         let mut next = self.dirty.next(slot, block);
         while let Some(block) = next {
+            if !mine(block) {
+                next = self.dirty.next(slot, block + 1);
+                continue;
+            }
             if parts >= limits.parts_max || runs.len() >= limits.runs_max {
                 break;
             }
@@ -238,6 +286,7 @@ impl Member {
                         parts: range,
                         hits: SmallVec::from_iter([hit]),
                         entries: SmallVec::from_iter([destaged]),
+                        mirrors: SmallVec::new(),
                     }),
                 }
             }
@@ -256,25 +305,29 @@ impl Member {
         self.sync_destaged().await
     }
 
-    /// The disk has these entries durably: record it, then call them clean. Those that were overwritten meanwhile are not
-    /// looked for any more. How many pages are clean now.
+    /// The disk has these entries durably: record that they are clean. Those that were overwritten meanwhile are not looked
+    /// for any more.
+    pub(crate) fn record_clean(&self, entries: &BTreeMap<(BlockKey, Page), u16>) {
+        let mut log = lock(&self.log);
+        for (&(key, page), mask) in entries {
+            let whole = |entry: &Entry| entry.dirty() && entry.valid() & !mask == 0;
+            if let Some(entry) = self.index.get_at(key, page).filter(whole) {
+                let record = self.names(&log, page, entry.valid(), true);
+                log.append_record(record);
+            }
+        }
+    }
+
+    /// That is durable: call them clean.
     ///
     /// # Errors
     /// The member has failed.
-    pub(crate) async fn commit_destaged(self: &Arc<Self>, list: &DestagedList) -> Result<u64, MemberError> {
-        {
-            let mut log = lock(&self.log);
-            for (&(key, page), mask) in &list.entries {
-                let whole = |entry: &Entry| entry.dirty() && entry.valid() & !mask == 0;
-                if let Some(entry) = self.index.get_at(key, page).filter(whole) {
-                    let record = self.names(&log, page, entry.valid(), true);
-                    log.append_record(record);
-                }
-            }
-        }
-        self.sync_destaged().await?;
+    pub(crate) async fn call_clean(
+        self: &Arc<Self>,
+        entries: &BTreeMap<(BlockKey, Page), u16>,
+    ) -> Result<(), MemberError> {
         let mut cleaned = 0;
-        for (&(key, page), mask) in &list.entries {
+        for (&(key, page), mask) in entries {
             let mut pages = 0;
             self.index.visit(key, |entry| {
                 if entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
@@ -290,8 +343,48 @@ impl Member {
         }
         add(&self.counters.destages, cleaned);
         add(&self.counters.destage_bytes, cleaned * PART_BYTES);
-        self.release_dirty_segments().await?;
-        Ok(cleaned)
+        self.release_dirty_segments().await.map(|_| ())
+    }
+
+    /// Record that mirrors are dead: the disk has them durably.
+    pub(crate) fn record_dead(&self, entries: &BTreeMap<(BlockKey, Page), u16>) {
+        let mut log = lock(&self.log);
+        for (&(key, page), mask) in entries {
+            if let Some(entry) = self.index.get_at(key, page).filter(|entry| entry.dirty() && entry.valid() & mask != 0)
+            {
+                let record = self.names(&log, page, entry.valid() & mask, false);
+                log.append_record(record);
+            }
+        }
+    }
+
+    /// That is durable: forget them.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn forget_dead(
+        self: &Arc<Self>,
+        entries: &BTreeMap<(BlockKey, Page), u16>,
+    ) -> Result<(), MemberError> {
+        for (&(key, page), &mask) in entries {
+            let pages = self.index.cut_at(key, page, mask).count_ones();
+            if pages > 0 {
+                self.dirty.leave(self.segment_of(page), pages);
+                self.dirty.settle(&self.index, key);
+            }
+        }
+        self.release_dirty_segments().await.map(|_| ())
+    }
+
+    /// The checksum of a part that is dirty here.
+    pub(crate) fn dirty_crc(&self, key: BlockKey, part: u32) -> Option<u32> {
+        let mut found = None;
+        self.index.visit(key, |entry| {
+            if entry.dirty() && entry.valid() >> part & 1 == 1 {
+                found = Some(self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire));
+            }
+        });
+        found
     }
 
     /// Segments of the dirty head that hold no dirty page any more become segments like others. Whether there were any.
@@ -350,6 +443,15 @@ impl Member {
         let log = lock(&self.log);
         log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() / 2
     }
+}
+
+/// Free segments that dirty data leaves; what is dirty already may use one more.
+fn dirty_reserve(again: bool) -> usize {
+    DIRTY_RESERVE_SEGMENTS + usize::from(!again)
+}
+
+fn dirty_record(kind: EntryKind, entry: &NewEntry, position: Position) -> Record {
+    Record::Entry { kind, name: entry.name, mask: entry.mask, position, crcs: entry.crcs.clone() }
 }
 
 /// How much to destage at a time.

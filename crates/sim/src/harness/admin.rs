@@ -154,7 +154,8 @@ impl Run {
             && self.life().is_some_and(|life| life.cell.store().members().values().any(out));
         let harmed = self.machine.some_disk_harmed(self.now()) || self.machine.some_flash_harmed();
         let unsafe_here = matches!(error, AdminError::WriteBackUnsafe(_));
-        let sole_copy = matches!(error, AdminError::StillDirty(_)) && lock(&self.book).flash_hurt;
+        let disk_out = self.life().is_some_and(|life| life.cell.store().members().values().any(out));
+        let sole_copy = matches!(error, AdminError::StillDirty(_)) && (lock(&self.book).flash_hurt || disk_out);
         if unsafe_here {
             self.situations.hit("admin: write-back refused where it is not safe");
         } else if sole_copy {

@@ -64,11 +64,19 @@ fn layout(catalog: &Catalog, home: usize) -> Layout {
 impl Run {
     fn flash_place(&self, flash: u64) -> Option<usize> {
         let count = self.machine.flash_count() as u64;
-        (count > 0).then(|| (flash % count) as usize)
+        self.plan.setup.victim.or_else(|| (count > 0).then(|| (flash % count) as usize))
     }
 
     fn disk_place(&self, disk: u64) -> usize {
         (disk % self.machine.disk_count() as u64) as usize
+    }
+
+    /// Something may cost what is dirty: anything where there is one copy of it, harm to both devices where there are two,
+    /// or a disk that goes back in time.
+    fn note_hurt(&self, hurts: bool, flash: Option<usize>) {
+        let mut book = lock(&self.book);
+        book.hurt_flashes.extend(flash.filter(|_| hurts));
+        book.flash_hurt |= hurts && !self.plan.setup.mirrored || book.hurt_flashes.len() > 1;
     }
 
     /// Something happens to a device under a running process.
@@ -85,7 +93,14 @@ impl Run {
                 | Mishap::DiskStall { .. }
                 | Mishap::DiskSnapshot { .. }
         );
-        lock(&self.book).flash_hurt |= !harmless;
+        let hurt = match mishap {
+            Mishap::FlashFault { flash, .. }
+            | Mishap::FlashRot { flash, .. }
+            | Mishap::FlashStall { flash, .. }
+            | Mishap::FlashVanishes { flash } => self.flash_place(*flash),
+            _ => None,
+        };
+        self.note_hurt(!harmless, hurt);
         match *mishap {
             Mishap::FlashFault { flash, kind, times, fail } => {
                 if let Some(n) = self.flash_place(flash) {
@@ -168,9 +183,20 @@ impl Run {
             self.handle.trace().text("between", format!("{step:?}"));
             let harmless = matches!(
                 step,
-                Between::FlashBack { .. } | Between::DiskAbsent | Between::DiskBack | Between::LabelRot { .. }
+                Between::FlashBack { .. }
+                    | Between::DiskAbsent
+                    | Between::DiskBack
+                    | Between::DiskStale { .. }
+                    | Between::LabelRot { .. }
             );
-            lock(&self.book).flash_hurt |= !harmless;
+            let hurt = match step {
+                Between::FlashAbsent { flash }
+                | Between::FlashBlank { flash }
+                | Between::FlashStale { flash }
+                | Between::FlashFault { flash, .. } => self.flash_place(*flash),
+                _ => None,
+            };
+            self.note_hurt(!harmless, hurt);
             match *step {
                 Between::FlashAbsent { flash } => {
                     if let Some(n) = self.flash_place(flash) {
@@ -196,6 +222,8 @@ impl Run {
                 Between::FlashSwap { flash } => {
                     let (Some(a), Some(b)) = (self.flash_place(flash), self.flash_place(flash + 1)) else { continue };
                     if a != b && self.machine.flash(a).size_bytes() == self.machine.flash(b).size_bytes() {
+                        self.note_hurt(true, Some(a));
+                        self.note_hurt(true, Some(b));
                         crate::disk::SimDevice::swap(&self.machine.flash(a), &self.machine.flash(b));
                         self.situations.hit("flash devices change places");
                     }
@@ -207,7 +235,10 @@ impl Run {
                     }
                 }
                 Between::DiskBack => {}
-                Between::DiskStale { disk } => self.disk_stale(self.disk_place(disk)),
+                Between::DiskStale { disk } => {
+                    lock(&self.book).flash_hurt = true;
+                    self.disk_stale(self.disk_place(disk));
+                }
                 Between::FlashFault { flash, kind, ppm } => {
                     if let Some(n) = self.flash_place(flash) {
                         self.machine.flash_fault_at_open(n, kind, ppm);

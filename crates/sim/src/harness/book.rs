@@ -9,7 +9,7 @@ use crate::disk::FlushNews;
 use crate::model::{FlushId, Model, OpId, ReadId};
 use cell::{GridDisk, RequestError, Session};
 use device::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -133,6 +133,8 @@ pub(super) struct Book {
     pub(super) stopping: bool,
     /// Something befell flash, or a disk was put back in time: in write-back that may cost the only copy of something.
     pub(super) flash_hurt: bool,
+    /// Flash devices that have come to harm.
+    pub(super) hurt_flashes: BTreeSet<usize>,
     /// Names may be older than the last rename: the catalog went back in time with its only device.
     pub(super) names_loose: bool,
 }

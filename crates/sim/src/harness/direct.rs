@@ -123,6 +123,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             soft_limit: setup.soft_limit,
             hard_limit: setup.hard_limit,
             chunk_age: setup.chunk_age,
+            mirrored: false,
             endurance: setup.endurance,
             sabotage,
         },

@@ -70,6 +70,10 @@ pub(super) struct Setup {
     pub(super) policy: PolicyKind,
     /// Grid disks that would be in write-through are in write-back, over one durable flash device.
     pub(super) write_back: bool,
+    /// In write-back over two flash devices.
+    pub(super) mirrored: bool,
+    /// The only flash device that comes to harm.
+    pub(super) victim: Option<usize>,
     pub(super) endurance: Option<Endurance>,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
@@ -332,7 +336,11 @@ impl Setup {
         let disk_count = pick(prng, &[1, 1, 2, 3]);
         let write_back = prng.fork("write back").chance(1, 3);
         let flash_count = pick(prng, &[0, 1, 1, 1, 1, 2, 2, 3]);
-        let flash_count = if write_back { 1 } else { flash_count };
+        let mut mirrors = prng.fork("mirrors");
+        let mirrored = write_back && mirrors.chance(1, 2);
+        let flash_count = if write_back { 1 + u64::from(mirrored) } else { flash_count };
+        // With two copies of what is dirty, one device may come to harm, again and again; in some worlds both do.
+        let victim = (mirrored && mirrors.chance(3, 4)).then(|| mirrors.below(2) as usize);
         let block_bytes: u32 = 4096 << prng.below(5);
         let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
         // A segment holds a block with a header and a footer of true pages.
@@ -383,6 +391,8 @@ impl Setup {
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             write_back,
+            mirrored,
+            victim,
             disks,
             flashes,
             grid_disks,
@@ -406,7 +416,7 @@ impl Setup {
     }
 }
 
-/// Steps of a world of write-back: one flash device that loses what it acknowledged loses data, so that one does not.
+/// Steps of a world of write-back: a flash device that loses what it acknowledged as durable loses data, so that one does not.
 fn in_world(step: &mut Step, write_back: bool) {
     match step {
         Step::Admin(Admin::Create { caching, .. } | Admin::SetCaching { caching, .. }) => {

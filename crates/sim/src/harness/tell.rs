@@ -41,7 +41,11 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.clients,
         setup.depth,
         setup.threads,
-        if setup.write_back { "write-back" } else { "no write-back" }
+        match (setup.write_back, setup.mirrored) {
+            (true, true) => "write-back over two flash devices",
+            (true, false) => "write-back",
+            _ => "no write-back",
+        }
     ));
     lines
 }

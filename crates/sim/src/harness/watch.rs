@@ -52,6 +52,7 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("reader_waits", "reuse of a segment waited for its reader"),
     ("dirty_writes", "part written dirty"),
     ("dirty_overwrites", "dirty part overwritten before it was destaged"),
+    ("mirror_reads", "dirty part read from its mirror"),
     ("dirty_skips_space", "write-back refused: no room"),
     ("destages", "dirty part destaged"),
     ("dirty_recovered", "dirty part found again after a restart"),
@@ -151,6 +152,7 @@ impl Run {
             ("stamps that do not match void what is cached", "used or restored without its flash"),
             ("flash whose label cannot be written is left out", "its label cannot be written"),
             ("no flash usable: served from disk alone", "serving from disk alone"),
+            ("flash back or blank waits until what is dirty elsewhere is on the disks", "is left out: cell disk"),
             ("grid disk offline: the only copy of something is not there", "is offline"),
         ];
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
@@ -226,6 +228,9 @@ impl Run {
                     if name == "reclaims" && count > u64::from(segments.all()) {
                         self.situations.hit("every segment reused on average");
                     }
+                }
+                if member.is_covered() && member.dirty_bytes() > 0 {
+                    self.situations.hit("flash with dirty data fails while serving: its mirror goes on");
                 }
                 if crash && member.dirty_bytes() > 0 {
                     self.situations.hit("crash with dirty data");

@@ -1,0 +1,477 @@
+//! Dirty data in the cache as a whole: taken on one flash device, or on two where there are several, so that one may die.
+//!
+//! The member that serves a region holds what is dirty there; the next in the region's order holds the same data as its
+//! mirror. A request is answered when both have it, a flush when it is durable on both. Once the disk has it, the mirror's
+//! death is durable before the other copy is called clean: so what is dirty on either is never older than the disk. When
+//! one fails, the other goes on alone as soon as the labels of the disks say so durably; nothing new becomes dirty until
+//! the next start, and what is goes to the disks at once. Never touches the slow disk.
+
+use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused};
+use crate::counters::add;
+use crate::fill::blocks_of;
+use crate::format::EntryKind;
+use crate::member::{Member, MemberError};
+use crate::read::{Hit, HitError, Residence};
+use crate::sabotage::Sabotage;
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
+use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, RunLimits};
+use device::sync::{Notify, lock};
+use device::{Buf, Bufs, SharedBufs};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl FlashCache {
+    /// Whether the cache takes dirty data: its flash devices are durable, and where it was made of several, two are there
+    /// and none has failed.
+    #[must_use]
+    pub fn takes_dirty(&self) -> bool {
+        let enough = if self.config.mirrored { self.seats.len() >= 2 } else { self.seats.len() == 1 };
+        enough && self.seats.iter().all(|seat| seat.durable) && !self.is_short_of_members()
+    }
+
+    /// Whether what is dirty may be on one flash device alone although the cache was made of several: it should go to the
+    /// disks soon.
+    #[must_use]
+    pub fn is_short_of_members(&self) -> bool {
+        self.config.mirrored && (self.seats.len() < 2 || self.seats.iter().any(|seat| seat.member.has_failed()))
+    }
+
+    /// Bytes of a grid disk that are dirty, mirrors not counted.
+    #[must_use]
+    pub fn dirty_bytes(&self, disk: &DiskHandle) -> u64 {
+        self.once(self.seats.iter().map(|seat| seat.member.dirty_bytes_of(disk.slot)).sum())
+    }
+
+    /// Bytes that are dirty, mirrors not counted: those that flash has, and those that were on failed flash alone.
+    #[must_use]
+    pub fn all_dirty_bytes(&self) -> (u64, u64) {
+        let sum = |failed: bool| {
+            let members = self.seats.iter().map(|seat| &seat.member).filter(|m| m.has_failed() == failed);
+            members.filter(|m| !m.is_covered()).map(|m| m.dirty_bytes()).sum()
+        };
+        (self.once(sum(false)), sum(true))
+    }
+
+    fn once(&self, bytes: u64) -> u64 {
+        if self.config.mirrored && !self.is_short_of_members() { bytes / 2 } else { bytes }
+    }
+
+    /// Whether the grid disk has dirty data.
+    #[must_use]
+    pub fn has_dirty(&self, disk: &DiskHandle) -> bool {
+        self.seats.iter().any(|seat| !seat.member.is_covered() && seat.member.dirty.any(disk.slot))
+    }
+
+    /// Whether something of a range is dirty. Exact where the caller holds the range.
+    #[must_use]
+    pub fn is_dirty(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        let per_block = u64::from(self.config.block_bytes) / PART_BYTES;
+        let blocks = parts.start / per_block..parts.end.div_ceil(per_block);
+        self.seats.iter().any(|seat| seat.member.dirty.any_in(disk.slot, blocks.clone()))
+            && self.residence(disk, parts.clone()).iter().any(|(_, r)| *r == Residence::Dirty)
+    }
+
+    /// Whether dirty data of the grid disk was on flash devices that have failed, and on no other: nobody may read or write
+    /// it any more.
+    #[must_use]
+    pub fn has_lost(&self, disk: &DiskHandle) -> bool {
+        self.seats.iter().any(|seat| seat.member.has_lost() && seat.member.dirty.any(disk.slot))
+    }
+
+    /// Whether any grid disk's dirty data was lost with flash devices that have failed.
+    #[must_use]
+    pub fn has_lost_any(&self) -> bool {
+        self.seats.iter().any(|seat| seat.member.has_lost() && seat.member.dirty_bytes() > 0)
+    }
+
+    /// Rung when dirty data should go to the disk soon.
+    #[must_use]
+    pub fn dirty_wanted(&self) -> &Arc<Notify> {
+        &self.dirty_wanted
+    }
+
+    /// Members that have failed are expelled from the label of a cell disk before anything there is changed without them.
+    pub(crate) async fn await_expulsions(&self, home: u128) -> Result<(), LabelRefused> {
+        for seat in self.seats.iter().filter(|seat| seat.member.has_failed()) {
+            self.wait_expelled(seat, home).await?;
+        }
+        Ok(())
+    }
+
+    /// Take the data of whole parts as dirty. `again`: it is dirty already, so that it may go nowhere else before that has
+    /// been destaged; it may use more room then. The caller holds the range exclusively.
+    ///
+    /// # Errors
+    /// [`DirtyRefused`]; some of it may have been taken all the same, and is dirty then.
+    pub async fn write_dirty(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: &SharedBufs,
+        again: bool,
+    ) -> Result<(), DirtyRefused> {
+        let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
+        let mut start = parts.start;
+        while start < parts.end {
+            let end = ((start / REGION_PARTS + 1) * REGION_PARTS).min(parts.end);
+            let piece = data.slice(at(start)..at(end));
+            while !self.write_dirty_piece(disk, start..end, &piece, again).await? {}
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The same within a region. False: a member has failed meanwhile, and another goes on.
+    async fn write_dirty_piece(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: &SharedBufs,
+        again: bool,
+    ) -> Result<bool, DirtyRefused> {
+        if self.config.mirrored {
+            self.await_expulsions(disk.home).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
+        }
+        if self.void.load(Ordering::Acquire) {
+            return Err(DirtyRefused::Failed);
+        }
+        if !again && self.is_short_of_members() {
+            return Err(DirtyRefused::NoRoom);
+        }
+        let pair = self.pair_of(disk.id, parts.start / REGION_PARTS, &|seat| seat.serves(disk.home));
+        let (Some(first), second) = pair else { return Err(DirtyRefused::Failed) };
+        let first = &self.seats[first].member;
+        let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
+        let second = second.map(|i| &self.seats[i].member);
+        match take(first, second, disk.slot, parts, data, again).await {
+            Err(DirtyRefused::Failed) if self.config.mirrored => {
+                // Whoever is left goes on, unless nobody is.
+                if self.seats.iter().all(|seat| seat.member.has_failed()) {
+                    Err(DirtyRefused::Failed)
+                } else {
+                    Ok(false)
+                }
+            }
+            taken => taken.map(|()| true),
+        }
+    }
+
+    /// Everything of a grid disk taken so far is durable on flash when this returns, on all members that have it.
+    ///
+    /// # Errors
+    /// A member has failed, and the label of the cell disk cannot say so; or the only one has.
+    pub async fn sync(&self, disk: &DiskHandle) -> Result<(), MemberError> {
+        loop {
+            if self.config.mirrored {
+                let refused = |LabelRefused| MemberError::Failed(LabelRefused.to_string());
+                self.await_expulsions(disk.home).await.map_err(refused)?;
+            }
+            let live = self.seats.iter().filter(|seat| !self.config.mirrored || !seat.member.has_failed());
+            let results = join_all(live.map(|seat| seat.member.sync())).await;
+            match results.into_iter().find(Result::is_err) {
+                None => return Ok(()),
+                // The others have what it had, durably once they have been asked again.
+                Some(_) if self.config.mirrored => {}
+                Some(error) => return error,
+            }
+        }
+    }
+
+    // --- destaging ------------------------------------------------------------------------------------------------
+
+    /// Dirty stretches of a grid disk on member `index`, in disk order from `block` on, and the block to go on from. Read
+    /// and write each while holding its range; after a flush of the disk tell with [`FlashCache::commit_destaged`].
+    #[must_use]
+    pub fn dirty_runs(
+        &self,
+        index: usize,
+        disk: &DiskHandle,
+        block: u64,
+        limits: RunLimits,
+    ) -> (Vec<DirtyRun>, Option<u64>) {
+        let member = &self.seats[index].member;
+        if member.has_failed() {
+            return (Vec::new(), None);
+        }
+        let live = |seat: &crate::cache::Seat| seat.serves(disk.home) && !seat.member.has_failed();
+        let mine = |block: u64| {
+            let region = block * u64::from(member.block_parts) / REGION_PARTS;
+            self.seats.len() == 1 || self.pair_of(disk.id, region, &live).0 == Some(index)
+        };
+        member.dirty_runs(disk.slot, block, limits, &mine)
+    }
+
+    /// After stretches were listed, before the disk is given them: what is dirty now becomes durable everywhere, then the
+    /// deaths of what it has replaced. Otherwise a power cut could lose it, and leave what it replaced beside what the disk
+    /// was given.
+    ///
+    /// # Errors
+    /// Member `index` has failed.
+    pub async fn prepare_destage(&self, index: usize) -> Result<(), MemberError> {
+        let others = self.seats.iter().enumerate().filter(|(i, seat)| *i != index && !seat.member.has_failed());
+        let prepared = join_all(others.map(|(_, seat)| seat.member.prepare_destage()));
+        let (mine, _) = futures_util::future::join(self.seats[index].member.prepare_destage(), prepared).await;
+        mine
+    }
+
+    /// Whether all of a stretch is still what counts; before, it may have been overwritten, and the disk been given
+    /// something newer. The caller holds its range, which keeps it so. Looks up its mirrors.
+    #[must_use]
+    pub fn confirm_current(&self, run: &mut DirtyRun) -> bool {
+        if !run.is_current() {
+            return false;
+        }
+        let mine = run.hits.first().map(|hit| hit.member().clone());
+        for (i, seat) in self.seats.iter().enumerate() {
+            if mine.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, &seat.member)) || seat.member.has_failed() {
+                continue;
+            }
+            for &Destaged { key, mask, .. } in &run.entries {
+                seat.member.index.visit(key, |entry| {
+                    if entry.dirty() && entry.valid() & mask != 0 {
+                        let mask = entry.valid() & mask;
+                        run.mirrors.push((i, Destaged { key, page: entry.page(), mask }));
+                    }
+                });
+            }
+        }
+        true
+    }
+
+    /// The disk has these stretches of member `index` durably: what was dirty is clean there, and its mirrors are dead.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub async fn commit_destaged(&self, index: usize, list: &DestagedList) -> Result<(), MemberError> {
+        let member = &self.seats[index].member;
+        member.record_clean(&list.entries);
+        let mirrors: Vec<_> = list.mirrors.iter().map(|(i, entries)| (&self.seats[*i].member, entries)).collect();
+        for (mirror, entries) in &mirrors {
+            if !member.sabotaged(Sabotage::MirrorDeathForgotten) {
+                mirror.record_dead(entries);
+            }
+        }
+        // A mirror that fails now is expelled before the disk is written to past it.
+        let _ = join_all(mirrors.iter().map(|(mirror, _)| mirror.sync_destaged())).await;
+        member.sync_destaged().await?;
+        for (mirror, entries) in mirrors {
+            let _ = mirror.forget_dead(entries).await;
+        }
+        member.call_clean(&list.entries).await
+    }
+
+    // --- one of two copies ----------------------------------------------------------------------------------------
+
+    /// Read a hit into a buffer of its length. What is dirty and cannot be read is read from its mirror.
+    ///
+    /// # Errors
+    /// See [`HitError`]; the buffer comes back unless the flash is slow.
+    pub async fn read_hit(&self, hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
+        let member = hit.member().clone();
+        if !self.config.mirrored || !hit.is_dirty() {
+            return member.read_hit(hit, bufs).await;
+        }
+        let wanted = member.known_crcs(&hit);
+        let (slot, parts, len) = (hit.slot(), hit.parts(), bufs.len_bytes());
+        let (result, back) = member.read_hit(hit, bufs).await;
+        if result != Err(HitError::Lost) {
+            return (result, back);
+        }
+        let mut bufs = back.unwrap_or_else(|| Buf::zeroed(len).into());
+        for seat in self.seats.iter().filter(|seat| !Arc::ptr_eq(&seat.member, &member) && !seat.member.has_failed()) {
+            if seat.member.read_copy(slot, parts.clone(), &wanted, &mut bufs).await {
+                add(&seat.member.counters.mirror_reads, parts.end - parts.start);
+                return (Ok(()), Some(bufs));
+            }
+        }
+        (Err(HitError::Lost), Some(bufs))
+    }
+
+    /// After recovery, before anything is served: what is dirty on a member counts, and its mirror is made to agree. A crash
+    /// between the two copies of a write may have left either without the other.
+    pub(crate) async fn agree_on_dirty(&self, disks: &[CachedDisk]) {
+        if !self.config.mirrored {
+            return;
+        }
+        let live = |seat: &crate::cache::Seat| !seat.member.has_failed();
+        for disk in disks {
+            let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };
+            let mut lonely: BTreeMap<(usize, usize), Vec<Range<u64>>> = BTreeMap::new();
+            for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| live(seat)) {
+                for key in seat.member.dirty.blocks(slot) {
+                    let per_block = u64::from(seat.member.block_parts);
+                    let region = key.block() * per_block / REGION_PARTS;
+                    let (Some(first), second) = self.pair_of(disk.id, region, &live) else { continue };
+                    let Some(second) = second else { continue };
+                    if first == i {
+                        let missing = seat.member.dirty_unlike(key, &self.seats[second].member);
+                        let parts = (0..16).filter(|p| missing >> p & 1 == 1).map(|p| key.block() * per_block + p);
+                        parts.for_each(|part| lonely.entry((first, second)).or_default().push(part..part + 1));
+                    } else if second == i {
+                        let stray = seat.member.dirty_unlike(key, &self.seats[first].member);
+                        seat.member.end_mirror(key, stray);
+                    } else {
+                        seat.member.fail("it holds dirty data of a region of others".to_owned());
+                    }
+                }
+            }
+            for ((first, second), parts) in lonely {
+                let (first, second) = (&self.seats[first].member, &self.seats[second].member);
+                for range in parts {
+                    if !copy_dirty(first, second, slot, range).await && !first.has_failed() {
+                        second.fail("it has no room for the mirror of what is dirty elsewhere".to_owned());
+                    }
+                }
+            }
+        }
+        for seat in self.seats.iter().filter(|seat| live(seat)) {
+            // A member that fails here is expelled like any other.
+            let _ = seat.member.sync_at_last().await;
+        }
+    }
+}
+
+/// Take whole parts within a region as dirty, on two members if there is a second.
+async fn take(
+    first: &Arc<Member>,
+    second: Option<&Arc<Member>>,
+    slot: DiskSlot,
+    parts: Range<u64>,
+    data: &SharedBufs,
+    again: bool,
+) -> Result<(), DirtyRefused> {
+    let mut last: (Option<Page>, Option<Page>) = (None, None);
+    let mut refused = None;
+    for (block, mask) in blocks_of(parts.clone(), first.block_parts) {
+        let from = block * u64::from(first.block_parts) + u64::from(mask.trailing_zeros());
+        let at = (from - parts.start) as usize * PART_BYTES as usize;
+        let piece = data.slice(at..at + mask.count_ones() as usize * PART_BYTES as usize);
+        let Some(entry) = first.dirty_entry(slot, block, mask, &piece) else { return Err(DirtyRefused::Failed) };
+        let taken = match second {
+            Some(second) => first.take_block_twice(second, &entry, piece, again).map(|(a, b)| (Some(a), Some(b))),
+            None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (Some(page), None)),
+        };
+        match taken {
+            Ok(pages) => last = pages,
+            Err(why) => {
+                refused = Some(why);
+                break;
+            }
+        }
+    }
+    first.send_dirty();
+    second.into_iter().for_each(|second| second.send_dirty());
+    if let Some(why) = refused {
+        return Err(why);
+    }
+    let count = parts.end - parts.start;
+    add(&first.counters.dirty_writes, count);
+    add(&first.counters.dirty_write_bytes, count * PART_BYTES);
+    if first.sabotaged(Sabotage::DirtyAckedFromMemory) {
+        return Ok(());
+    }
+    if let Some(page) = last.0 {
+        first.wait_arrived(page).await?;
+    }
+    if let (Some(second), Some(page)) = (second, last.1) {
+        second.wait_arrived(page).await?;
+    }
+    Ok(())
+}
+
+/// Give a member the mirror of parts that are dirty on another.
+async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, parts: Range<u64>) -> bool {
+    for (hit, _) in first.dirty_hits(slot, parts) {
+        let range = hit.parts();
+        let bytes = (range.end - range.start) * PART_BYTES;
+        let (result, back) = first.read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
+        let (Ok(()), Some(back)) = (result, back) else { return false };
+        let data = back.freeze();
+        let (block, mask) = match blocks_of(range, first.block_parts).next() {
+            Some(found) => found,
+            None => continue,
+        };
+        let Some(entry) = second.dirty_entry(slot, block, mask, &data) else { return false };
+        if second.take_block(EntryKind::Mirror, &entry, data, true).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+impl Member {
+    /// Which dirty parts of a block are not dirty with the same content on another member.
+    fn dirty_unlike(&self, key: BlockKey, other: &Member) -> u16 {
+        let mut unlike = 0;
+        for part in 0..self.block_parts {
+            let mine = self.dirty_crc(key, part);
+            if mine.is_some() && mine != other.dirty_crc(key, part) {
+                unlike |= 1 << part;
+            }
+        }
+        unlike
+    }
+
+    /// Mirrors of parts that are not dirty, or not the same, on the member that counts: they end.
+    fn end_mirror(&self, key: BlockKey, mask: u16) {
+        let mut dead: BTreeMap<(BlockKey, Page), u16> = BTreeMap::new();
+        self.index.visit(key, |entry| {
+            if entry.dirty() && entry.valid() & mask != 0 {
+                dead.insert((key, entry.page()), entry.valid() & mask);
+            }
+        });
+        self.record_dead(&dead);
+        for (&(key, page), &mask) in &dead {
+            let pages = self.index.cut_at(key, page, mask).count_ones();
+            self.dirty.leave(self.segment_of(page), pages);
+        }
+        self.dirty.settle(&self.index, key);
+    }
+
+    /// What the parts of a hit should be.
+    fn known_crcs(&self, hit: &Hit) -> Vec<u32> {
+        let parts = (hit.parts().end - hit.parts().start) as u32;
+        (0..parts).map(|k| self.crcs[(hit.page().0 + k) as usize].load(Ordering::Acquire)).collect()
+    }
+
+    /// Read the mirror of parts, if it is the same version.
+    async fn read_copy(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, wanted: &[u32], bufs: &mut Bufs) -> bool {
+        let per_block = u64::from(self.block_parts);
+        for (k, part) in parts.clone().enumerate() {
+            let key = BlockKey::new(slot, part / per_block);
+            if self.dirty_crc(key, (part % per_block) as u32) != Some(wanted[k]) {
+                return false;
+            }
+        }
+        let mut done = 0;
+        let mut at = parts.start;
+        while at < parts.end {
+            let end = ((at / per_block + 1) * per_block).min(parts.end);
+            for (hit, _) in self.dirty_hits(slot, at..end) {
+                if self.known_crcs(&hit)
+                    != wanted[(hit.parts().start - parts.start) as usize..]
+                        [..(hit.parts().end - hit.parts().start) as usize]
+                {
+                    return false;
+                }
+                let (from, bytes) = (
+                    (hit.parts().start - parts.start) * PART_BYTES,
+                    (hit.parts().end - hit.parts().start) * PART_BYTES,
+                );
+                let (result, back) = self.read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
+                let (Ok(()), Some(back)) = (result, back) else { return false };
+                let mut to = from as usize;
+                back.for_each(0..bytes as usize, |piece| {
+                    bufs.copy_in(to, piece);
+                    to += piece.len();
+                });
+                done += bytes;
+            }
+            at = end;
+        }
+        done == (parts.end - parts.start) * PART_BYTES
+    }
+}
