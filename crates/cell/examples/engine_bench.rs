@@ -46,7 +46,7 @@ fn main() {
         let config = CacheConfig { block_bytes: 4096, ..CacheConfig::default() };
         let members = vec![MemberDevice { device: flash.clone(), owner, durable: true }];
         let bare: Device = flash;
-        let (cache, _) = FlashCache::open(config, members, &[CachedDisk { id: 7, generation: 1, home: 1 }], world.clone()).await.unwrap();
+        let (cache, _) = FlashCache::open(config, members, &[CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true }], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {
             id: 7,
             name: "BENCH".to_owned(),
@@ -57,7 +57,7 @@ fn main() {
             alarm: Arc::new(Notify::new()),
             sabotage: None,
         });
-        let handle = cache.disk(CachedDisk { id: 7, generation: 1, home: 1 });
+        let handle = cache.disk(CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true });
         grid_disk.set_cache(Some((cache.clone(), handle)), CachingMode::WriteThrough);
         let session = grid_disk.open_session(Context::default());
         let arena = Arena::new(4 << 20);

@@ -233,7 +233,7 @@ impl Cell {
                 let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
                 gate = Some(DirtyGate::new(home, c.devices.clone(), extents));
             }
-            let handle = c.cache.disk(cached_disk(record));
+            let handle = c.cache.disk(cached_disk(record, true));
             (c.cache, handle)
         });
         disk.set_cache_and_gate(cache, mode, gate);
@@ -284,8 +284,8 @@ impl Cell {
 }
 
 /// A grid disk as the flash cache wants it named.
-pub(crate) fn cached_disk(record: &celldisk::GridDisk) -> CachedDisk {
-    CachedDisk { id: record.id.0, generation: record.cache_generation, home: record.cell_disk.0 }
+pub(crate) fn cached_disk(record: &celldisk::GridDisk, is_home_there: bool) -> CachedDisk {
+    CachedDisk { id: record.id.0, generation: record.cache_generation, home: record.cell_disk.0, is_home_there }
 }
 
 /// How a grid disk is cached in effect: the policy NONE overrides the mode.

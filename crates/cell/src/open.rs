@@ -194,7 +194,8 @@ impl Cell {
         config.mirrored = record.regions.len() > 1;
         let offline: Vec<_> = lock(&self.state).offline.keys().copied().collect();
         let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
-        let disks: Vec<CachedDisk> = here.map(cached_disk).collect();
+        let is_there = |record: &celldisk::GridDisk| self.store().cell_disk(record.cell_disk).is_some();
+        let disks: Vec<CachedDisk> = here.map(|record| cached_disk(record, is_there(record))).collect();
         let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());

@@ -283,7 +283,11 @@ impl GridDisk {
                 }
                 let mut list = DestagedList::default();
                 for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
-                    if !binding.cache.confirm_current(&mut run) || !self.destage_run(&binding, &mut run).await {
+                    if !binding.cache.confirm_current(&mut run) {
+                        // A round that had written it before has just been confirmed.
+                        continue;
+                    }
+                    if !self.destage_run(&binding, &mut run).await {
                         return Err(RequestError::Io);
                     }
                     list.push(&run);

@@ -107,6 +107,8 @@ pub struct CachedDisk {
     pub generation: u32,
     /// The cell disk it lies on: members are expelled from the label of each by itself.
     pub home: u128,
+    /// That is there, and has said which members' content counts.
+    pub is_home_there: bool,
 }
 
 /// A grid disk as the cache knows it.
@@ -304,7 +306,7 @@ impl FlashCache {
     /// # Panics
     /// Beyond the most grid disks in one run of the cell.
     pub fn disk(&self, disk: CachedDisk) -> DiskHandle {
-        let CachedDisk { id, generation, home } = disk;
+        let CachedDisk { id, generation, home, .. } = disk;
         let generation = if self.config.sabotage == Some(Sabotage::OldGenerationAccepted) { 1 } else { generation };
         let slot = {
             let mut disks = lock(&self.disks);

@@ -297,7 +297,8 @@ impl FlashCache {
             return;
         }
         let live = |seat: &crate::cache::Seat| !seat.member.has_failed();
-        for disk in disks {
+        // What a member holds of a disk that is not there may be void: that disk's label knows.
+        for disk in disks.iter().filter(|disk| disk.is_home_there) {
             let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };
             let mut lonely: BTreeMap<(usize, usize), Vec<Range<u64>>> = BTreeMap::new();
             for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| live(seat)) {
