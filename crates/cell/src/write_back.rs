@@ -270,6 +270,18 @@ impl GridDisk {
     /// The disk or the flash refuses.
     pub(crate) async fn clear_dirty(&self, offset: u64, len: u64) -> Result<(), RequestError> {
         let Some(binding) = self.cache() else { return Err(RequestError::Io) };
+        loop {
+            let failed = || binding.cache.members().filter(|member| member.has_failed()).count();
+            let failed_before = failed();
+            match self.clear_dirty_once(&binding, offset, len).await {
+                // Another member has what that one had.
+                Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
+                cleared => return cleared,
+            }
+        }
+    }
+
+    async fn clear_dirty_once(&self, binding: &Binding, offset: u64, len: u64) -> Result<(), RequestError> {
         let parts = parts_of(offset, len);
         for member in 0..binding.cache.members().count() {
             let mut from = Some(parts.start * PART_BYTES / self.block_bytes);
@@ -278,6 +290,9 @@ impl GridDisk {
                 let (runs, next) = binding.cache.dirty_runs(member, &binding.disk, block, ONE);
                 // Its range is that of whole blocks, as is the lock.
                 from = next.filter(|next| next * self.block_bytes < parts.end * PART_BYTES);
+                if runs.is_empty() {
+                    continue;
+                }
                 if binding.cache.prepare_destage(member).await.is_err() {
                     return Err(RequestError::Io);
                 }
@@ -287,12 +302,12 @@ impl GridDisk {
                         // A round that had written it before has just been confirmed.
                         continue;
                     }
-                    if !self.destage_run(&binding, &mut run).await {
+                    if !self.destage_run(binding, &mut run).await {
                         return Err(RequestError::Io);
                     }
                     list.push(&run);
                 }
-                if !self.commit(&binding, member, &list, losses).await {
+                if !self.commit(binding, member, &list, losses).await {
                     return Err(RequestError::Io);
                 }
             }

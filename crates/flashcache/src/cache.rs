@@ -275,12 +275,12 @@ impl FlashCache {
             }
             report.push(recovered);
         }
-        cache.agree_on_dirty(disks).await;
         for seat in &cache.seats {
             let spawn = &cache.world.spawn;
             spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
             spawn.spawn(Box::pin(seat.member.clone().run_chunk_writer()));
         }
+        cache.agree_on_dirty(disks).await;
         Ok((cache, report))
     }
 

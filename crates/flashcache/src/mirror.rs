@@ -17,7 +17,7 @@ use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
 use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -396,8 +396,21 @@ async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, p
             None => continue,
         };
         let Some(entry) = second.dirty_entry(slot, block, mask, &data) else { return false };
-        if second.take_block(EntryKind::Mirror, &entry, data, true).is_err() {
-            return false;
+        loop {
+            let ticket = second.changed.ticket();
+            match second.take_block(EntryKind::Mirror, &entry, data.clone(), true) {
+                Ok(_) => break,
+                Err(DirtyRefused::Failed) => return false,
+                // Reclaim makes room, of what is clean.
+                Err(DirtyRefused::NoRoom) => {
+                    second.send_dirty();
+                    let more = std::pin::pin!(second.changed.wait(ticket));
+                    let limit = std::pin::pin!(second.world.clock.sleep(second.config.hard_limit));
+                    if let Either::Right(_) = select(more, limit).await {
+                        return false;
+                    }
+                }
+            }
         }
     }
     true
