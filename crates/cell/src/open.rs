@@ -473,7 +473,10 @@ async fn make_void(
         }
     }
     let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
-    let used = |l: &&Arc<Label>| l.role == Role::Flash && !unusable.contains(&l.device_id);
+    // Of flash outside the cache nothing is believed anyway: it is void before it is taken in.
+    let in_cache = |id: &DeviceId| catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id));
+    let used =
+        |l: &&Arc<Label>| l.role == Role::Flash && in_cache(&l.device_id) && !unusable.contains(&l.device_id);
     let flash: Vec<&Arc<Label>> = labels.iter().filter(used).collect();
     let strangers: Vec<DeviceId> = labels
         .iter()

@@ -225,6 +225,7 @@ impl FlashCache {
         let sequence = Arc::new(AtomicU64::new(1));
         let failures = Arc::new(AtomicUsize::new(0));
         let mut seats = Vec::new();
+        let several = members.len() > 1;
         for (i, device) in members.into_iter().enumerate() {
             let member_config = MemberConfig {
                 device: device.device,
@@ -240,7 +241,8 @@ impl FlashCache {
                 alarm: changed.clone(),
                 dirty_wanted: dirty_wanted.clone(),
                 sequence: sequence.clone(),
-                mirrored: config.mirrored,
+                // One that is there alone has nobody to stand in for it.
+                mirrored: config.mirrored && several,
                 failures: failures.clone(),
             };
             let mut world = world.clone();
