@@ -117,9 +117,9 @@ def change_and_leave_dirty(data, seed, count=300):
 
 
 @contextlib.contextmanager
-def flash_away(cell):
-    """The image of the flash is not where it was."""
-    path = cell.device("flash")
+def flash_away(cell, index=0):
+    """The image of a flash device is not where it was."""
+    path = cell.device("flash", index)
     os.rename(path, path + ".away")
     try:
         yield
@@ -305,6 +305,58 @@ def write_back_on_flash_lost_while_serving():
         cell.start()
         all_eio(cell)
         cell.cellcli("drop griddisk data force")
+        cell.stop()
+
+
+@test
+def write_back_over_two_flash_devices_loses_one_while_serving():
+    """What is dirty is on both: one is cut to nothing, and nobody notices but the operator."""
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        data = Data(cell)
+        change_and_leave_dirty(data, "before the loss")
+        os.truncate(cell.device("flash", 1), 0)
+        data.read()
+        data.change("after the loss")
+        data.read()
+        equal(grid_disk(cell)["status"], "active", "status with one flash device lost")
+        cell.kill()
+        cell.start()
+        data.read()
+        wait_until(lambda: dirty(cell) == 0, 60, "what is dirty goes to the disk")
+        # Write-back with one copy is not what was asked for.
+        data.change("with one left")
+        equal(dirty(cell), 0, "bytes dirty with one flash device left")
+        cell.stop()
+        cell.start()
+        data.read()
+        cell.stop()
+
+
+@test
+def write_back_over_two_flash_devices_starts_without_either():
+    """Each in turn is not there at a start after kill -9, and back at a later one."""
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        data = Data(cell)
+        for index in (0, 1):
+            change_and_leave_dirty(data, f"dirty on both, {index}")
+            cell.kill()
+            with flash_away(cell, index):
+                cell.start()
+                equal(grid_disk(cell)["status"], "active", f"status without flash {index}")
+                data.read()
+                data.change(f"without flash {index}")
+                cell.kill()
+            # It would be asked first for what the other has: it waits until the disk is whole.
+            cell.start()
+            contains(cell.log(), "is left out", "the log tells of the flash device that waits")
+            data.read()
+            data.change(f"flash {index} waits")
+            wait_until(lambda: dirty(cell) == 0, 60, "what is dirty goes to the disk")
+            cell.stop()
+            cell.start()
+            data.read()
+            change_and_leave_dirty(data, f"flash {index} is back")
+            data.read()
         cell.stop()
 
 

@@ -289,10 +289,6 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
             let what = format!("grid disk {}: write-back in flush order is not supported by this version", disk.name);
             return wrong(what, "use write-back, or write-through");
         }
-        if disk.mode == CachingMode::WriteBack && plan.flash.len() > 1 {
-            let what = format!("grid disk {}: write-back over several flash devices is not supported yet", disk.name);
-            return wrong(what, "give one --flash, or use write-through");
-        }
     }
     Ok(())
 }
