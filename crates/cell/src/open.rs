@@ -135,9 +135,9 @@ impl Cell {
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
-        let expelled = expel_missing(&store, &mut report).await?;
+        let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
-        let unusable = make_void(&store, &expelled, &mut report).await?;
+        let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
         let flash = renew(&store, &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
         let offline = void_without_dirty(&store, &flash, &strange, &mut report).await?;
         if report.unclean {
@@ -302,35 +302,56 @@ impl Cell {
     }
 }
 
-/// Flash devices of the cache that are not there: expelled in the label of every disk, durably. Those expelled by any disk.
-async fn expel_missing(store: &Arc<CellStore>, report: &mut OpenReport) -> Result<BTreeSet<DeviceId>, CellError> {
+/// Flash devices of the cache that are not there, or not as a disk left them: expelled in the label of every disk, durably.
+/// Those expelled by any disk, and those that have to wait, see [`left_out`].
+async fn expel_missing(
+    store: &Arc<CellStore>,
+    report: &mut OpenReport,
+) -> Result<(BTreeSet<DeviceId>, BTreeSet<DeviceId>), CellError> {
     let catalog = store.catalog();
-    let present: BTreeSet<DeviceId> = store.cell_disks().iter().map(|d| d.id()).collect();
-    let mut expelled = BTreeSet::new();
-    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
-    for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
-        let label = disk.label();
-        expelled.extend(label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled).map(|(id, _)| *id));
-        let gone = |id: &DeviceId, member: &FlashMember| {
-            if !holds_dirty(member.state) {
-                return !present.contains(id) && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
+    let name = |id: &DeviceId| catalog.members.get(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+    let mut waiting = left_out(store);
+    loop {
+        let mut expelled = BTreeSet::new();
+        let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+        for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
+            let label = disk.label();
+            let out = label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled);
+            expelled.extend(out.map(|(id, _)| *id));
+            let gone = |id: &DeviceId, member: &FlashMember| {
+                let is_there = store.cell_disk(*id).is_some();
+                if !holds_dirty(member.state) {
+                    return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
+                }
+                // Without flash that holds dirty data which no other has the disk waits for it instead.
+                let good = is_there && !waiting.contains_key(id) && matching.contains(&(disk.id(), *id));
+                !good && is_covered(store, &disk, *id)
+            };
+            let missing: Vec<DeviceId> =
+                label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
+            if missing.is_empty() {
+                continue;
             }
-            // Without flash that holds dirty data which no other has the disk waits for it instead.
-            !(present.contains(id) && matching.contains(&(disk.id(), *id))) && is_covered(store, &disk, *id)
-        };
-        let missing: Vec<DeviceId> =
-            label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
-        if missing.is_empty() {
-            continue;
+            for id in &missing {
+                let what = if store.cell_disk(*id).is_some() { "is not as it was" } else { "is missing" };
+                report.notes.push(format!("flash {} {what}: cell disk {} goes on without it", name(id), disk.name()));
+            }
+            expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;
+            expelled.extend(missing);
         }
-        for id in &missing {
-            let name = catalog.members.get(id).map_or_else(|| id.to_string(), |m| m.name.clone());
-            report.notes.push(format!("flash {name} is missing: cell disk {} goes on without it", disk.name()));
+        let now = left_out(store);
+        if now == waiting {
+            for (id, disk) in &waiting {
+                report.notes.push(format!(
+                    "flash {} is left out: cell disk {disk} is not whole without other flash; hint: it is taken in at \
+                     the start after the next clean stop",
+                    name(id)
+                ));
+            }
+            return Ok((expelled, waiting.into_keys().collect()));
         }
-        expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;
-        expelled.extend(missing);
+        waiting = now;
     }
-    Ok(expelled)
 }
 
 /// Whether other flash has all that is dirty on this one: everything is on two members as long as none of them has been
@@ -437,9 +458,10 @@ pub(crate) async fn expel_from(disk: &Arc<CellDisk>, flash: &[DeviceId]) -> Resu
 async fn make_void(
     store: &Arc<CellStore>,
     expelled: &BTreeSet<DeviceId>,
+    waiting: BTreeSet<DeviceId>,
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
-    let mut unusable = left_out(store, report);
+    let mut unusable = waiting;
     let labels: Vec<Arc<Label>> = store.cell_disks().iter().map(|d| d.label()).collect();
     let is_diverged =
         |id: &DeviceId| labels.iter().any(|l| l.device_id == *id && report.store.diverged.contains(&l.name));
@@ -475,8 +497,7 @@ async fn make_void(
     let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
     // Of flash outside the cache nothing is believed anyway: it is void before it is taken in.
     let in_cache = |id: &DeviceId| catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id));
-    let used =
-        |l: &&Arc<Label>| l.role == Role::Flash && in_cache(&l.device_id) && !unusable.contains(&l.device_id);
+    let used = |l: &&Arc<Label>| l.role == Role::Flash && in_cache(&l.device_id) && !unusable.contains(&l.device_id);
     let flash: Vec<&Arc<Label>> = labels.iter().filter(used).collect();
     let strangers: Vec<DeviceId> = labels
         .iter()
@@ -507,31 +528,21 @@ async fn make_void(
     Ok(unusable)
 }
 
-/// Flash that has to wait until disks are whole without other flash: it is new to them, or void, and would be asked first
-/// for what the other has. It is taken in at the first start after that.
-fn left_out(store: &Arc<CellStore>, report: &mut OpenReport) -> BTreeSet<DeviceId> {
+/// Flash that has to wait until disks are whole without other flash, with the name of one such disk: it is new to it, or
+/// void, and would be asked first for what the other has. It is taken in at the first start after that.
+fn left_out(store: &Arc<CellStore>) -> BTreeMap<DeviceId, String> {
     let catalog = store.catalog();
     let cached: Vec<DeviceId> = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys().copied()).collect();
     let disks: Vec<Arc<CellDisk>> = store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk).collect();
-    let mut out = BTreeSet::new();
-    for id in cached.iter().filter(|id| store.cell_disk(**id).is_some()) {
+    let waits_for = |id: &DeviceId| {
         let waits = |disk: &&Arc<CellDisk>| {
             let label = disk.label();
-            let elsewhere = |(other, m): (&DeviceId, &FlashMember)| other != id && holds_dirty(m.state);
             let mine = label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state));
-            !mine && label.flash_members.iter().any(elsewhere)
+            !mine && label.flash_members.iter().any(|(other, m)| other != id && holds_dirty(m.state))
         };
-        if let Some(disk) = disks.iter().find(waits) {
-            let name = catalog.members.get(id).map_or_else(|| id.to_string(), |m| m.name.clone());
-            report.notes.push(format!(
-                "flash {name} is left out: cell disk {} is not whole without other flash; hint: it is taken in at the \
-                 start after the next clean stop",
-                disk.name()
-            ));
-            out.insert(*id);
-        }
-    }
-    out
+        disks.iter().find(waits).map(|disk| (*id, disk.name()))
+    };
+    cached.iter().filter(|id| store.cell_disk(**id).is_some()).filter_map(waits_for).collect()
 }
 
 /// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.

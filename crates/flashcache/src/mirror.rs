@@ -18,6 +18,7 @@ use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, RunLimit
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
 use futures_util::future::{Either, join_all, select};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -344,7 +345,7 @@ async fn take(
     data: &SharedBufs,
     again: bool,
 ) -> Result<(), DirtyRefused> {
-    let mut last: (Option<Page>, Option<Page>) = (None, None);
+    let mut pages: SmallVec<[(Page, Option<Page>); 4]> = SmallVec::new();
     let mut refused = None;
     for (block, mask) in blocks_of(parts.clone(), first.block_parts) {
         let from = block * u64::from(first.block_parts) + u64::from(mask.trailing_zeros());
@@ -352,11 +353,11 @@ async fn take(
         let piece = data.slice(at..at + mask.count_ones() as usize * PART_BYTES as usize);
         let Some(entry) = first.dirty_entry(slot, block, mask, &piece) else { return Err(DirtyRefused::Failed) };
         let taken = match second {
-            Some(second) => first.take_block_twice(second, &entry, piece, again).map(|(a, b)| (Some(a), Some(b))),
-            None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (Some(page), None)),
+            Some(second) => first.take_block_twice(second, &entry, piece, again).map(|(a, b)| (a, Some(b))),
+            None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (page, None)),
         };
         match taken {
-            Ok(pages) => last = pages,
+            Ok(last) => pages.push(last),
             Err(why) => {
                 refused = Some(why);
                 break;
@@ -374,11 +375,12 @@ async fn take(
     if first.sabotaged(Sabotage::DirtyAckedFromMemory) {
         return Ok(());
     }
-    if let Some(page) = last.0 {
+    // Of each block: they may lie in several segments.
+    for (page, mirror) in pages {
         first.wait_arrived(page).await?;
-    }
-    if let (Some(second), Some(page)) = (second, last.1) {
-        second.wait_arrived(page).await?;
+        if let (Some(second), Some(page)) = (second, mirror) {
+            second.wait_arrived(page).await?;
+        }
     }
     Ok(())
 }
