@@ -13,6 +13,7 @@ use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
+use crate::worth::{Worth, WorthMap, Worths};
 use crate::write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Arena, Bufs, Device, Instant, SharedBufs, View, World};
@@ -25,6 +26,9 @@ use std::time::Duration;
 
 /// The most flash devices of one cache: rendezvous hashing looks at each for each region.
 pub const MEMBERS_MAX: usize = 64;
+
+/// KEEP data unused for a day counts as DEFAULT data: the vendor's time, one turn of what comes round daily.
+pub const KEEP_UNUSED: Duration = Duration::from_secs(24 * 3600);
 
 /// A policy by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub struct CacheConfig {
     pub chunk_age: Duration,
     /// What may be written to each flash device; no limit without.
     pub endurance: Option<Endurance>,
+    /// KEEP data that nobody asked for during this time counts as DEFAULT data.
+    pub keep_unused: Duration,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -80,6 +86,7 @@ impl Default for CacheConfig {
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
             endurance: None,
+            keep_unused: KEEP_UNUSED,
             sabotage: None,
         }
     }
@@ -187,6 +194,7 @@ pub struct FlashCache {
     world: World,
     seats: Vec<Seat>,
     disks: Mutex<BTreeMap<u64, DiskSlot>>,
+    worths: Arc<Worths>,
     next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
     membership: AtomicU64,
@@ -219,6 +227,7 @@ impl FlashCache {
         let changed = Arc::new(Notify::new());
         let dirty_wanted = Arc::new(Notify::new());
         let sequence = Arc::new(AtomicU64::new(1));
+        let worths = Worths::new();
         let mut seats = Vec::new();
         for (i, device) in members.into_iter().enumerate() {
             let member_config = MemberConfig {
@@ -231,6 +240,8 @@ impl FlashCache {
                 hard_limit: config.hard_limit,
                 chunk_age: config.chunk_age,
                 endurance: config.endurance,
+                keep_unused: config.keep_unused,
+                worths: worths.clone(),
                 sabotage: config.sabotage,
                 alarm: changed.clone(),
                 dirty_wanted: dirty_wanted.clone(),
@@ -247,6 +258,7 @@ impl FlashCache {
             world,
             seats,
             disks: Mutex::new(BTreeMap::new()),
+            worths,
             next_slot: AtomicU16::new(0),
             membership: AtomicU64::new(0),
             changed,
@@ -272,6 +284,7 @@ impl FlashCache {
             let spawn = &cache.world.spawn;
             spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
             spawn.spawn(Box::pin(seat.member.clone().run_chunk_writer()));
+            spawn.spawn(Box::pin(seat.member.clone().run_keep()));
         }
         Ok((cache, report))
     }
@@ -315,6 +328,38 @@ impl FlashCache {
             seat.member.register(slot, id, generation);
         }
         DiskHandle { slot, id, home }
+    }
+
+    /// Value the parts of a grid disk like this from now on: NONE parts are not hit any more (but for what is dirty of
+    /// them) nor filled, and their blocks are freed in the background. The operator's word is durable before.
+    pub fn set_worth(&self, disk: &DiskHandle, map: WorthMap) {
+        if self.worths.set(disk.slot, map) {
+            for seat in &self.seats {
+                seat.member.keep.worth_changed();
+            }
+        }
+    }
+
+    /// Whether a part of these is KEEP data.
+    #[must_use]
+    pub fn is_keep(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        self.worths.keeping(disk.slot).is_some_and(|map| map.has(parts.clone(), Worth::Keep))
+    }
+
+    /// Whether a part of these is not to be cached.
+    #[must_use]
+    pub fn is_refused(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        self.worths.refusing(disk.slot).is_some_and(|map| map.has(parts.clone(), Worth::None))
+    }
+
+    /// Cut parts into those that are cached and those that are not.
+    fn by_worth(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Range<u64>, bool)) {
+        match self.worths.refusing(disk.slot) {
+            None => f(parts, true),
+            Some(map) => {
+                map.pieces(parts).into_iter().for_each(|(piece, worth)| f(piece, worth != Worth::None));
+            }
+        }
     }
 
     /// Forget every block of a grid disk. Raise its cache generation durably before.
@@ -363,7 +408,9 @@ impl FlashCache {
             let slow = member.is_some_and(|m| m.is_slow());
             let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
             match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
-                Some(member) => member.lookup(disk.slot, parts, slow, &mut out),
+                Some(member) => self.by_worth(disk, parts, |parts, cached| {
+                    member.lookup(disk.slot, parts, slow || !cached, &mut out);
+                }),
                 None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
             }
         });
@@ -376,8 +423,16 @@ impl FlashCache {
         let mut runs: Vec<(u64, Residence)> = Vec::new();
         self.by_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            let refusing = self.worths.refusing(disk.slot);
             for part in parts {
-                let found = member.map_or(Residence::Disk, |m| m.residence(disk.slot, part));
+                let found = match member.map_or(Residence::Disk, |m| m.residence(disk.slot, part)) {
+                    Residence::Cached | Residence::Kept
+                        if refusing.as_ref().is_some_and(|map| map.of(part) == Worth::None) =>
+                    {
+                        Residence::Disk
+                    }
+                    found => found,
+                };
                 match runs.last_mut() {
                     Some(last) if last.1 == found => last.0 += 1,
                     _ => runs.push((1, found)),
@@ -549,8 +604,12 @@ impl FlashCache {
             return;
         }
         for (seat, parts) in pieces {
-            let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-            self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+            self.by_worth(disk, parts, |parts, cached| {
+                if cached {
+                    let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
+                    self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+                }
+            });
         }
     }
 
@@ -714,6 +773,7 @@ impl FlashCache {
             }
             seat.member.stopping.store(true, Ordering::Release);
             seat.member.changed.notify_all();
+            seat.member.keep.wake.notify_all();
         }
         self.stopped.store(true, Ordering::Release);
         self.changed.notify_all();

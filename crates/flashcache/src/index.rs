@@ -407,6 +407,20 @@ impl Index {
         }
     }
 
+    /// How many shards it has.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Call `f` with every entry of one shard, under its lock: for walks that let others go between.
+    ///
+    /// # Panics
+    /// When there is no such shard.
+    pub fn for_each_of(&self, shard: usize, f: impl FnMut(&mut Entry)) {
+        lock(&self.shards[shard]).table.iter_mut().filter(|e| !e.is_empty()).for_each(f);
+    }
+
     /// Forget everything.
     pub fn clear(&self) {
         for shard in &self.shards {

@@ -316,7 +316,7 @@ impl Member {
                 let queue = &mut log.sealed[HeadKind::Dirty as usize];
                 let Some(at) = queue.iter().position(|&other| other == id) else { continue };
                 let _ = queue.remove(at);
-                log.segments[id.0 as usize].state = SegmentState::Sealed(HeadKind::Small);
+                log.set_state(id, SegmentState::Sealed(HeadKind::Small));
                 log.sealed[HeadKind::Small as usize].push_back(id);
             }
         }
