@@ -158,7 +158,7 @@ fn default_traffic_never_evicts_what_is_kept() {
         let counters = rig.counters();
         assert!(counters["evictions"] > 1000, "there was a reason to evict: {counters:?}");
         assert_eq!((counters["keep_fills"], counters["keep_overwritten_bytes"]), (200 * BLOCK_PARTS, 0));
-        assert_eq!(rig.member().keep_usage().used_bytes, 200 * 16 << 10);
+        assert_eq!(rig.member().keep_usage().used_bytes, 200 * (16 << 10));
     });
 }
 
@@ -328,7 +328,7 @@ fn destaged_keep_data_moves_to_the_keep_head() {
         for block in 0..150 {
             rig.cache.write_dirty(&rig.keep, parts(block), &data, false).await.unwrap();
         }
-        assert_eq!(rig.member().keep_usage().dirty_bytes, 150 * 16 << 10);
+        assert_eq!(rig.member().keep_usage().dirty_bytes, 150 * (16 << 10));
         destage(&rig).await;
         rig.offer_all(&rig.other, 0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
         let kept = rig.count(&rig.keep, 0..150, Residence::Kept);
