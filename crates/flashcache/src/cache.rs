@@ -13,7 +13,7 @@ use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
-use crate::worth::{Worth, WorthMap, Worths};
+use crate::worth::{Worth, Worths};
 use crate::write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Arena, Bufs, Device, Instant, SharedBufs, View, World};
@@ -194,7 +194,7 @@ pub struct FlashCache {
     world: World,
     seats: Vec<Seat>,
     disks: Mutex<BTreeMap<u64, DiskSlot>>,
-    worths: Arc<Worths>,
+    pub(crate) worths: Arc<Worths>,
     next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
     membership: AtomicU64,
@@ -328,28 +328,6 @@ impl FlashCache {
             seat.member.register(slot, id, generation);
         }
         DiskHandle { slot, id, home }
-    }
-
-    /// Value the parts of a grid disk like this from now on: NONE parts are not hit any more (but for what is dirty of
-    /// them) nor filled, and their blocks are freed in the background. The operator's word is durable before.
-    pub fn set_worth(&self, disk: &DiskHandle, map: WorthMap) {
-        if self.worths.set(disk.slot, map) {
-            for seat in &self.seats {
-                seat.member.keep.worth_changed();
-            }
-        }
-    }
-
-    /// Whether a part of these is KEEP data.
-    #[must_use]
-    pub fn is_keep(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
-        self.worths.keeping(disk.slot).is_some_and(|map| map.has(parts.clone(), Worth::Keep))
-    }
-
-    /// Whether a part of these is not to be cached.
-    #[must_use]
-    pub fn is_refused(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
-        self.worths.refusing(disk.slot).is_some_and(|map| map.has(parts.clone(), Worth::None))
     }
 
     /// Cut parts into those that are cached and those that are not.

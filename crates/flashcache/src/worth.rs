@@ -3,6 +3,7 @@
 //! Plain tables, read on the request path: a grid disk of whose parts none is set apart costs one load of an atomic.
 //! Never decides what is evicted, never does I/O.
 
+use crate::cache::{DiskHandle, FlashCache};
 use crate::units::{BlockKey, DISK_SLOTS_MAX, DiskSlot};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -170,6 +171,28 @@ impl Worths {
         worth: Worth,
     ) -> bool {
         maps.get(&key.slot()).is_some_and(|map| map.has_in_block(key.block(), block_parts, mask, worth))
+    }
+}
+
+impl FlashCache {
+    /// Value the parts of a grid disk like this from now on: NONE parts are not hit any more (but for what is dirty of
+    /// them) nor filled, and their blocks are freed in the background. The operator's word is durable before.
+    pub fn set_worth(&self, disk: &DiskHandle, map: WorthMap) {
+        if self.worths.set(disk.slot(), map) {
+            self.members().for_each(|member| member.keep.worth_changed());
+        }
+    }
+
+    /// Whether a part of these is KEEP data.
+    #[must_use]
+    pub fn is_keep(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        self.worths.keeping(disk.slot()).is_some_and(|map| map.has(parts.clone(), Worth::Keep))
+    }
+
+    /// Whether a part of these is not to be cached.
+    #[must_use]
+    pub fn is_refused(&self, disk: &DiskHandle, parts: &Range<u64>) -> bool {
+        self.worths.refusing(disk.slot()).is_some_and(|map| map.has(parts.clone(), Worth::None))
     }
 }
 

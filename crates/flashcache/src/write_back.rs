@@ -38,6 +38,8 @@ pub enum DirtyRefused {
 struct Destaged {
     key: BlockKey,
     page: Page,
+    /// Of the page's segment: once that is reused, another version of the same block may lie at the same place.
+    generation: u32,
     mask: u16,
 }
 
@@ -54,8 +56,8 @@ pub struct DirtyRun {
 /// Dirty entries the disk has been given: to be confirmed after a flush of it.
 #[derive(Debug, Default)]
 pub struct DestagedList {
-    /// By block and first page: which parts.
-    entries: BTreeMap<(BlockKey, Page), u16>,
+    /// By block, first page and the generation of its segment: which parts.
+    entries: BTreeMap<(BlockKey, Page, u32), u16>,
 }
 
 impl DirtyRun {
@@ -64,8 +66,9 @@ impl DirtyRun {
     #[must_use]
     pub fn is_current(&self) -> bool {
         let Some(member) = self.hits.first().map(Hit::member) else { return false };
-        self.entries.iter().all(|&Destaged { key, page, mask }| {
-            member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
+        self.entries.iter().all(|&Destaged { key, page, generation, mask }| {
+            member.generation_of(page) == generation
+                && member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
         })
     }
 }
@@ -73,8 +76,8 @@ impl DirtyRun {
 impl DestagedList {
     /// The run has been written to the disk.
     pub fn push(&mut self, run: &DirtyRun) {
-        for &Destaged { key, page, mask } in &run.entries {
-            *self.entries.entry((key, page)).or_insert(0) |= mask;
+        for &Destaged { key, page, generation, mask } in &run.entries {
+            *self.entries.entry((key, page, generation)).or_insert(0) |= mask;
         }
     }
 
@@ -119,6 +122,10 @@ impl Member {
             Some(page) if !self.sabotaged(Sabotage::DirtyAckedFromMemory) => self.wait_arrived(page).await,
             _ => Ok(()),
         }
+    }
+
+    fn generation_of(&self, page: Page) -> u32 {
+        lock(&self.log).segments[self.segment_of(page).0 as usize].generation
     }
 
     fn send_dirty(self: &Arc<Self>) {
@@ -224,7 +231,8 @@ impl Member {
             for (hit, page) in self.dirty_hits(slot, first..first + u64::from(self.block_parts)) {
                 let range = hit.parts();
                 let mask = (range.clone().fold(0, |mask, part| mask | 1_u32 << (part - first))) as u16;
-                let destaged = Destaged { key, page, mask };
+                // The hit holds the segment in this life of it.
+                let destaged = Destaged { key, page, generation: self.generation_of(page), mask };
                 parts += range.end - range.start;
                 match runs.last_mut() {
                     Some(run)
@@ -264,8 +272,9 @@ impl Member {
     pub(crate) async fn commit_destaged(self: &Arc<Self>, list: &DestagedList) -> Result<u64, MemberError> {
         {
             let mut log = lock(&self.log);
-            for (&(key, page), mask) in &list.entries {
-                let whole = |entry: &Entry| entry.dirty() && entry.valid() & !mask == 0;
+            for (&(key, page, generation), mask) in &list.entries {
+                let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+                let whole = |entry: &Entry| same_life && entry.dirty() && entry.valid() & !mask == 0;
                 if let Some(entry) = self.index.get_at(key, page).filter(whole) {
                     let record = self.names(&log, page, entry.valid(), true);
                     log.append_record(record);
@@ -274,10 +283,13 @@ impl Member {
         }
         self.sync_destaged().await?;
         let mut cleaned = 0;
-        for (&(key, page), mask) in &list.entries {
+        for (&(key, page, generation), mask) in &list.entries {
             let mut pages = 0;
+            // The log's lock keeps the segment in this life meanwhile.
+            let log = lock(&self.log);
+            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
             self.index.visit(key, |entry| {
-                if entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
+                if same_life && entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
                     entry.set_dirty(false);
                     pages = entry.valid().count_ones();
                 }

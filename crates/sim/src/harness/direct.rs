@@ -124,6 +124,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             hard_limit: setup.hard_limit,
             chunk_age: setup.chunk_age,
             endurance: setup.endurance,
+            keep_unused: setup.keep_unused,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,
@@ -482,6 +483,7 @@ impl Director {
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };
         let (mut hits, mut offline) = (0, false);
         for (place, &(id, limit)) in ids.iter().enumerate() {
+            run.unpin_all(life, place as u64).await;
             run.administer(life, Admin::SetCaching { disk: place as u64, caching }).await;
             let range = 0..limit.min(AU_BYTES);
             let mut answered = true;
