@@ -99,7 +99,9 @@ counters! {
         keep_released,
         /// Segments of the keep head reclaimed since little of them was left and room was wanted.
         keep_cleans,
-        /// Bytes of KEEP data that left the cache for want of room.
+        /// Blocks of KEEP data that left the cache for want of room.
+        keep_overwrites,
+        /// Bytes of them.
         keep_overwritten_bytes,
         /// Blocks of NONE ranges that were freed.
         none_frees,

@@ -304,6 +304,7 @@ impl Member {
                 Verdict::Move(..) | Verdict::Evict => {}
             }
             if n >= kept_first {
+                add(&self.counters.keep_overwrites, 1);
                 add(&self.counters.keep_overwritten_bytes, u64::from(parts) * PART_BYTES);
             }
         }

@@ -57,7 +57,7 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("keep_moves", "KEEP data written again at reclaim"),
     ("keep_adopted", "segment joins the KEEP data as it is"),
     ("keep_cleans", "room made among KEEP data"),
-    ("keep_overwritten_bytes", "KEEP data left for want of room"),
+    ("keep_overwrites", "KEEP data left for want of room"),
     ("none_frees", "block of a NONE range freed"),
     ("dirty_writes", "part written dirty"),
     ("dirty_overwrites", "dirty part overwritten before it was destaged"),
