@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from harness import MIB, check, contains, equal, need, pattern, run, served, test
+from harness import MIB, binary, check, contains, equal, need, pattern, run, served, test
 
 MODES = ("write-through", "write-back")
 
