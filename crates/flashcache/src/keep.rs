@@ -77,6 +77,11 @@ impl Keep {
         self.kept[segment.0 as usize].load(Ordering::Acquire)
     }
 
+    /// Whether somebody has read from a segment since the last look at it, or since it left the keep head.
+    pub(crate) fn is_used(&self, segment: SegmentId) -> bool {
+        self.used[segment.0 as usize].load(Ordering::Relaxed)
+    }
+
     /// Somebody reads from a segment.
     pub(crate) fn touch(&self, segment: SegmentId) {
         let used = &self.used[segment.0 as usize];

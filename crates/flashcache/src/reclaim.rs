@@ -13,7 +13,7 @@ use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Position, SegmentId};
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
 use crate::worth::{Worth, Worths};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
@@ -54,6 +54,8 @@ struct Candidate {
     entry: Entry,
     frequency: u8,
     head: HeadKind,
+    /// It is KEEP data that counts as other data until it is hit.
+    aged: bool,
 }
 
 impl Member {
@@ -233,9 +235,12 @@ impl Member {
     fn sort_out(&self, id: SegmentId, origin: Origin, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
         let aged = lock(&self.log).segments[id.0 as usize].aged;
         let maps = self.config.worths.all();
-        // What has aged counts as DEFAULT data until it is asked for again.
+        // What has aged counts as DEFAULT data until it is asked for again; old hits are no question.
+        let asked_again = !aged || self.keep.is_used(id);
         let is_keep = |entry: &Entry| {
             !entry.dirty()
+                && !entry.aged()
+                && asked_again
                 && (!aged || entry.frequency() > 0)
                 && Worths::is(&maps, entry.key(), self.block_parts, entry.valid(), Worth::Keep)
         };
@@ -259,7 +264,7 @@ impl Member {
             if has_share && parts <= room {
                 room -= parts;
                 let (frequency, head) = (entry.frequency(), HeadKind::Keep);
-                moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
+                moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged: false });
             } else {
                 rest.push((name, entry));
             }
@@ -296,7 +301,8 @@ impl Member {
             match verdict {
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
-                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
+                    let aged = entry.aged() || aged && n < kept_first;
+                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
                 Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),
@@ -324,7 +330,7 @@ impl Member {
 
     async fn move_entries(self: &Arc<Self>, id: SegmentId, moved: Vec<Candidate>) -> Result<(), MemberError> {
         for candidate in moved {
-            let Candidate { name, key, entry, frequency, head } = candidate;
+            let Candidate { name, key, entry, frequency, head, aged } = candidate;
             let (_, Position(start)) = self.shape.place(entry.page());
             let pages = entry.mask().count_ones();
             // From the heap: reclaim must not depend on staging memory that waits for reclaim.
@@ -339,11 +345,19 @@ impl Member {
                 self.fail(format!("read of segment {}: {:?}", id.0, done.outcome));
                 return Err(self.error());
             }
-            self.move_entry(name, key, entry, frequency, head, &done.bufs);
+            let moved = self.move_entry(name, key, entry, frequency, head, &done.bufs);
+            if let (true, Some(page)) = (aged, moved) {
+                self.index.visit(key, |e| {
+                    if e.page() == page {
+                        e.set_aged();
+                    }
+                });
+            }
         }
         Ok(())
     }
 
+    /// Write an entry again; where it is now, unless it is gone or there is no room.
     fn move_entry(
         self: &Arc<Self>,
         name: BlockName,
@@ -352,7 +366,7 @@ impl Member {
         frequency: u8,
         head: HeadKind,
         data: &Bufs,
-    ) {
+    ) -> Option<Page> {
         let valid = entry.valid();
         let first = name.block * u64::from(self.block_parts);
         let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
@@ -374,8 +388,9 @@ impl Member {
         }
         if rotten {
             add(&self.counters.rot_parts, 1);
-            return;
+            return None;
         }
+        let mut moved = None;
         let record_crcs = crcs.clone();
         let record =
             |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
@@ -401,6 +416,7 @@ impl Member {
                 let mut dead = KilledList::new();
                 if self.index.relocate(key, entry.page(), valid, page, frequency) {
                     dead.push(Killed::clean(entry.page(), valid));
+                    moved = Some(page);
                     add(&self.counters.moves, 1);
                     add(&self.counters.keep_moves, u64::from(kept));
                     add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
@@ -411,6 +427,7 @@ impl Member {
             }
         }
         self.issue(writes);
+        moved
     }
 
     /// A reader let go of a segment.

@@ -189,6 +189,8 @@ fn what_is_unused_ages_to_default_and_what_is_used_stays() {
         let rig = Rig::new(SEGMENTS, world).await;
         rig.look(Worth::Keep, Vec::new(), 1).await;
         rig.offer_all(&rig.keep, 0..10 * SEGMENT_BLOCKS).await;
+        // Hits of before are no use of later.
+        assert!((0..10 * SEGMENT_BLOCKS).all(|block| (0..3).all(|_| rig.holds(&rig.keep, block))));
         rig.look(Worth::Keep, Vec::new(), 2).await;
         rig.look(Worth::Keep, Vec::new(), 3).await;
         let by_ns = DAY.as_nanos() as u64;
@@ -204,7 +206,7 @@ fn what_is_unused_ages_to_default_and_what_is_used_stays() {
         assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.clone().count());
         assert_eq!(rig.count(&rig.keep, 60..90, Residence::Cached), 30, "aged, not gone");
         // Default traffic evicts what has aged, and does not move it back.
-        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
+        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 12).await;
         assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.count());
         assert_eq!(rig.count(&rig.keep, 60..90, Residence::Disk), 30);
         assert_eq!(rig.counters()["keep_moves"], 0);
