@@ -9,6 +9,8 @@ use crate::log::{CHUNK_DATA_PAGES_MAX, Shape};
 const ENTRY_BYTES: usize = 28;
 /// Bytes of a chunk's record in a footer.
 const CHUNK_RECORD_BYTES: usize = 16;
+/// Bytes of what a chunk says of the one before it.
+const LINK_BYTES: usize = 20;
 
 /// A segment being filled.
 #[derive(Clone, Debug)]
@@ -61,7 +63,7 @@ impl Meter {
         let pages = (self.shape.align + self.chunk_pages).next_multiple_of(self.shape.align);
         self.next += pages;
         self.written += pages;
-        self.records_bytes += CHUNK_RECORD_BYTES + self.chunk_records_bytes;
+        self.records_bytes += CHUNK_RECORD_BYTES + LINK_BYTES + self.chunk_records_bytes;
         self.chunk_pages = 0;
         self.chunk_records_bytes = 0;
     }
@@ -100,12 +102,25 @@ mod tests {
             let mut prng = Prng::new(seed);
             let align = [1, 2, 4][prng.below(3) as usize];
             let segment_pages = [64, 128, 512][prng.below(3) as usize];
-            let shape = Shape { segments: 4, segment_pages, align };
+            let shape = Shape { segments: 5, segment_pages, align };
             let owner = Owner { cell_id: 1, device_id: 2, era: 3 };
             let mut log = LogState::new(shape, owner, Arc::new(AtomicU64::new(1)), prng.fork("nonces"));
-            log.free.extend((0..4).map(crate::units::SegmentId));
+            log.free.extend((0..5).map(crate::units::SegmentId));
             let mut meter = Meter::new(segment_pages * 4096, align * 4096);
             let mut writes = Vec::new();
+            let name = BlockName { disk: 1, generation: 1, block: 7 };
+            // The first chunk of a log has none before it: it goes elsewhere.
+            let first = move |position| Record::Entry {
+                kind: EntryKind::Clean,
+                name,
+                mask: 1,
+                position,
+                crcs: SmallVec::from_slice(&[0]),
+            };
+            let data = Bufs::from(Buf::zeroed(4096)).freeze();
+            log.append_entry(HeadKind::Main, &first, data, 0, &mut writes).expect("room");
+            log.close_all(0, &mut writes).expect("room");
+            writes.clear();
             let mut metered = 0;
             let mut sealed = 0;
             while sealed < 3 {
@@ -114,7 +129,6 @@ mod tests {
                     log.close_all(0, &mut writes).expect("room");
                     meter.close();
                 }
-                let name = BlockName { disk: 1, generation: 1, block: 7 };
                 let record = move |position| {
                     let crcs: SmallVec<[u32; 4]> = (0..pages).collect();
                     Record::Entry { kind: EntryKind::Clean, name, mask: (1 << pages) - 1, position, crcs }
