@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from harness import MIB, check, contains, equal, need, pattern, run, served, test
+from harness import MIB, binary, check, contains, equal, need, pattern, run, served, test
 
 MODES = ("write-through", "write-back")
 
@@ -74,6 +74,10 @@ def nbdinfo_maps_holes_and_tiers():
         cell.cellcli("alter griddisk data flush")
         equal(tier_at(cell, MIB), 1, "tier after FLUSH")
         cell.cellcli('alter griddisk data cachingMode="write-through"')
+        # What is cached of a pinned range shows as kept.
+        run([binary(), "pin", "data", "2M", "64K", "keep", "-c", cell.dir])
+        run(["qemu-io", "-f", "raw", "-c", "write -P 9 2M 64k", cell.uri()])
+        equal(tier_at(cell, 2 * MIB), 3, "tier of a pinned range")
         stamp = next(
             name
             for name in json.loads(run(["nbdinfo", "--no-content", "--json", cell.uri()]).stdout)["exports"][0]["contexts"]

@@ -63,12 +63,12 @@ impl Cell {
         if self.stop.is_stopped() { Err(AdminError::Stopping) } else { Ok(turn) }
     }
 
-    fn named(&self, name: &str) -> Result<Arc<GridDisk>, AdminError> {
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<GridDisk>, AdminError> {
         self.grid_disk(name).ok_or_else(|| AdminError::NoGridDisk(name.to_owned()))
     }
 
     /// A change that some device did not take: it stands, the operator is told.
-    fn stood<T>(&self, changed: Changed<T>) -> T {
+    pub(crate) fn stood<T>(&self, changed: Changed<T>) -> T {
         for failure in changed.failed {
             self.alert(format!("cell disk {} is out of service: {}", failure.name, failure.error));
         }
@@ -264,7 +264,7 @@ impl Cell {
     }
 
     /// Give the disks everything of these grid disks that is dirty; nothing more becomes dirty while what is returned lives.
-    async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
+    pub(crate) async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
         let drying: Vec<Drying> = disks.iter().map(GridDisk::start_drying).collect();
         let dried = join_all(disks.iter().map(|disk| disk.dry(&self.world))).await;
         match disks.iter().zip(dried).find(|(_, dried)| dried.is_err()) {

@@ -61,6 +61,7 @@ impl GridDisk {
                 (Ok(()), bufs) => {
                     self.counters.times.hit_ended(begun, &binding.cache);
                     self.counters.cache_hits.count(len);
+                    self.count_keep_read(binding, &parts, len, true);
                     (Ok(()), bufs)
                 }
                 (Err(NotFromFlash), bufs) => {
@@ -77,6 +78,7 @@ impl GridDisk {
         } else {
             self.counters.cache_misses.count(len);
         }
+        self.count_keep_read(binding, &parts, len, false);
         self.read_missed(context, binding, offset, parts, bufs).await
     }
 

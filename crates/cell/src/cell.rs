@@ -6,6 +6,7 @@
 use crate::grid_disk::{GridDisk, GridDiskParts};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
+use crate::pin::worth_map;
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -234,6 +235,7 @@ impl Cell {
                 gate = Some(DirtyGate::new(home, c.devices.clone(), extents));
             }
             let handle = c.cache.disk(cached_disk(record, true));
+            c.cache.set_worth(&handle, worth_map(record));
             (c.cache, handle)
         });
         disk.set_cache_and_gate(cache, mode, gate);

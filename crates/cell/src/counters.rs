@@ -89,6 +89,10 @@ pub struct GridDiskCounters {
     pub cache_read_skips_flash: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
+    /// Reads of KEEP data served whole from flash.
+    pub keep_hits: Traffic,
+    /// Reads of KEEP data of which a part or all was not cached.
+    pub keep_misses: Traffic,
     /// How long reads from disk and from flash took.
     pub times: ServiceTimes,
     /// Reads of the slow device.

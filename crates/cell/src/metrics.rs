@@ -7,7 +7,7 @@
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
 use crate::member_metrics::MemberFigures;
-use flashcache::EnduranceFigures;
+use flashcache::{EnduranceFigures, KeepUsage};
 use std::collections::BTreeMap;
 
 /// How a value is formed.
@@ -173,6 +173,9 @@ pub struct CacheTotals {
     read_skips_large: Sum,
     read_skips_flash: Sum,
     write_skips_large: Sum,
+    keep: KeepUsage,
+    keep_hits: Sum,
+    keep_misses: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,6 +199,9 @@ impl CacheTotals {
             for member in cache.members() {
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
+                let keep = member.keep_usage();
+                totals.keep.used_bytes += keep.used_bytes;
+                totals.keep.dirty_bytes += keep.dirty_bytes;
                 if !member.has_failed() {
                     let age_ns = member.oldest_dirty().map_or(0, |since| cell.world.clock.now().ns_since(since));
                     totals.dirty_age_ns = totals.dirty_age_ns.max(age_ns);
@@ -213,12 +219,28 @@ impl CacheTotals {
             totals.read_skips_large.add(&c.cache_read_skips_large);
             totals.read_skips_flash.add(&c.cache_read_skips_flash);
             totals.write_skips_large.add(&c.cache_write_skips_large);
+            totals.keep_hits.add(&c.keep_hits);
+            totals.keep_misses.add(&c.keep_misses);
         }
         totals
     }
 
-    fn member(&self, counter: &str) -> u64 {
+    pub(crate) fn member(&self, counter: &str) -> u64 {
         self.members.get(counter).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn keep_usage(&self) -> KeepUsage {
+        self.keep
+    }
+
+    /// Reads of KEEP data from flash alone: requests and bytes.
+    pub(crate) fn keep_hits(&self) -> (u64, u64) {
+        (self.keep_hits.requests, self.keep_hits.bytes)
+    }
+
+    /// Reads of KEEP data that needed the disk: requests and bytes.
+    pub(crate) fn keep_misses(&self) -> (u64, u64) {
+        (self.keep_misses.requests, self.keep_misses.bytes)
     }
 }
 
@@ -549,7 +571,8 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    TABLE.iter().copied().flatten().chain(crate::member_metrics::ROWS).chain(crate::saving::ROWS)
+    let more = crate::member_metrics::ROWS.iter().chain(crate::saving::ROWS).chain(crate::keep_metrics::ROWS);
+    TABLE.iter().copied().flatten().chain(more)
 }
 
 /// The metric of that name.
@@ -661,7 +684,8 @@ mod tests {
             ["FC_IO_RQ_W", "FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
         let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
         let endurance = ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE"];
-        for name in read_from_members.into_iter().chain(more).chain(discards).chain(endurance) {
+        let keep = ["FC_BYKEEP_OVERWR", "FC_IO_BYKEEP_W", "FC_IO_RQKEEP_W", "FC_IO_RQKEEP_W_SKIP_SHARE"];
+        for name in read_from_members.into_iter().chain(more).chain(discards).chain(endurance).chain(keep) {
             let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
                 panic!("{name}")
             };

@@ -406,6 +406,7 @@ impl GridDisk {
                 let (tier, hole) = match residence {
                     Residence::Disk => (Tier::Disk, hole),
                     Residence::Cached => (Tier::CachedClean, hole),
+                    Residence::Kept => (Tier::Kept, hole),
                     // What the disk knows of it is old.
                     Residence::Dirty => (Tier::CachedDirty, false),
                 };

@@ -239,6 +239,9 @@ impl GridDisk {
             return Ok(false);
         }
         let Some(gate) = &binding.gate else { return Ok(false) };
+        if binding.cache.is_refused(&binding.disk, &parts_of(offset, len)) {
+            return Ok(false);
+        }
         if !gate.pass().await || self.is_drying() {
             return Ok(false);
         }

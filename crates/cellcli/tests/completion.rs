@@ -11,6 +11,7 @@ fn names(object: ObjectType) -> Vec<String> {
         ObjectType::GridDisk => vec!["DATA_CD_00".into(), "RECO_CD_00".into()],
         ObjectType::CellDisk => vec!["CD_00".into(), "FD_00".into()],
         ObjectType::MetricCurrent => vec!["FC_BY_USED".into()],
+        ObjectType::Pin => vec!["DATA_CD_00_c1".into()],
         ObjectType::Cell | ObjectType::FlashCache | ObjectType::MetricDefinition => Vec::new(),
     }
 }
@@ -58,13 +59,13 @@ fn verbs_and_object_types() {
             LIST cell; a|
                 ALTER
             list |
-                CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION
+                CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
             create |
-                CELLDISK  FLASHCACHE  GRIDDISK
+                CELLDISK  FLASHCACHE  GRIDDISK  PIN
             drop g|
                 GRIDDISK
             help |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION
+                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
             help alter |
                 CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICDEFINITION
             describe m|

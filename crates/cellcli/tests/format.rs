@@ -445,6 +445,11 @@ fn describe_every_type() {
         <TAB> retentionPolicy<TAB> modifiable
         <TAB> streaming      <TAB> modifiable
         <TAB> unit
+        PIN
+        <TAB> name
+        <TAB> cachingPolicy
+        <TAB> length
+        <TAB> offset
     "#]]
     .assert_eq(&shown);
     let lines = describe_json(ObjectType::FlashCache);

@@ -28,6 +28,7 @@ fn overview() {
           GRIDDISK          slices of cell disks, each served as one export
           METRICCURRENT     the latest value of each metric for each object
           METRICDEFINITION  what each metric means
+          PIN               ranges of grid disks with a caching policy of their own
 
         HELP verb, HELP verb object_type and HELP object_type tell more.
         Keywords and names ignore case. A line that ends in - goes on in the next; ; is optional.
@@ -81,8 +82,8 @@ fn statements() {
               availableTo    clients that may use it; empty for all (list)
               cachingMode    how writes use the flash cache (word)
                              write-through | write-back | write-back-ordered | write-around | none
-              cachingPolicy  whether the flash cache holds its data (word)
-                             default | none
+              cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
+                             default | keep | none
               comment        free text (text)
               purpose        what the database keeps on it (word)
                              data | redo | temp
@@ -94,8 +95,8 @@ fn statements() {
               availableTo    clients that may use it; empty for all (list)
               cachingMode    how writes use the flash cache (word)
                              write-through | write-back | write-back-ordered | write-around | none
-              cachingPolicy  whether the flash cache holds its data (word)
-                             default | none
+              cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
+                             default | keep | none
               comment        free text (text)
               offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)

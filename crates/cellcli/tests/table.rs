@@ -10,11 +10,11 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 
 /// Every variant; the match makes the compiler ask for new ones.
 fn all_object_types() -> Vec<ObjectType> {
-    use ObjectType::{Cell, CellDisk, FlashCache, GridDisk, MetricCurrent, MetricDefinition};
-    let all = vec![Cell, CellDisk, GridDisk, FlashCache, MetricDefinition, MetricCurrent];
+    use ObjectType::{Cell, CellDisk, FlashCache, GridDisk, MetricCurrent, MetricDefinition, Pin};
+    let all = vec![Cell, CellDisk, GridDisk, FlashCache, MetricDefinition, MetricCurrent, Pin];
     for object in &all {
         match object {
-            Cell | CellDisk | GridDisk | FlashCache | MetricDefinition | MetricCurrent => {}
+            Cell | CellDisk | GridDisk | FlashCache | MetricDefinition | MetricCurrent | Pin => {}
         }
     }
     all

@@ -4,6 +4,7 @@
 //! (`allocate`), never stored.
 
 mod codec;
+pub(crate) mod ranges;
 mod validate;
 
 pub use validate::CatalogError;
@@ -80,6 +81,17 @@ pub enum CachingPolicy {
     None,
 }
 
+/// A stretch of a grid disk whose caching policy is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachingRange {
+    /// First byte, a multiple of [`crate::layout::PAGE_BYTES`].
+    pub start_bytes: u64,
+    /// One past the last, likewise.
+    pub end_bytes: u64,
+    /// Keep or none: what is default is in no range.
+    pub policy: CachingPolicy,
+}
+
 /// A change of caching mode that has begun and not finished; survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSwitch {
@@ -110,6 +122,8 @@ pub struct GridDisk {
     pub mode_switch: Option<ModeSwitch>,
     /// Caching policy.
     pub caching_policy: CachingPolicy,
+    /// Where another caching policy counts, ascending; at most [`crate::layout::CACHING_RANGES_MAX`].
+    pub caching_ranges: Vec<CachingRange>,
     /// Cached content of another generation is void. Raised durably before the first write that does not invalidate.
     pub cache_generation: u32,
     /// Clients it is available to, as the operator wrote it; empty for all.

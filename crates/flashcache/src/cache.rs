@@ -13,6 +13,7 @@ use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
+use crate::worth::{Worth, Worths};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Instant, View, World};
 use smallvec::SmallVec;
@@ -24,6 +25,9 @@ use std::time::Duration;
 
 /// The most flash devices of one cache: rendezvous hashing looks at each for each region.
 pub const MEMBERS_MAX: usize = 64;
+
+/// KEEP data unused for a day counts as DEFAULT data: the vendor's time, one turn of what comes round daily.
+pub const KEEP_UNUSED: Duration = Duration::from_secs(24 * 3600);
 
 /// A policy by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub struct CacheConfig {
     pub endurance: Option<Endurance>,
     /// It was made of several flash devices: what is dirty is on two of them.
     pub mirrored: bool,
+    /// KEEP data that nobody asked for during this time counts as DEFAULT data.
+    pub keep_unused: Duration,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -82,6 +88,7 @@ impl Default for CacheConfig {
             chunk_age: Duration::from_millis(200),
             endurance: None,
             mirrored: false,
+            keep_unused: KEEP_UNUSED,
             sabotage: None,
         }
     }
@@ -191,6 +198,7 @@ pub struct FlashCache {
     pub(crate) world: World,
     pub(crate) seats: Vec<Seat>,
     pub(crate) disks: Mutex<BTreeMap<u64, DiskSlot>>,
+    pub(crate) worths: Arc<Worths>,
     next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
     membership: AtomicU64,
@@ -224,6 +232,7 @@ impl FlashCache {
         let dirty_wanted = Arc::new(Notify::new());
         let sequence = Arc::new(AtomicU64::new(1));
         let failures = Arc::new(AtomicUsize::new(0));
+        let worths = Worths::new();
         let mut seats = Vec::new();
         let several = members.len() > 1;
         for (i, device) in members.into_iter().enumerate() {
@@ -237,6 +246,8 @@ impl FlashCache {
                 hard_limit: config.hard_limit,
                 chunk_age: config.chunk_age,
                 endurance: config.endurance,
+                keep_unused: config.keep_unused,
+                worths: worths.clone(),
                 sabotage: config.sabotage,
                 alarm: changed.clone(),
                 dirty_wanted: dirty_wanted.clone(),
@@ -256,6 +267,7 @@ impl FlashCache {
             world,
             seats,
             disks: Mutex::new(BTreeMap::new()),
+            worths,
             next_slot: AtomicU16::new(0),
             membership: AtomicU64::new(0),
             changed,
@@ -281,6 +293,7 @@ impl FlashCache {
             let spawn = &cache.world.spawn;
             spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
             spawn.spawn(Box::pin(seat.member.clone().run_chunk_writer()));
+            spawn.spawn(Box::pin(seat.member.clone().run_keep()));
         }
         cache.agree_on_dirty(disks).await;
         Ok((cache, report))
@@ -325,6 +338,16 @@ impl FlashCache {
             seat.member.register(slot, id, generation);
         }
         DiskHandle { slot, id, home }
+    }
+
+    /// Cut parts into those that are cached and those that are not.
+    fn by_worth(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Range<u64>, bool)) {
+        match self.worths.refusing(disk.slot) {
+            None => f(parts, true),
+            Some(map) => {
+                map.pieces(parts).into_iter().for_each(|(piece, worth)| f(piece, worth != Worth::None));
+            }
+        }
     }
 
     /// Forget every block of a grid disk. Raise its cache generation durably before.
@@ -407,7 +430,9 @@ impl FlashCache {
             let slow = member.is_some_and(|m| m.is_slow());
             let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
             match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
-                Some(member) => member.lookup(disk.slot, parts, slow, &mut out),
+                Some(member) => self.by_worth(disk, parts, |parts, cached| {
+                    member.lookup(disk.slot, parts, slow || !cached, &mut out);
+                }),
                 None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
             }
         });
@@ -420,8 +445,16 @@ impl FlashCache {
         let mut runs: Vec<(u64, Residence)> = Vec::new();
         self.by_live_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            let refusing = self.worths.refusing(disk.slot);
             for part in parts {
-                let found = member.map_or(Residence::Disk, |m| m.residence(disk.slot, part));
+                let found = match member.map_or(Residence::Disk, |m| m.residence(disk.slot, part)) {
+                    Residence::Cached | Residence::Kept
+                        if refusing.as_ref().is_some_and(|map| map.of(part) == Worth::None) =>
+                    {
+                        Residence::Disk
+                    }
+                    found => found,
+                };
                 match runs.last_mut() {
                     Some(last) if last.1 == found => last.0 += 1,
                     _ => runs.push((1, found)),
@@ -489,8 +522,12 @@ impl FlashCache {
             return;
         }
         for (seat, parts) in pieces {
-            let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-            self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+            self.by_worth(disk, parts, |parts, cached| {
+                if cached {
+                    let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
+                    self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+                }
+            });
         }
     }
 
@@ -654,6 +691,7 @@ impl FlashCache {
             }
             seat.member.stopping.store(true, Ordering::Release);
             seat.member.changed.notify_all();
+            seat.member.keep.wake.notify_all();
         }
         self.stopped.store(true, Ordering::Release);
         self.changed.notify_all();

@@ -83,6 +83,28 @@ counters! {
         reader_waits,
         /// Blocks admitted to the main head at once: they came back soon after they had left.
         ghost_hits,
+        /// Parts of KEEP data filled into the keep head.
+        keep_fills,
+        /// Bytes of them.
+        keep_fill_bytes,
+        /// Fills of KEEP data that went where DEFAULT data goes: its share was full.
+        keep_skips_share,
+        /// Blocks of KEEP data written again at the keep head at reclaim.
+        keep_moves,
+        /// Segments that became ones of the keep head as they are: most of them was KEEP data.
+        keep_adopted,
+        /// Segments of the keep head that were unused for so long that they count as others.
+        keep_aged,
+        /// Segments of the keep head in which nothing was KEEP data any more.
+        keep_released,
+        /// Segments of the keep head reclaimed since little of them was left and room was wanted.
+        keep_cleans,
+        /// Blocks of KEEP data that left the cache for want of room.
+        keep_overwrites,
+        /// Bytes of them.
+        keep_overwritten_bytes,
+        /// Blocks of NONE ranges that were freed.
+        none_frees,
         /// Parts written dirty: acknowledged from flash.
         dirty_writes,
         /// Bytes of them.

@@ -5,12 +5,14 @@
 
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::governor::{Allowance, admits};
 use crate::index::{Entry, KilledList};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
+use crate::worth::{Worth, WorthMap};
 use device::sync::lock;
 use device::{SharedBufs, View};
 use smallvec::SmallVec;
@@ -117,6 +119,7 @@ impl Member {
         }
         let Some(name) = self.disk_name(slot) else { return };
         let allowance = self.allowance();
+        let keeping = self.config.worths.keeping(slot);
         let mut writes = Vec::new();
         for (block, mask) in blocks_of(parts.clone(), self.block_parts) {
             let key = BlockKey::new(slot, block);
@@ -132,7 +135,15 @@ impl Member {
                 add(&self.counters.fill_skips_exists, 1);
                 continue;
             }
-            let Some(head) = self.admit(key, mask.count_ones(), allowance) else { continue };
+            let is_keep = |map: &Arc<WorthMap>| map.has_in_block(block, self.block_parts, mask, Worth::Keep);
+            let mut kept = keeping.as_ref().is_some_and(is_keep);
+            if kept && self.keep_is_full() {
+                self.refuse_share();
+                kept = false;
+            }
+            let admitted =
+                if kept { self.admit_keep(allowance) } else { self.admit(key, mask.count_ones(), allowance) };
+            let Some(mut head) = admitted else { continue };
             let bytes = mask.count_ones() as usize * PART_BYTES as usize;
             let Some(mut copy) = self.config.staging.try_alloc(bytes) else {
                 add(&self.counters.fill_skips_buffer, 1);
@@ -146,9 +157,23 @@ impl Member {
             }
             let entry =
                 NewEntry { key, name: BlockName { disk: name.id, generation: name.generation, block }, mask, crcs };
-            match self.append(head, entry, copy.freeze(), FILL_RESERVE_SEGMENTS, 0, false, &mut writes) {
+            let copy = copy.freeze();
+            let again = (head == HeadKind::Keep).then(|| (entry.clone(), copy.clone()));
+            let mut appended = self.append(head, entry, copy, FILL_RESERVE_SEGMENTS, 0, false, &mut writes);
+            // The open segment of the keep head was its last.
+            if let (Err(AppendRefused::Space), Some((entry, copy)), true) = (&appended, again, self.keep_is_full()) {
+                self.refuse_share();
+                let Some(other) = self.admit(key, mask.count_ones(), allowance) else { continue };
+                head = other;
+                appended = self.append(head, entry, copy, FILL_RESERVE_SEGMENTS, 0, false, &mut writes);
+            }
+            match appended {
                 Ok(_) => {
                     add(&self.counters.ghost_hits, u64::from(head == HeadKind::Main));
+                    if head == HeadKind::Keep {
+                        add(&self.counters.keep_fills, u64::from(mask.count_ones()));
+                        add(&self.counters.keep_fill_bytes, bytes as u64);
+                    }
                     let (fills, fill_bytes) = match cause {
                         FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),
                         FillCause::Write => (&self.counters.write_fills, &self.counters.write_fill_bytes),
@@ -162,6 +187,21 @@ impl Member {
         }
         self.issue(writes);
         self.changed.notify_all();
+    }
+
+    /// KEEP data needs no policy's word, only a budget.
+    fn admit_keep(&self, allowance: Allowance) -> Option<HeadKind> {
+        if admits(allowance, HeadKind::Keep) {
+            return Some(HeadKind::Keep);
+        }
+        add(&self.counters.fill_skips_endurance, 1);
+        None
+    }
+
+    /// KEEP data goes where DEFAULT data goes: its share is full.
+    fn refuse_share(&self) {
+        add(&self.counters.keep_skips_share, 1);
+        self.keep.room_wanted();
     }
 
     /// Which parts of `mask` need no fill: cached already, or suspect with the same content, which revalidation will find.
@@ -323,6 +363,7 @@ impl Member {
 }
 
 /// An entry about to be made.
+#[derive(Clone)]
 pub(crate) struct NewEntry {
     pub(crate) key: BlockKey,
     pub(crate) name: BlockName,

@@ -32,6 +32,7 @@ const META_BITS: u32 = 8;
 const FREQUENCY_MASK: u8 = 0b11;
 const SUSPECT_BIT: u8 = 0b100;
 const DIRTY_BIT: u8 = 0b1000;
+const AGED_BIT: u8 = 0b1_0000;
 
 /// One entry: some parts of a block in consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +100,18 @@ impl Entry {
     pub fn frequency(&self) -> u8 {
         self.key_and_meta as u8 & FREQUENCY_MASK
     }
+    /// KEEP data that counts as DEFAULT data, since it was unused for long, until it is hit.
+    #[must_use]
+    pub fn aged(&self) -> bool {
+        self.key_and_meta as u8 & AGED_BIT != 0
+    }
+    /// It has aged.
+    pub fn set_aged(&mut self) {
+        self.key_and_meta |= u64::from(AGED_BIT);
+    }
     /// Count a hit.
     pub fn touch(&mut self) {
+        self.key_and_meta &= !u64::from(AGED_BIT);
         if self.frequency() < FREQUENCY_MASK {
             self.key_and_meta += 1;
         }
@@ -418,6 +429,20 @@ impl Index {
         for shard in &self.shards {
             lock(shard).table.iter_mut().filter(|e| !e.is_empty()).for_each(&mut f);
         }
+    }
+
+    /// How many shards it has.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Call `f` with every entry of one shard, under its lock: for walks that let others go between.
+    ///
+    /// # Panics
+    /// When there is no such shard.
+    pub fn for_each_of(&self, shard: usize, f: impl FnMut(&mut Entry)) {
+        lock(&self.shards[shard]).table.iter_mut().filter(|e| !e.is_empty()).for_each(f);
     }
 
     /// Forget everything.

@@ -10,6 +10,7 @@ mod fill;
 pub mod format;
 pub mod governor;
 pub mod index;
+mod keep;
 mod log;
 pub mod member;
 pub mod meter;
@@ -22,6 +23,7 @@ pub mod regions;
 pub mod sabotage;
 mod sync;
 pub mod units;
+pub mod worth;
 pub mod write_back;
 
 pub use cache::{
@@ -30,10 +32,12 @@ pub use cache::{
 pub use counters::Counters;
 pub use fill::FillCause;
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
+pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::Recovered;
 pub use regions::{RegionKey, Suspect};
 pub use sabotage::Sabotage;
 pub use units::{DiskSlot, PART_BYTES, REGION_BYTES};
+pub use worth::{Worth, WorthMap};
 pub use write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};

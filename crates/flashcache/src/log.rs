@@ -4,11 +4,12 @@
 //! I/O and never waits.
 
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
+use crate::reclaim::FREE_SEGMENTS_LOW;
 use crate::units::{Page, Position, SegmentId};
 use device::{Buf, Prng, SharedBuf, SharedBufs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Data pages of a chunk: 256 KiB, so that one header page costs under 2 %.
 pub(crate) const CHUNK_DATA_PAGES_MAX: u32 = 64;
@@ -29,6 +30,12 @@ pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
 pub(crate) const RECORD_RESERVE_SEGMENTS: usize = 1;
+/// KEEP data takes at most four fifths of the segments, the vendor's share: the rest lets DEFAULT data find out what is worth it.
+const KEEP_FIFTHS_MAX: usize = 4;
+/// Segments that KEEP and dirty data together leave to others: those that reclaim holds free, one open for each other head, and
+/// one for reclaim to give back. With them, when nothing but KEEP and dirty data is left, KEEP is beyond its share, so that
+/// reclaim always finds something.
+const KEEP_LEAVES_SEGMENTS: usize = FREE_SEGMENTS_LOW + 4;
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +56,8 @@ pub(crate) struct Segment {
     pub(crate) state: SegmentState,
     /// Its first chunk is durable, so its generation proves itself and older free records need not be kept.
     pub(crate) proven: bool,
+    /// It was in the keep head, unused for so long that its blocks count as others.
+    pub(crate) aged: bool,
     /// Positions of chunks and footers not yet written, open chunk included.
     pub(crate) unwritten: BTreeSet<u32>,
 }
@@ -149,6 +158,10 @@ pub(crate) struct LogState {
     unproven: BTreeSet<SegmentId>,
     /// For readers without the lock: the position of each segment below which pages are on the device.
     readable: Arc<[AtomicU32]>,
+    /// For readers without the lock: whether a segment is one of the keep head.
+    kept: Arc<[AtomicBool]>,
+    /// Segments of the keep head to be reclaimed when segments are plenty, since little of them is left.
+    pub(crate) cleaning: VecDeque<SegmentId>,
     pub(crate) free: VecDeque<SegmentId>,
     pub(crate) sealed: [VecDeque<SegmentId>; 4],
     heads: [Option<OpenSegment>; 4],
@@ -198,7 +211,13 @@ impl std::fmt::Debug for LogState {
 
 impl LogState {
     pub(crate) fn new(shape: Shape, owner: Owner, sequence: Arc<AtomicU64>, prng: Prng) -> LogState {
-        let blank = Segment { generation: 0, state: SegmentState::Free, proven: false, unwritten: BTreeSet::new() };
+        let blank = Segment {
+            generation: 0,
+            state: SegmentState::Free,
+            proven: false,
+            aged: false,
+            unwritten: BTreeSet::new(),
+        };
         LogState {
             shape,
             owner,
@@ -206,6 +225,8 @@ impl LogState {
             segments: vec![blank; shape.segments as usize],
             unproven: BTreeSet::new(),
             readable: (0..shape.segments).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            kept: (0..shape.segments).map(|_| AtomicBool::new(false)).collect(),
+            cleaning: VecDeque::new(),
             free: VecDeque::new(),
             sealed: Default::default(),
             heads: Default::default(),
@@ -227,6 +248,54 @@ impl LogState {
 
     pub(crate) fn readable(&self) -> Arc<[AtomicU32]> {
         self.readable.clone()
+    }
+
+    pub(crate) fn kept(&self) -> Arc<[AtomicBool]> {
+        self.kept.clone()
+    }
+
+    /// A segment goes on in its life.
+    pub(crate) fn set_state(&mut self, id: SegmentId, state: SegmentState) {
+        self.segments[id.0 as usize].state = state;
+        let kept = matches!(state, SegmentState::Open(HeadKind::Keep) | SegmentState::Sealed(HeadKind::Keep));
+        self.kept[id.0 as usize].store(kept, Ordering::Release);
+    }
+
+    /// Segments the keep head may have now, its open one included.
+    pub(crate) fn keep_segments_max(&self) -> usize {
+        let all = self.segments.len();
+        let dirty = self.sealed[HeadKind::Dirty as usize].len();
+        (all * KEEP_FIFTHS_MAX / 5).min(all.saturating_sub(KEEP_LEAVES_SEGMENTS + dirty))
+    }
+
+    /// Segments the keep head has, its open one included.
+    pub(crate) fn keep_segments(&self) -> usize {
+        let keep = HeadKind::Keep as usize;
+        self.sealed[keep].len() + usize::from(self.heads[keep].is_some())
+    }
+
+    /// Take a segment of the keep head out of it, as it is: to `head`, as its oldest or youngest.
+    pub(crate) fn demote(&mut self, id: SegmentId, head: HeadKind, aged: bool) {
+        let queue = &mut self.sealed[HeadKind::Keep as usize];
+        let Some(at) = queue.iter().position(|&other| other == id) else { return };
+        let _ = queue.remove(at);
+        self.set_state(id, SegmentState::Sealed(head));
+        self.segments[id.0 as usize].aged = aged;
+        if aged { self.sealed[head as usize].push_front(id) } else { self.sealed[head as usize].push_back(id) }
+    }
+
+    /// The next segment of the keep head that is to be cleaned, taken as a victim.
+    pub(crate) fn take_cleaning(&mut self) -> Option<SegmentId> {
+        while let Some(id) = self.cleaning.pop_front() {
+            let queue = &mut self.sealed[HeadKind::Keep as usize];
+            let Some(at) = queue.iter().position(|&other| other == id) else { continue };
+            if self.segments[id.0 as usize].unwritten.is_empty() {
+                let _ = queue.remove(at);
+                self.set_state(id, SegmentState::Reclaiming);
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// Keep the lock-free view of what can be read from the device true; called whenever `unwritten` changes.
@@ -341,7 +410,8 @@ impl LogState {
             self.seal(head, writes);
         }
         if self.heads[head as usize].is_none() {
-            if self.free.len() <= reserve {
+            let share_full = head == HeadKind::Keep && self.keep_segments() >= self.keep_segments_max();
+            if self.free.len() <= reserve || share_full {
                 return Err(NoSpace);
             }
             self.open(head);
@@ -375,10 +445,12 @@ impl LogState {
         let segment = &mut self.segments[id.0 as usize];
         assert_eq!(segment.state, SegmentState::Free, "only a free segment is opened");
         segment.generation += 1;
-        segment.state = SegmentState::Open(head);
         segment.proven = false;
+        segment.aged = false;
+        let generation = segment.generation;
+        self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);
-        let life = SegmentLife { segment: id, generation: segment.generation, nonce: self.prng.next_u64(), head };
+        let life = SegmentLife { segment: id, generation, nonce: self.prng.next_u64(), head };
         self.heads[head as usize] =
             Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, last_sequence: 0, chunk: None });
     }
@@ -457,9 +529,8 @@ impl LogState {
         assert!(position >= open.next, "a footer does not overlap the last chunk");
         let data = SharedBufs::from(Buf::padded(&bytes, 4096).freeze());
         let id = open.life.segment;
-        let segment = &mut self.segments[id.0 as usize];
-        segment.state = SegmentState::Sealed(head);
-        segment.unwritten.insert(position);
+        self.set_state(id, SegmentState::Sealed(head));
+        self.segments[id.0 as usize].unwritten.insert(position);
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
         writes.push(self.log_write(id, position, data, None));
@@ -557,23 +628,21 @@ impl LogState {
         let queue = &self.sealed[head as usize];
         let at = queue.iter().position(|id| self.segments[id.0 as usize].unwritten.is_empty())?;
         let id = self.sealed[head as usize].remove(at)?;
-        self.segments[id.0 as usize].state = SegmentState::Reclaiming;
+        self.set_state(id, SegmentState::Reclaiming);
         Some(id)
     }
 
     /// A segment taken as a victim stays after all, as the youngest of a head.
     pub(crate) fn keep(&mut self, id: SegmentId, head: HeadKind) {
-        let segment = &mut self.segments[id.0 as usize];
-        assert_eq!(segment.state, SegmentState::Reclaiming, "only a victim is kept");
-        segment.state = SegmentState::Sealed(head);
+        assert_eq!(self.segments[id.0 as usize].state, SegmentState::Reclaiming, "only a victim is kept");
+        self.set_state(id, SegmentState::Sealed(head));
         self.sealed[head as usize].push_back(id);
     }
 
     /// A reclaimed segment's free record is durable and nobody reads it: it may be opened again.
     pub(crate) fn release(&mut self, id: SegmentId) {
-        let segment = &mut self.segments[id.0 as usize];
-        assert_eq!(segment.state, SegmentState::Reclaiming, "only a reclaimed segment is freed");
-        segment.state = SegmentState::Free;
+        assert_eq!(self.segments[id.0 as usize].state, SegmentState::Reclaiming, "only a reclaimed segment is freed");
+        self.set_state(id, SegmentState::Free);
         self.free.push_back(id);
     }
 }

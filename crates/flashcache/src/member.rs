@@ -7,11 +7,13 @@ use crate::dirty::Dirty;
 use crate::format::{Owner, Record};
 use crate::governor::{Endurance, Governor};
 use crate::index::{Index, KilledList};
+use crate::keep::Keep;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
+use crate::worth::Worths;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Outcome, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -55,6 +57,10 @@ pub struct MemberConfig {
     pub chunk_age: Duration,
     /// What may be written to the flash; no limit without.
     pub endurance: Option<Endurance>,
+    /// KEEP data unused for this long counts as DEFAULT data.
+    pub keep_unused: Duration,
+    /// What is KEEP and what NONE.
+    pub(crate) worths: Arc<Worths>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
     /// Rung when the member fails.
@@ -114,6 +120,8 @@ pub struct Member {
     pub(crate) crcs: Vec<AtomicU32>,
     pub(crate) pins: Vec<AtomicU32>,
     pub(crate) readable: Arc<[AtomicU32]>,
+    /// What KEEP is about.
+    pub(crate) keep: Keep,
     /// By slot.
     pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
     pub(crate) governor: Option<Governor>,
@@ -173,6 +181,7 @@ impl Member {
         let pages = shape.segments as usize * segment_pages as usize;
         let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
         let readable = log.readable();
+        let keep = Keep::new(log.kept());
         Ok(Arc::new(Member {
             shape,
             block_parts: config.block_bytes / 4096,
@@ -185,6 +194,7 @@ impl Member {
             crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),
             pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
             readable,
+            keep,
             disks: RwLock::new(Vec::new()),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
@@ -262,6 +272,7 @@ impl Member {
         }
         self.config.alarm.notify_all();
         self.changed.notify_all();
+        self.keep.wake.notify_all();
     }
 
     pub(crate) fn error(&self) -> MemberError {

@@ -231,12 +231,16 @@ impl FlashCache {
                 continue;
             }
             for &Destaged { key, mask, .. } in &run.entries {
+                let mut found: SmallVec<[(Page, u16); 2]> = SmallVec::new();
                 seat.member.index.visit(key, |entry| {
                     if entry.dirty() && entry.valid() & mask != 0 {
-                        let mask = entry.valid() & mask;
-                        run.mirrors.push((i, Destaged { key, page: entry.page(), mask }));
+                        found.push((entry.page(), entry.valid() & mask));
                     }
                 });
+                for (page, mask) in found {
+                    let generation = seat.member.generation_of(page);
+                    run.mirrors.push((i, Destaged { key, page, generation, mask }));
+                }
             }
         }
         true
@@ -433,14 +437,15 @@ impl Member {
 
     /// Mirrors of parts that are not dirty, or not the same, on the member that counts: they end.
     fn end_mirror(&self, key: BlockKey, mask: u16) {
-        let mut dead: BTreeMap<(BlockKey, Page), u16> = BTreeMap::new();
+        let mut dying: SmallVec<[(Page, u16); 2]> = SmallVec::new();
         self.index.visit(key, |entry| {
             if entry.dirty() && entry.valid() & mask != 0 {
-                dead.insert((key, entry.page()), entry.valid() & mask);
+                dying.push((entry.page(), entry.valid() & mask));
             }
         });
-        self.record_dead(&dead);
-        for (&(key, page), &mask) in &dead {
+        let places = dying.iter().map(|&(page, mask)| ((key, page, self.generation_of(page)), mask)).collect();
+        self.record_dead(&places);
+        for (page, mask) in dying {
             let pages = self.index.cut_at(key, page, mask).count_ones();
             self.dirty.leave(self.segment_of(page), pages);
         }

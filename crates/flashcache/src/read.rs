@@ -29,6 +29,7 @@ impl Pin {
     /// sees either no pin or this one.
     pub(crate) fn new(member: &Arc<Member>, segment: SegmentId) -> Pin {
         member.pins[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
+        member.keep.touch(segment);
         Pin { member: member.clone(), segment }
     }
 }
@@ -117,6 +118,8 @@ pub enum Residence {
     Disk,
     /// On the disk and on flash.
     Cached,
+    /// The same, among KEEP data.
+    Kept,
     /// On flash alone: the disk has older data.
     Dirty,
 }
@@ -210,7 +213,11 @@ impl Member {
         let mut found = Residence::Disk;
         self.index.visit(BlockKey::new(slot, block), |e| {
             if !e.suspect() && e.valid() >> at & 1 == 1 {
-                found = if e.dirty() { Residence::Dirty } else { Residence::Cached };
+                found = match e.dirty() {
+                    true => Residence::Dirty,
+                    false if self.keep.holds(self.segment_of(e.page())) => Residence::Kept,
+                    false => Residence::Cached,
+                };
             }
         });
         found

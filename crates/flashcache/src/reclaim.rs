@@ -7,13 +7,14 @@ use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::governor::Allowance;
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::{MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
+use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Position, SegmentId};
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
+use crate::worth::{Worth, Worths};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
 use smallvec::SmallVec;
@@ -36,12 +37,25 @@ enum Reclaimed {
     Nothing,
 }
 
+/// Why a segment is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// It is the oldest of a head that holds DEFAULT data.
+    Head(HeadKind),
+    /// It is the oldest of the keep head, which has more than its share.
+    OverShare,
+    /// Little of it is KEEP data, and room for such is wanted.
+    Cleaning,
+}
+
 struct Candidate {
     name: BlockName,
     key: BlockKey,
     entry: Entry,
     frequency: u8,
     head: HeadKind,
+    /// It is KEEP data that counts as other data until it is hit.
+    aged: bool,
 }
 
 impl Member {
@@ -53,7 +67,15 @@ impl Member {
                 return;
             }
             if lock(&self.log).free.len() > FREE_SEGMENTS_LOW {
-                self.changed.wait(ticket).await;
+                // Only while segments are plenty: then what is KEEP is written again before the segment goes.
+                let Some(id) = self.take_cleaning() else {
+                    self.changed.wait(ticket).await;
+                    continue;
+                };
+                if self.look_at(id, Origin::Cleaning, KEEPS_MAX).await.is_err() {
+                    return;
+                }
+                add(&self.counters.keep_cleans, 1);
                 continue;
             }
             let gained = match self.reclaim_one().await {
@@ -88,11 +110,22 @@ impl Member {
     async fn look_at_one(self: &Arc<Self>, keeps: u32) -> Result<Reclaimed, MemberError> {
         let victim = {
             let mut log = lock(&self.log);
+            let over_share = log.keep_segments() > log.keep_segments_max();
+            let kept = if over_share { log.take_victim(HeadKind::Keep) } else { None };
             let head = self.policy.victim(log.held());
             let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
-            log.take_victim(head).map(|id| (id, head)).or_else(|| log.take_victim(other).map(|id| (id, other)))
+            kept.map(|id| (id, Origin::OverShare))
+                .or_else(|| log.take_victim(head).map(|id| (id, Origin::Head(head))))
+                .or_else(|| log.take_victim(other).map(|id| (id, Origin::Head(other))))
         };
-        let Some((id, head)) = victim else { return Ok(Reclaimed::Nothing) };
+        match victim {
+            Some((id, origin)) => self.look_at(id, origin, keeps).await,
+            None => Ok(Reclaimed::Nothing),
+        }
+    }
+
+    /// Look at a segment that was taken as a victim.
+    async fn look_at(self: &Arc<Self>, id: SegmentId, origin: Origin, keeps: u32) -> Result<Reclaimed, MemberError> {
         let generation = lock(&self.log).segments[id.0 as usize].generation;
         let found = read_segment(self, id).await;
         let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
@@ -103,7 +136,7 @@ impl Member {
         let records = found.records;
         // Looking at one after the other takes time in which records use up space: nothing is kept when that is short.
         let short = lock(&self.log).free.len() < FREE_SEGMENTS_LOW;
-        let Some(moved) = self.sort_out(id, head, &records, short || keeps == KEEPS_MAX) else {
+        let Some(moved) = self.sort_out(id, origin, &records, short || keeps == KEEPS_MAX) else {
             add(&self.counters.keeps, 1);
             return Ok(Reclaimed::Kept);
         };
@@ -171,29 +204,86 @@ impl Member {
         disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
     }
 
-    /// Ask the policy; return what is to be written again, or nothing when the segment is kept.
-    fn sort_out(&self, id: SegmentId, head: HeadKind, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
-        let mut found: Vec<(BlockName, Entry)> = Vec::new();
+    /// The entries that a segment's records name and that are still what counts, apart by whether they are KEEP data.
+    fn residents_of(
+        &self,
+        id: SegmentId,
+        records: &[(u64, Record)],
+        is_keep: &dyn Fn(&Entry) -> bool,
+    ) -> [Vec<(BlockName, Entry)>; 2] {
+        let [mut kept, mut others] = [Vec::new(), Vec::new()];
         for (_, record) in records {
-            // Of dirty kinds those that the disk has by now: others keep their segment from being reclaimed.
-            let Record::Entry { name, position, .. } = record else { continue };
+            let Record::Entry { kind, name, position, .. } = record else { continue };
             let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
             if name.block >= 1 << 44 {
                 continue;
             }
             let page = self.shape.page(id, position.0);
-            found.extend(self.index.get_at(BlockKey::new(slot, name.block), page).map(|entry| (*name, entry)));
+            let Some(entry) = self.index.get_at(BlockKey::new(slot, name.block), page) else { continue };
+            match kind {
+                EntryKind::Clean | EntryKind::Dirty if is_keep(&entry) => kept.push((*name, entry)),
+                // What was dirty is clean by now: otherwise it would keep its segment from being reclaimed.
+                EntryKind::Clean | EntryKind::Dirty => others.push((*name, entry)),
+                _ => {}
+            }
+        }
+        [kept, others]
+    }
+
+    /// Ask the policy, but for KEEP data, which goes to its own head as far as its share goes; return what is to be written
+    /// again, or nothing when the segment is kept.
+    fn sort_out(&self, id: SegmentId, origin: Origin, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
+        let aged = lock(&self.log).segments[id.0 as usize].aged;
+        let maps = self.config.worths.all();
+        // What has aged counts as DEFAULT data until it is asked for again; old hits are no question.
+        let asked_again = !aged || self.keep.is_used(id);
+        let is_keep = |entry: &Entry| {
+            !entry.dirty()
+                && !entry.aged()
+                && asked_again
+                && (!aged || entry.frequency() > 0)
+                && Worths::is(&maps, entry.key(), self.block_parts, entry.valid(), Worth::Keep)
+        };
+        let [kept, mut rest] = self.residents_of(id, records, &is_keep);
+        let kept_pages: u32 = kept.iter().map(|(_, entry)| entry.valid().count_ones()).sum();
+        let joins = matches!(origin, Origin::Head(_)) && kept_pages > self.shape.segment_pages / 2;
+        if joins && !must && !self.keep_is_full() {
+            lock(&self.log).keep(id, HeadKind::Keep);
+            add(&self.counters.keep_adopted, 1);
+            return None;
+        }
+        // Down to what reclaim itself lives on, nothing is written again: records come first.
+        let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
+        let starved = self.allowance() == Allowance::MustOnly;
+        let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
+        let has_share = origin == Origin::Cleaning || (origin != Origin::OverShare && !self.keep_is_full());
+        let mut moved = Vec::new();
+        let kept_first = rest.len();
+        for (name, entry) in kept {
+            let parts = entry.valid().count_ones();
+            if has_share && parts <= room {
+                room -= parts;
+                let (frequency, head) = (entry.frequency(), HeadKind::Keep);
+                moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged: false });
+            } else {
+                rest.push((name, entry));
+            }
         }
         let resident = |(_, entry): &(BlockName, Entry)| Resident {
             key: entry.key(),
             frequency: entry.frequency(),
             pages: entry.valid().count_ones(),
         };
-        let residents: Vec<Resident> = found.iter().map(resident).collect();
+        let residents: Vec<Resident> = rest.iter().map(resident).collect();
+        let (head, must) = match origin {
+            Origin::Head(head) => (head, must),
+            Origin::OverShare => (HeadKind::Main, must),
+            Origin::Cleaning => (HeadKind::Main, true),
+        };
         let verdicts = match self.policy.judge(head, &residents, must) {
             Judgement::Keep(_) if must => Vec::new(),
             Judgement::Keep(head) => {
-                for (_, entry) in &found {
+                for (_, entry) in &rest {
                     self.index.visit(entry.key(), |e| {
                         if e.page() == entry.page() {
                             e.cool();
@@ -205,21 +295,23 @@ impl Member {
             }
             Judgement::Reclaim(verdicts) => verdicts,
         };
-        // Down to what reclaim itself lives on, nothing is written again: records come first.
-        let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
-        let starved = self.allowance() == Allowance::MustOnly;
-        let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
-        let mut moved = Vec::new();
-        for ((name, entry), verdict) in found.into_iter().zip(verdicts) {
+        let verdicts = verdicts.into_iter().chain(std::iter::repeat(Verdict::Evict));
+        for (n, ((name, entry), verdict)) in rest.into_iter().zip(verdicts).enumerate() {
             let parts = entry.valid().count_ones();
             match verdict {
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
-                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head });
+                    let aged = entry.aged() || aged && n < kept_first;
+                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
+                    continue;
                 }
                 Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
+            }
+            if n >= kept_first {
+                add(&self.counters.keep_overwrites, 1);
+                add(&self.counters.keep_overwritten_bytes, u64::from(parts) * PART_BYTES);
             }
         }
         Some(moved)
@@ -238,7 +330,7 @@ impl Member {
 
     async fn move_entries(self: &Arc<Self>, id: SegmentId, moved: Vec<Candidate>) -> Result<(), MemberError> {
         for candidate in moved {
-            let Candidate { name, key, entry, frequency, head } = candidate;
+            let Candidate { name, key, entry, frequency, head, aged } = candidate;
             let (_, Position(start)) = self.shape.place(entry.page());
             let pages = entry.mask().count_ones();
             // From the heap: reclaim must not depend on staging memory that waits for reclaim.
@@ -253,11 +345,19 @@ impl Member {
                 self.fail(format!("read of segment {}: {:?}", id.0, done.outcome));
                 return Err(self.error());
             }
-            self.move_entry(name, key, entry, frequency, head, &done.bufs);
+            let moved = self.move_entry(name, key, entry, frequency, head, &done.bufs);
+            if let (true, Some(page)) = (aged, moved) {
+                self.index.visit(key, |e| {
+                    if e.page() == page {
+                        e.set_aged();
+                    }
+                });
+            }
         }
         Ok(())
     }
 
+    /// Write an entry again; where it is now, unless it is gone or there is no room.
     fn move_entry(
         self: &Arc<Self>,
         name: BlockName,
@@ -266,7 +366,7 @@ impl Member {
         frequency: u8,
         head: HeadKind,
         data: &Bufs,
-    ) {
+    ) -> Option<Page> {
         let valid = entry.valid();
         let first = name.block * u64::from(self.block_parts);
         let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
@@ -288,18 +388,27 @@ impl Member {
         }
         if rotten {
             add(&self.counters.rot_parts, 1);
-            return;
+            return None;
         }
+        let mut moved = None;
         let record_crcs = crcs.clone();
         let record =
             |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
         let mut writes = Vec::new();
         {
             let mut log = lock(&self.log);
+            let copy = Bufs::from(copy).freeze();
+            let mut append = |log: &mut LogState, head| {
+                log.append_entry(head, &record, copy.clone(), MOVE_RESERVE_SEGMENTS, &mut writes)
+            };
+            let mut appended = append(&mut log, head);
+            let kept = head == HeadKind::Keep && appended.is_ok();
+            if head == HeadKind::Keep && !kept {
+                // Its share is full by now.
+                appended = append(&mut log, HeadKind::Main);
+            }
             // Without space it is simply not moved.
-            if let Ok(page) =
-                log.append_entry(head, &record, Bufs::from(copy).freeze(), MOVE_RESERVE_SEGMENTS, &mut writes)
-            {
+            if let Ok(page) = appended {
                 for (k, crc) in crcs.iter().enumerate() {
                     self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
                 }
@@ -307,7 +416,9 @@ impl Member {
                 let mut dead = KilledList::new();
                 if self.index.relocate(key, entry.page(), valid, page, frequency) {
                     dead.push(Killed::clean(entry.page(), valid));
+                    moved = Some(page);
                     add(&self.counters.moves, 1);
+                    add(&self.counters.keep_moves, u64::from(kept));
                     add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
                 } else {
                     dead.push(Killed::clean(page, valid));
@@ -316,6 +427,7 @@ impl Member {
             }
         }
         self.issue(writes);
+        moved
     }
 
     /// A reader let go of a segment.

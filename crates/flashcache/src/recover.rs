@@ -361,8 +361,8 @@ impl Member {
             match found.get(&id) {
                 Some(f) if f.life.generation > freed_at => {
                     segment.generation = f.life.generation;
-                    segment.state = SegmentState::Sealed(f.life.head);
                     segment.proven = true;
+                    log.set_state(id, SegmentState::Sealed(f.life.head));
                     order.push((f.last_sequence, id, f.life.head));
                 }
                 other => {

@@ -37,8 +37,13 @@ pub enum DirtyRefused {
 pub(crate) struct Destaged {
     pub(crate) key: BlockKey,
     pub(crate) page: Page,
+    /// Of the page's segment: once that is reused, another version of the same block may lie at the same place.
+    pub(crate) generation: u32,
     pub(crate) mask: u16,
 }
+
+/// Places of dirty entries: by block, first page and the generation of its segment, which parts.
+pub(crate) type Places = BTreeMap<(BlockKey, Page, u32), u16>;
 
 /// A stretch of consecutive dirty parts, read and written to the disk as one.
 #[derive(Debug)]
@@ -55,18 +60,18 @@ pub struct DirtyRun {
 /// Dirty entries the disk has been given: to be confirmed after a flush of it.
 #[derive(Debug, Default)]
 pub struct DestagedList {
-    /// By block and first page: which parts.
-    pub(crate) entries: BTreeMap<(BlockKey, Page), u16>,
+    pub(crate) entries: Places,
     /// On other members, by their places in the cache.
-    pub(crate) mirrors: BTreeMap<usize, BTreeMap<(BlockKey, Page), u16>>,
+    pub(crate) mirrors: BTreeMap<usize, Places>,
 }
 
 impl DirtyRun {
     /// Whether all of it is still what counts.
     pub(crate) fn is_current(&self) -> bool {
         let Some(member) = self.hits.first().map(Hit::member) else { return false };
-        self.entries.iter().all(|&Destaged { key, page, mask }| {
-            member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
+        self.entries.iter().all(|&Destaged { key, page, generation, mask }| {
+            member.generation_of(page) == generation
+                && member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
         })
     }
 }
@@ -74,11 +79,11 @@ impl DirtyRun {
 impl DestagedList {
     /// The run has been written to the disk.
     pub fn push(&mut self, run: &DirtyRun) {
-        for &Destaged { key, page, mask } in &run.entries {
-            *self.entries.entry((key, page)).or_insert(0) |= mask;
+        for &Destaged { key, page, generation, mask } in &run.entries {
+            *self.entries.entry((key, page, generation)).or_insert(0) |= mask;
         }
-        for &(seat, Destaged { key, page, mask }) in &run.mirrors {
-            *self.mirrors.entry(seat).or_default().entry((key, page)).or_insert(0) |= mask;
+        for &(seat, Destaged { key, page, generation, mask }) in &run.mirrors {
+            *self.mirrors.entry(seat).or_default().entry((key, page, generation)).or_insert(0) |= mask;
         }
     }
 
@@ -94,6 +99,10 @@ impl Member {
     /// something to give back.
     fn dirty_segments_max(&self) -> usize {
         (self.shape.segments as usize / 2).saturating_sub(2)
+    }
+
+    pub(crate) fn generation_of(&self, page: Page) -> u32 {
+        lock(&self.log).segments[self.segment_of(page).0 as usize].generation
     }
 
     pub(crate) fn send_dirty(self: &Arc<Self>) {
@@ -272,7 +281,8 @@ impl Member {
             for (hit, page) in self.dirty_hits(slot, first..first + u64::from(self.block_parts)) {
                 let range = hit.parts();
                 let mask = (range.clone().fold(0, |mask, part| mask | 1_u32 << (part - first))) as u16;
-                let destaged = Destaged { key, page, mask };
+                // The hit holds the segment in this life of it.
+                let destaged = Destaged { key, page, generation: self.generation_of(page), mask };
                 parts += range.end - range.start;
                 match runs.last_mut() {
                     Some(run)
@@ -307,10 +317,11 @@ impl Member {
 
     /// The disk has these entries durably: record that they are clean. Those that were overwritten meanwhile are not looked
     /// for any more.
-    pub(crate) fn record_clean(&self, entries: &BTreeMap<(BlockKey, Page), u16>) {
+    pub(crate) fn record_clean(&self, entries: &Places) {
         let mut log = lock(&self.log);
-        for (&(key, page), mask) in entries {
-            let whole = |entry: &Entry| entry.dirty() && entry.valid() & !mask == 0;
+        for (&(key, page, generation), mask) in entries {
+            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+            let whole = |entry: &Entry| same_life && entry.dirty() && entry.valid() & !mask == 0;
             if let Some(entry) = self.index.get_at(key, page).filter(whole) {
                 let record = self.names(&log, page, entry.valid(), true);
                 log.append_record(record);
@@ -322,15 +333,15 @@ impl Member {
     ///
     /// # Errors
     /// The member has failed.
-    pub(crate) async fn call_clean(
-        self: &Arc<Self>,
-        entries: &BTreeMap<(BlockKey, Page), u16>,
-    ) -> Result<(), MemberError> {
+    pub(crate) async fn call_clean(self: &Arc<Self>, entries: &Places) -> Result<(), MemberError> {
         let mut cleaned = 0;
-        for (&(key, page), mask) in entries {
+        for (&(key, page, generation), mask) in entries {
             let mut pages = 0;
+            // The log's lock keeps the segment in this life meanwhile.
+            let log = lock(&self.log);
+            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
             self.index.visit(key, |entry| {
-                if entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
+                if same_life && entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
                     entry.set_dirty(false);
                     pages = entry.valid().count_ones();
                 }
@@ -347,11 +358,12 @@ impl Member {
     }
 
     /// Record that mirrors are dead: the disk has them durably.
-    pub(crate) fn record_dead(&self, entries: &BTreeMap<(BlockKey, Page), u16>) {
+    pub(crate) fn record_dead(&self, entries: &Places) {
         let mut log = lock(&self.log);
-        for (&(key, page), mask) in entries {
-            if let Some(entry) = self.index.get_at(key, page).filter(|entry| entry.dirty() && entry.valid() & mask != 0)
-            {
+        for (&(key, page, generation), mask) in entries {
+            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+            let dying = |entry: &Entry| same_life && entry.dirty() && entry.valid() & mask != 0;
+            if let Some(entry) = self.index.get_at(key, page).filter(dying) {
                 let record = self.names(&log, page, entry.valid() & mask, false);
                 log.append_record(record);
             }
@@ -362,12 +374,14 @@ impl Member {
     ///
     /// # Errors
     /// The member has failed.
-    pub(crate) async fn forget_dead(
-        self: &Arc<Self>,
-        entries: &BTreeMap<(BlockKey, Page), u16>,
-    ) -> Result<(), MemberError> {
-        for (&(key, page), &mask) in entries {
-            let pages = self.index.cut_at(key, page, mask).count_ones();
+    pub(crate) async fn forget_dead(self: &Arc<Self>, entries: &Places) -> Result<(), MemberError> {
+        for (&(key, page, generation), &mask) in entries {
+            let pages = {
+                // The log's lock keeps the segment in this life meanwhile.
+                let log = lock(&self.log);
+                let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+                if same_life { self.index.cut_at(key, page, mask).count_ones() } else { 0 }
+            };
             if pages > 0 {
                 self.dirty.leave(self.segment_of(page), pages);
                 self.dirty.settle(&self.index, key);
@@ -409,7 +423,7 @@ impl Member {
                 let queue = &mut log.sealed[HeadKind::Dirty as usize];
                 let Some(at) = queue.iter().position(|&other| other == id) else { continue };
                 let _ = queue.remove(at);
-                log.segments[id.0 as usize].state = SegmentState::Sealed(HeadKind::Small);
+                log.set_state(id, SegmentState::Sealed(HeadKind::Small));
                 log.sealed[HeadKind::Small as usize].push_back(id);
             }
         }

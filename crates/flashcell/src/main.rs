@@ -28,6 +28,8 @@ enum Sub {
     Demo(Demo),
     /// Administer a cell
     Cellcli(Cellcli),
+    /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
+    Pin(Pin),
     /// Experiments and traces
     #[command(subcommand)]
     Lab(Lab),
@@ -96,6 +98,50 @@ struct Cellcli {
     /// Carry out the rest of the line and leave
     #[arg(short = 'e', value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     execute: Option<Vec<String>>,
+}
+
+#[derive(Args)]
+struct Pin {
+    /// The grid disk
+    #[arg(value_name = "GRIDDISK")]
+    grid_disk: String,
+    /// First byte of the range, a multiple of 4K: 0, 64K, 1.5G; none lists the ranges
+    #[arg(requires_all = ["length", "policy"])]
+    offset: Option<String>,
+    /// Bytes of the range, a multiple of 4K
+    length: Option<String>,
+    /// keep it in flash, do not cache it (none), or as the grid disk says (default)
+    #[arg(value_parser = ["keep", "default", "none"], ignore_case = true)]
+    policy: Option<String>,
+    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
+    #[arg(short = 'c', value_name = "CELL")]
+    cell: Option<String>,
+    /// List in JSON, with raw numbers
+    #[arg(long)]
+    json: bool,
+}
+
+impl Pin {
+    /// The statement it stands for.
+    fn statement(&self) -> Result<String, Failure> {
+        let name = quoted(&self.grid_disk)?;
+        let (Some(offset), Some(length), Some(policy)) = (&self.offset, &self.length, &self.policy) else {
+            return Ok(format!("LIST PIN {name}"));
+        };
+        let (offset, length) = (quoted(offset)?, quoted(length)?);
+        Ok(match policy.to_ascii_lowercase().as_str() {
+            "default" => format!("DROP PIN {name} offset={offset}, length={length}"),
+            policy => format!("CREATE PIN {name} offset={offset}, length={length}, cachingPolicy={policy}"),
+        })
+    }
+}
+
+/// A word of a statement as it stands.
+fn quoted(word: &str) -> Result<String, Failure> {
+    if word.is_empty() || word.contains(['\'', '"', '\n']) {
+        return Err(format!("{word:?} is neither a name nor a size").into());
+    }
+    Ok(format!("'{word}'"))
 }
 
 #[derive(Args)]
@@ -226,6 +272,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
             no_banner: cellcli.no_banner,
             json: cellcli.json,
             execute: cellcli.execute.map(|words| words.join(" ")),
+        })?),
+        Sub::Pin(pin) => Ok(server::console::cellcli(&ConsoleOptions {
+            execute: Some(pin.statement()?),
+            cell: pin.cell,
+            json: pin.json,
+            ..ConsoleOptions::default()
         })?),
         Sub::Lab(Lab::Policies(policies)) => {
             let table = lab::policies(&lab::PoliciesOptions {

@@ -11,7 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
 mod endurance;
+mod unused;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
+pub use unused::Unused;
 
 /// Name of the file in a cell's directory.
 pub const FILE_NAME: &str = "cell.toml";
@@ -176,6 +178,8 @@ pub struct FlashCacheTuning {
     pub soft_limit_ms: u64,
     /// A flash device slower than this is given up.
     pub hard_limit_ms: u64,
+    /// KEEP data that nobody asked for during this time counts as DEFAULT data: `"24h"`, `"90m"`, `"7d"`.
+    pub keep_unused: Unused,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<DriveWrites>,
@@ -338,6 +342,7 @@ impl Default for FlashCacheTuning {
             segment: Size(u64::from(cache.segment_bytes)),
             soft_limit_ms: u64::try_from(cache.soft_limit.as_millis()).unwrap_or(u64::MAX),
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
+            keep_unused: Unused(cache.keep_unused.as_secs()),
             drive_writes_per_day: None,
             drive_capacity: None,
             lifetime: None,
@@ -389,7 +394,8 @@ const HEAD: &str = "\
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
 #                whoever connects, admin is read-only.
 # [memory]       requests, work, staging (for each flash device of the cache).
-# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms. What may be written to each
+# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms, keep_unused (\"24h\": KEEP data
+#                unused for so long counts as DEFAULT data). What may be written to each
 #                flash drive, no limit unless stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or
 #                lifetime = \"5y\" and rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
@@ -603,6 +609,8 @@ mod tests {
             ("[memory]\nrequests = \"many\"", "\"many\" is no size"),
             ("[memory]\nrequests = 4096", "memory.requests"),
             ("[flash_cache]\nblock = \"5K\"", "flash_cache.block"),
+            ("[flash_cache]\nkeep_unused = \"soon\"", "\"24h\", \"90m\" or \"7d\" would be"),
+            ("[flash_cache]\nkeep_unused = 24", "a time in quotes"),
             ("[test]\nsabotage = \"all\"", "flush-not-waiting"),
             ("[[device]]\npath = \"nbds://x/y\"\nkind = \"disk\"", "no TLS"),
         ] {

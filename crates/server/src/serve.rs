@@ -174,6 +174,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             soft_limit: Duration::from_millis(tuning.soft_limit_ms),
             hard_limit: Duration::from_millis(tuning.hard_limit_ms),
             endurance: located.endurance()?,
+            keep_unused: Duration::from_secs(tuning.keep_unused.0),
             ..CacheConfig::default()
         },
         arena_bytes: located.config.memory.work.as_usize(),

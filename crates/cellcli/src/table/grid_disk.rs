@@ -24,8 +24,12 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("availableTo", Kind::List, "clients that may use it; empty for all").modifiable(),
     Attribute::new("cachedBy", Kind::List, "flash cell disks that hold dirty data of it"),
     Attribute::new("cachingMode", CACHING_MODE, "how writes use the flash cache").modifiable().own(),
-    Attribute::new("cachingPolicy", Kind::Status(&["default", "none"]), "whether the flash cache holds its data")
-        .modifiable(),
+    Attribute::new(
+        "cachingPolicy",
+        Kind::Status(&["default", "keep", "none"]),
+        "how the flash cache values its data; PIN tells of ranges",
+    )
+    .modifiable(),
     Attribute::new("cellDisk", Kind::Reference(ObjectType::CellDisk), "cell disk it is on"),
     Attribute::new("comment", Kind::Text, "free text").modifiable(),
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),

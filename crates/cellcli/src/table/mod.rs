@@ -8,6 +8,7 @@ mod cell_disk;
 mod flash_cache;
 mod grid_disk;
 mod metric;
+mod pin;
 mod verbs;
 
 pub use verbs::{VERBS, Verb, VerbSpec};
@@ -30,6 +31,8 @@ pub enum ObjectType {
     MetricDefinition,
     /// The latest value of a metric for one object.
     MetricCurrent,
+    /// A range of a grid disk with a caching policy of its own.
+    Pin,
 }
 
 /// The rows, in the order help shows them.
@@ -40,6 +43,7 @@ pub const OBJECTS: &[ObjectSpec] = &[
     grid_disk::GRID_DISK,
     metric::CURRENT,
     metric::DEFINITION,
+    pin::PIN,
 ];
 
 impl ObjectType {

@@ -1,16 +1,16 @@
 //! The catalog's payload, field by field.
 
 use super::{
-    CachingMode, CachingPolicy, Catalog, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member, ModeSwitch, Purpose,
-    TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member,
+    ModeSwitch, Purpose, TermMark,
 };
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{DeviceId, GridDiskId, Stamp};
 use crate::label::{Role, class_code, class_of_code};
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AVAILABLE_TO_BYTES_MAX,
-    CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
-    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Place, TERMS_MAX,
+    CACHING_RANGE_BYTES, CACHING_RANGES_MAX, CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX,
+    GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Place, TERMS_MAX,
 };
 use crate::section::{self, Binding, SectionKind, Version};
 use device::WallTime;
@@ -310,7 +310,27 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
         e.text8(text);
     }
     encode_extents(e, &g.extents);
-    e.u64(0);
+    // Eight bytes that were reserved: without ranges they are zero, as before there were any.
+    e.u16(g.caching_ranges.len() as u16);
+    e.zeroes(6);
+    for range in &g.caching_ranges {
+        e.u64(range.start_bytes);
+        e.u64(range.end_bytes);
+        e.u8(range.policy.code());
+    }
+}
+
+fn decode_ranges(d: &mut Decoder<'_>) -> Result<Vec<CachingRange>, DecodeError> {
+    let what = "caching ranges";
+    let count = d.count16(CACHING_RANGES_MAX, what)?;
+    d.reserved(6, what)?;
+    let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
+    let mut ranges = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
+        ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
+    }
+    Ok(ranges)
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -337,7 +357,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    d.reserved(8, what)?;
+    let caching_ranges = decode_ranges(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -348,6 +368,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         caching_mode,
         mode_switch,
         caching_policy,
+        caching_ranges,
         cache_generation,
         available_to,
         comment,

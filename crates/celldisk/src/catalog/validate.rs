@@ -1,13 +1,13 @@
 //! What a catalog must satisfy, whoever made it: a caller's change and bytes from a device pass the same gate.
 
-use super::{Catalog, Extent, GridDisk};
+use super::{CachingPolicy, Catalog, Extent, GridDisk};
 use crate::ids::{DeviceId, GridDiskId};
 use crate::label::Role;
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ASM_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AU_BYTES_MAX, AU_BYTES_MIN,
-    AVAILABLE_TO_BYTES_MAX, CATALOG_PAYLOAD_BYTES_MAX, CELL_ATTRIBUTES_BYTES_MAX, CELL_ATTRIBUTES_MAX,
-    COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX,
-    MEMBERS_MAX, NAME_BYTES_MAX, PAGE_BYTES, TERMS_MAX,
+    AVAILABLE_TO_BYTES_MAX, CACHING_RANGES_MAX, CATALOG_PAYLOAD_BYTES_MAX, CELL_ATTRIBUTES_BYTES_MAX,
+    CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
+    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, PAGE_BYTES, TERMS_MAX,
 };
 use crate::names::{check_name, check_text, folded};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,10 @@ impl CatalogError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            CatalogError::Full { .. } => Some("drop grid disks, or shorten comments and the IORM plan"),
+            CatalogError::Full { .. } => Some("drop grid disks, un-pin ranges, or shorten comments and the IORM plan"),
+            CatalogError::Limit { what: "pinned ranges of a grid disk", .. } => {
+                Some("un-pin ranges, or pin fewer and longer ones: those that touch count as one")
+            }
             CatalogError::NameTaken { .. } => Some("names that differ only in case count as the same"),
             _ => None,
         }
@@ -100,6 +103,29 @@ fn limit(what: &'static str, count: usize, max: usize) -> Result<(), CatalogErro
 
 fn name(kind: &'static str, name: &str, bytes_max: usize) -> Result<(), CatalogError> {
     check_name(name, bytes_max).map_err(|why| CatalogError::Name { kind, name: name.to_owned(), why })
+}
+
+/// Ranges have one form: see [`super::ranges`].
+fn check_ranges(g: &GridDisk) -> Result<(), CatalogError> {
+    limit("pinned ranges of a grid disk", g.caching_ranges.len(), CACHING_RANGES_MAX)?;
+    let good = |n: usize| {
+        let range = g.caching_ranges[n];
+        let before = n.checked_sub(1).map(|n| g.caching_ranges[n]);
+        range.policy != CachingPolicy::Default
+            && range.start_bytes < range.end_bytes
+            && range.end_bytes <= g.size_bytes
+            && range.start_bytes.is_multiple_of(PAGE_BYTES)
+            && range.end_bytes.is_multiple_of(PAGE_BYTES)
+            && before.is_none_or(|before| {
+                before.end_bytes < range.start_bytes
+                    || before.end_bytes == range.start_bytes && before.policy != range.policy
+            })
+    };
+    if (0..g.caching_ranges.len()).all(good) {
+        Ok(())
+    } else {
+        Err(CatalogError::Value { what: "pinned range of a grid disk" })
+    }
 }
 
 /// Who claims allocation units.
@@ -203,6 +229,7 @@ impl Catalog {
         if !check_text(&g.available_to, AVAILABLE_TO_BYTES_MAX) {
             return Err(CatalogError::Limit { what: "availableTo", max: AVAILABLE_TO_BYTES_MAX });
         }
+        check_ranges(g)?;
         limit("ASM attributes", g.asm.len(), ASM_ATTRIBUTES_MAX)?;
         for (key, text) in &g.asm {
             name("ASM attribute", key, ATTRIBUTE_NAME_BYTES_MAX)?;

@@ -131,6 +131,12 @@ pub enum GridDiskError {
         /// What was asked.
         wanted_bytes: u64,
     },
+    /// A range to pin that cannot be.
+    #[error("a range is pinned in whole pages of 4096 bytes within the grid disk, which has {size_bytes} bytes")]
+    Range {
+        /// Of the grid disk.
+        size_bytes: u64,
+    },
     /// Below one allocation unit.
     #[error("{size_bytes} bytes are less than one allocation unit of {au_bytes}")]
     TooSmall {
@@ -191,6 +197,7 @@ impl GridDiskError {
         match self {
             GridDiskError::NoSpace { .. } => Some("ask for less, or drop grid disks on that cell disk"),
             GridDiskError::NotPresent { .. } => Some("attach the device and restart the cell"),
+            GridDiskError::Range { .. } => Some("round the offset down and the length up to multiples of 4K"),
             GridDiskError::Busy => Some("try again"),
             GridDiskError::Exists { .. } => Some("drop it first"),
             GridDiskError::Generations => Some("drop the grid disk and create it anew"),

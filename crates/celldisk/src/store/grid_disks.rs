@@ -5,15 +5,16 @@
 
 use super::{CellStore, ChangeError, Changed, GridDiskError};
 use crate::allocate::{allocate, append, count, cut};
-use crate::catalog::{CachingMode, CachingPolicy, Catalog, Extent, GridDisk, ModeSwitch, Purpose};
+use crate::catalog::{CachingMode, CachingPolicy, Catalog, Extent, GridDisk, ModeSwitch, Purpose, ranges};
 use crate::disk::CellDisk;
 use crate::error::IoError;
 use crate::ids::{DeviceId, GridDiskId};
-use crate::layout::EXTENTS_MAX;
+use crate::layout::{EXTENTS_MAX, PAGE_BYTES};
 use crate::media;
 use device::WallTime;
 use device::sync::lock;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A grid disk to be made.
@@ -155,6 +156,7 @@ impl CellStore {
             caching_mode: spec.caching_mode,
             mode_switch: None,
             caching_policy: spec.caching_policy,
+            caching_ranges: Vec::new(),
             cache_generation: 1,
             available_to: spec.available_to,
             comment: spec.comment,
@@ -266,6 +268,7 @@ impl CellStore {
                 if count_au * au_bytes < now.size_bytes {
                     cut(&mut now.extents, count_au);
                     now.size_bytes = count_au * au_bytes;
+                    ranges::trim(&mut now.caching_ranges, now.size_bytes);
                     raise_generation(now)?;
                 }
                 Ok(now.clone())
@@ -295,6 +298,7 @@ impl CellStore {
                     ("cell disk", old.cell_disk == now.cell_disk),
                     ("extents", old.extents == now.extents),
                     ("size", old.size_bytes == now.size_bytes),
+                    ("pinned ranges", old.caching_ranges == now.caching_ranges),
                     ("creation time", old.created == now.created),
                     ("mode switch", old.mode_switch == now.mode_switch),
                     ("cache generation", old.cache_generation <= now.cache_generation),
@@ -308,6 +312,31 @@ impl CellStore {
                 if uncached(now) && !uncached(&old) && now.cache_generation == old.cache_generation {
                     raise_generation(now)?;
                 }
+                Ok(now.clone())
+            })
+            .await?;
+        Ok(changed)
+    }
+
+    /// Give a range of a grid disk a caching policy of its own; default: that of the grid disk counts there again. What was
+    /// said of the same bytes before is replaced, of others it stays.
+    ///
+    /// # Errors
+    /// No such grid disk; the range is empty, not of whole pages or reaches beyond the end; too many ranges.
+    pub async fn set_caching_range(
+        &self,
+        id: GridDiskId,
+        bytes: Range<u64>,
+        policy: CachingPolicy,
+    ) -> Result<Changed<GridDisk>, GridDiskError> {
+        let changed = self
+            .change(|catalog| {
+                let now = grid_disk(catalog, id)?;
+                let whole = bytes.start.is_multiple_of(PAGE_BYTES) && bytes.end.is_multiple_of(PAGE_BYTES);
+                if bytes.is_empty() || bytes.end > now.size_bytes || !whole {
+                    return Err(GridDiskError::Range { size_bytes: now.size_bytes });
+                }
+                ranges::set(&mut now.caching_ranges, bytes, policy);
                 Ok(now.clone())
             })
             .await?;

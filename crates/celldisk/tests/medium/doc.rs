@@ -58,6 +58,7 @@ fn constants() {
         ("LABEL_PAYLOAD_BYTES", l::LABEL_PAYLOAD_BYTES as u64),
         ("GRID_DISKS_MAX", l::GRID_DISKS_MAX as u64),
         ("EXTENTS_MAX", l::EXTENTS_MAX as u64),
+        ("CACHING_RANGES_MAX", l::CACHING_RANGES_MAX as u64),
         ("COMMENT_BYTES_MAX", l::COMMENT_BYTES_MAX as u64),
         ("AVAILABLE_TO_BYTES_MAX", l::AVAILABLE_TO_BYTES_MAX as u64),
         ("ASM_ATTRIBUTES_MAX", l::ASM_ATTRIBUTES_MAX as u64),

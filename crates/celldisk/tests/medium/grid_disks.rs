@@ -2,7 +2,7 @@
 
 use crate::slices::{create, spec};
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, open, options, read, run, write};
-use celldisk::layout::{DATA_OFFSET, EXTENTS_MAX, GRID_DISKS_MAX};
+use celldisk::layout::{CACHING_RANGES_MAX, DATA_OFFSET, EXTENTS_MAX, GRID_DISKS_MAX};
 use celldisk::{
     CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FlashCacheSpec, FlashLogSpec,
     GridDiskError, GridDiskId, Purpose, Role, Stamp,
@@ -139,6 +139,40 @@ fn fragments_are_used_up_to_the_limit() {
 }
 
 #[test]
+fn pinned_ranges_survive_and_end_with_their_place() {
+    let (store, media) = one_disk();
+    let a = create(&store, "a", 2 * AU);
+    let pin =
+        |store: &CellStore, bytes: std::ops::Range<u64>, policy| run(store.set_caching_range(a.id, bytes, policy));
+    let ranges = |g: &celldisk::GridDisk| {
+        g.caching_ranges.iter().map(|r| (r.start_bytes, r.end_bytes, r.policy)).collect::<Vec<_>>()
+    };
+    pin(&store, 0..8192, CachingPolicy::Keep).whole();
+    pin(&store, AU - 4096..2 * AU, CachingPolicy::None).whole();
+    let pinned = pin(&store, 4096..AU, CachingPolicy::Keep).whole();
+    let all = [(0, AU, CachingPolicy::Keep), (AU, 2 * AU, CachingPolicy::None)];
+    assert_eq!((ranges(&pinned), pinned.cache_generation), (all.to_vec(), 1));
+    let beyond = 2 * AU - 4096..2 * AU + 4096;
+    for bad in [0..0, 0..100, 100..4096, beyond] {
+        assert!(matches!(pin(&store, bad, CachingPolicy::Keep), Err(GridDiskError::Range { .. })));
+    }
+    let altered = run(store.alter_grid_disk(a.id, |g| g.caching_ranges.clear()));
+    assert!(matches!(altered, Err(GridDiskError::Fixed { field: "pinned ranges" })));
+    let again = open(&media, 2).unwrap().store;
+    assert_eq!(ranges(&again.catalog().grid_disks[&a.id]), all);
+    run(again.resize_grid_disk(a.id, AU, &mut nothing)).whole();
+    assert_eq!(ranges(&again.catalog().grid_disks[&a.id]), all[..1]);
+    let unpinned = run(again.set_caching_range(a.id, 0..AU, CachingPolicy::Default)).whole();
+    assert!(unpinned.caching_ranges.is_empty());
+    let b = create(&again, "b", 5 * AU);
+    for n in 0..=CACHING_RANGES_MAX as u64 {
+        let pinned = run(again.set_caching_range(b.id, n * 8192..n * 8192 + 4096, CachingPolicy::Keep));
+        assert_eq!(pinned.is_ok(), n < CACHING_RANGES_MAX as u64, "{n}");
+    }
+    assert_eq!(again.catalog().grid_disks[&b.id].caching_ranges.len(), CACHING_RANGES_MAX);
+}
+
+#[test]
 fn attributes() {
     let (store, media) = one_disk();
     let a = create(&store, "a", AU);
@@ -264,6 +298,7 @@ fn a_full_house_of_grid_disks_fits() {
                 caching_mode: CachingMode::WriteBackOrdered,
                 mode_switch: None,
                 caching_policy: CachingPolicy::Keep,
+                caching_ranges: Vec::new(),
                 cache_generation: u32::MAX,
                 available_to: "a".repeat(128),
                 comment: "c".repeat(128),

@@ -9,8 +9,8 @@ use crate::support::{
 };
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{
-    CachingMode, Catalog, CellDisk, CellStore, Changed, DeviceId, FlashCacheSpec, GridDiskId, GridDiskSpec, Purpose,
-    Role, Stamp, StoreError,
+    CachingMode, CachingPolicy, Catalog, CellDisk, CellStore, Changed, DeviceId, FlashCacheSpec, GridDiskId,
+    GridDiskSpec, Purpose, Role, Stamp, StoreError,
 };
 use device::{Device, Io, Prng, WallTime};
 use std::pin::Pin;
@@ -73,6 +73,13 @@ const COMMANDS: &[Command] = &[
                 });
                 acknowledged(altered.await)
             })
+        },
+    },
+    Command {
+        name: "pin",
+        flash: false,
+        run: |s| {
+            Box::pin(async { acknowledged(s.set_caching_range(GridDiskId(1), 4096..AU, CachingPolicy::Keep).await) })
         },
     },
     Command {

@@ -7,9 +7,9 @@ use celldisk::layout::{
     dirty_granule_bytes_for,
 };
 use celldisk::{
-    CachingMode, CachingPolicy, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FlashCache, FlashLog,
-    FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place, Purpose, Role, Stamp,
-    TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FlashCache,
+    FlashLog, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place, Purpose, Role,
+    Stamp, TermMark,
 };
 use device::{Class, Prng, WallTime};
 use proptest::prelude::*;
@@ -122,10 +122,23 @@ prop_compose! {
         mode in modes(),
         switch in prop::option::of((modes(), modes())),
         policy in prop::sample::select(vec![CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None]),
+        gaps in prop::collection::vec((any::<bool>(), any::<bool>()), 0..=4),
         numbers in any::<(u32, u64)>(),
         texts in ("[^\\p{Cc}]{0,32}", "[^\\p{Cc}]{0,32}"),
         asm in prop::collection::btree_map("[a-z]{1,8}", "[^\\p{Cc}]{0,5}", 0..=8),
     ) -> (Vec<u32>, u64, GridDisk) {
+        // Pages of the first allocation unit; two that touch differ.
+        let range = |(n, (gap, keep)): (usize, &(bool, bool))| CachingRange {
+            start_bytes: n as u64 * 8192,
+            end_bytes: n as u64 * 8192 + if *gap { 4096 } else { 8192 },
+            policy: if *keep { CachingPolicy::Keep } else { CachingPolicy::None },
+        };
+        let mut caching_ranges: Vec<CachingRange> = gaps.iter().enumerate().map(range).collect();
+        for n in 1..caching_ranges.len() {
+            if caching_ranges[n - 1].policy == caching_ranges[n].policy {
+                caching_ranges[n - 1].end_bytes = caching_ranges[n - 1].start_bytes + 4096;
+            }
+        }
         let grid_disk = GridDisk {
             id: GridDiskId(0),
             name,
@@ -136,6 +149,7 @@ prop_compose! {
             caching_mode: mode,
             mode_switch: switch.map(|(from, to)| ModeSwitch { from, to }),
             caching_policy: policy,
+            caching_ranges,
             cache_generation: numbers.0,
             created: WallTime(numbers.1),
             comment: texts.0,
@@ -313,6 +327,7 @@ fn whole() -> Catalog {
             caching_mode: CachingMode::WriteThrough,
             mode_switch: None,
             caching_policy: CachingPolicy::Default,
+            caching_ranges: Vec::new(),
             cache_generation: 1,
             available_to: String::new(),
             comment: String::new(),

@@ -72,6 +72,7 @@ impl From<GridDiskError> for Refusal {
             }
             GridDiskError::NoSpace { .. } => ErrorCode::NoSpace,
             GridDiskError::TooSmall { .. }
+            | GridDiskError::Range { .. }
             | GridDiskError::Invalid(_)
             | GridDiskError::Label { error: CellDiskError::Label(LabelError::Name { .. }), .. } => {
                 ErrorCode::InvalidValue
@@ -108,6 +109,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
     let ended = match change.object {
         ObjectType::GridDisk => create_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => create_flash_cache(context, change, &mut lines).await,
+        ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => Err(Refusal::unsupported("CREATE CELLDISK on a running cell")),
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
     };
@@ -133,6 +135,7 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
     let ended = match change.object {
         ObjectType::GridDisk => drop_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => drop_flash_cache(context, &mut lines).await,
+        ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => Err(Refusal::unsupported("DROP CELLDISK on a running cell")),
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
     };
@@ -171,6 +174,7 @@ fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
 fn policy_named(word: &str) -> Step<CachingPolicy> {
     match word.to_ascii_lowercase().as_str() {
         "default" => Ok(CachingPolicy::Default),
+        "keep" => Ok(CachingPolicy::Keep),
         "none" => Ok(CachingPolicy::None),
         _ => Err(Refusal::unsupported(format!("cachingPolicy={word}"))),
     }
@@ -311,6 +315,22 @@ async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Ve
     for name in names {
         context.cell.drop_grid_disk(&name, change.force).await?;
         lines.push(format::dropped(ObjectType::GridDisk, &name));
+    }
+    Ok(())
+}
+
+/// CREATE and DROP of a pinned range: the latter says no policy, so that the grid disk's counts there.
+async fn pin(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    let Target::Names(names) = &change.target else { return Ok(()) };
+    let policy = change.choice("cachingPolicy").map(policy_named).transpose()?;
+    let start = change.size_bytes("offset").unwrap_or(0);
+    let end = start.saturating_add(change.size_bytes("length").unwrap_or(0));
+    for name in names {
+        context.cell.pin(name, start..end, policy.unwrap_or(CachingPolicy::Default)).await?;
+        lines.push(match policy {
+            Some(_) => format::created(ObjectType::Pin, name),
+            None => format::dropped(ObjectType::Pin, name),
+        });
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::FlashCache => flash_cache(context).into_iter().collect(),
         ObjectType::MetricDefinition => cell::metrics::definitions().map(metric_definition).collect(),
         ObjectType::MetricCurrent => metrics_current(context),
+        ObjectType::Pin => pins(context),
     }
 }
 
@@ -126,11 +127,6 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         let member = catalog.members.get(&record.cell_disk);
         let served = context.cell.grid_disk(&record.name).filter(|disk| disk.id() == record.id.0);
         let au_bytes = member.map_or(0, |member| member.au_bytes);
-        let policy = match record.caching_policy {
-            CachingPolicy::Default => "default",
-            CachingPolicy::Keep => "keep",
-            CachingPolicy::None => "none",
-        };
         let offline = served.as_ref().is_some_and(|disk| disk.offline().is_some());
         let status = match &served {
             Some(_) if offline => "offline",
@@ -142,7 +138,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             .with("availableTo", names(&record.available_to))
             .with("cachedBy", Value::List(Vec::new()))
             .with("cachingMode", caching_mode_name(record.caching_mode))
-            .with("cachingPolicy", policy)
+            .with("cachingPolicy", policy_name(record.caching_policy))
             .with("comment", record.comment.as_str())
             .with("creationTime", timestamp(record.created))
             .with("id", format!("{}", record.id))
@@ -161,6 +157,31 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             row = row.with("errorCount", integer(disk.counters.errors.get()));
         }
         rows.push(row);
+    }
+    rows.sort_by_key(Row::name);
+    rows
+}
+
+fn policy_name(policy: CachingPolicy) -> &'static str {
+    match policy {
+        CachingPolicy::Default => "default",
+        CachingPolicy::Keep => "keep",
+        CachingPolicy::None => "none",
+    }
+}
+
+/// By grid disk, in the order of its bytes.
+fn pins(context: &Context) -> Vec<Row> {
+    let catalog = context.cell.store().catalog();
+    let mut rows = Vec::new();
+    for record in catalog.grid_disks.values() {
+        rows.extend(record.caching_ranges.iter().map(|range| {
+            Row::new(ObjectType::Pin)
+                .with("name", record.name.as_str())
+                .with("cachingPolicy", policy_name(range.policy))
+                .with("length", Value::SizeBytes(range.end_bytes - range.start_bytes))
+                .with("offset", Value::SizeBytes(range.start_bytes))
+        }));
     }
     rows.sort_by_key(Row::name);
     rows

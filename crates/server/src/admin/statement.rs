@@ -5,7 +5,7 @@
 use super::change;
 use super::{Context, DateStyle, Form, Outcome, Request};
 use cellcli::command::{Command, DateFormat, List};
-use cellcli::{ErrorCode, failure_text, format, help, parse_script, select};
+use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script, select};
 use std::sync::Arc;
 
 /// Carry out the statements of a request.
@@ -84,7 +84,18 @@ fn stopping() -> Outcome {
 }
 
 fn list(context: &Context, query: &List, request: &Request) -> Outcome {
-    let answer = match select(query, super::rows::rows(context, query.object)) {
+    let mut rows = super::rows::rows(context, query.object);
+    let mut query = query.clone();
+    if query.object == ObjectType::Pin && !query.names.is_empty() {
+        // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
+        let grid_disks = List { names: query.names.clone(), ..List::all(ObjectType::GridDisk) };
+        if let Err(error) = select(&grid_disks, super::rows::rows(context, ObjectType::GridDisk)) {
+            return Outcome::failed(error.to_string());
+        }
+        rows.retain(|row| query.names.iter().any(|name| name.eq_ignore_ascii_case(&row.name())));
+        query.names.clear();
+    }
+    let answer = match select(&query, rows) {
         Ok(answer) => answer,
         Err(error) => return Outcome::failed(error.to_string()),
     };

@@ -22,6 +22,7 @@ pub(super) enum Pending {
     Drop { id: u64 },
     Resize { id: u64, size_bytes: u64 },
     Rename { id: u64, name: String },
+    Pin { id: u64 },
     Caching,
 }
 
@@ -37,6 +38,7 @@ pub(super) struct AdminState {
     recached: Option<Instant>,
     names: u64,
     ids_seen: BTreeSet<u64>,
+    pub(super) pins: super::pins::Pins,
 }
 
 /// A seed for the content of a grid disk: those of other disks write other bytes.
@@ -92,6 +94,9 @@ impl Run {
                 let _answered = self.set_caching(life, disk, caching).await;
             }
             Admin::Evict { disk } => self.evict_one(life, disk).await,
+            Admin::Pin { disk, offset, len, policy } => {
+                let _answered = self.pin(life, disk, offset, len, policy).await;
+            }
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
             Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
@@ -109,7 +114,7 @@ impl Run {
     }
 
     /// Run a command within the cell's process; none when that died before it was answered.
-    async fn command<T: Send + 'static>(
+    pub(super) async fn command<T: Send + 'static>(
         self: &Arc<Self>,
         life: &Life,
         pending: Pending,
@@ -145,7 +150,7 @@ impl Run {
     }
 
     /// A command failed: was there a reason?
-    fn judge(&self, what: &str, error: &AdminError) {
+    pub(super) fn judge(&self, what: &str, error: &AdminError) {
         self.handle.trace().text("admin failed", format!("{what}: {error}"));
         let space = matches!(error, AdminError::Store(GridDiskError::NoSpace { .. } | GridDiskError::TooSmall { .. }));
         let stopping = matches!(error, AdminError::Stopping);
@@ -202,7 +207,7 @@ impl Run {
         book.disks.insert(id, disk);
     }
 
-    fn target(&self, place: u64) -> Option<(u64, String)> {
+    pub(super) fn target(&self, place: u64) -> Option<(u64, String)> {
         let book = lock(&self.book);
         let id = book.pick(place)?;
         let disk = book.disks.get(&id)?;
@@ -264,6 +269,7 @@ impl Run {
             self.changed.wait(ticket).await;
         }
         let cell = life.cell.clone();
+        let store = cell.store().clone();
         let then = move |run: &Run, result: Result<(), AdminError>| {
             let now = {
                 let mut book = lock(&run.book);
@@ -273,6 +279,9 @@ impl Run {
                 disk.limit = now;
                 now
             };
+            if let Some(record) = store.catalog().grid_disks.get(&GridDiskId(id)) {
+                run.remember_pins(record);
+            }
             match result {
                 Ok(()) if now != size_bytes => {
                     run.violate("I2", format!("resized grid disk {id} has {now} bytes, not {size_bytes}"));
@@ -450,8 +459,9 @@ impl Run {
             self.situations.hit("crash in a create: it had happened");
             return self.adopt(id, name, size_bytes, home, served);
         }
+        let loose = lock(&self.book).names_loose;
+        self.check_pins(record, pending, loose);
         let mut book = lock(&self.book);
-        let loose = book.names_loose;
         let Some(disk) = book.disks.get_mut(&id) else { return };
         let (known_name, known_bytes) = (disk.name.clone(), disk.model.size_bytes());
         let renamed = pending.contains(&Pending::Rename { id, name: name.clone() });

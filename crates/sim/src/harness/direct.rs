@@ -125,6 +125,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             chunk_age: setup.chunk_age,
             mirrored: false,
             endurance: setup.endurance,
+            keep_unused: setup.keep_unused,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,
@@ -483,6 +484,7 @@ impl Director {
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };
         let (mut hits, mut offline) = (0, false);
         for (place, &(id, limit)) in ids.iter().enumerate() {
+            run.unpin_all(life, place as u64).await;
             run.administer(life, Admin::SetCaching { disk: place as u64, caching }).await;
             let range = 0..limit.min(AU_BYTES);
             let mut answered = true;

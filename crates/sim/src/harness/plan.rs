@@ -4,6 +4,7 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod pins;
 mod scenes;
 
 use crate::disk::DiskConfig;
@@ -75,6 +76,7 @@ pub(super) struct Setup {
     /// The only flash device that comes to harm.
     pub(super) victim: Option<usize>,
     pub(super) endurance: Option<Endurance>,
+    pub(super) keep_unused: Duration,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -145,6 +147,13 @@ pub(super) enum Admin {
     /// To none and back: what was cached is read from disk again.
     Evict {
         disk: u64,
+    },
+    /// A range gets a caching policy of its own.
+    Pin {
+        disk: u64,
+        offset: u64,
+        len: u64,
+        policy: celldisk::CachingPolicy,
     },
     /// FLUSH of one grid disk, then perhaps CANCEL FLUSH.
     Flush {
@@ -295,7 +304,8 @@ impl Plan {
     pub(super) fn of_seed(seed: u64) -> Plan {
         let mut prng = Prng::new(seed).fork("harness.plan");
         let setup = Setup::draw(&mut prng);
-        let steps = Steps::draw(&setup, &mut prng);
+        let mut steps = Steps::draw(&setup, &mut prng);
+        pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         Plan { seed, setup, steps }
     }
 }
@@ -409,6 +419,7 @@ impl Setup {
             accept_diverged: prng.chance(1, 2),
             policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             endurance: endurance(&mut prng.fork("endurance")),
+            keep_unused: Duration::from_millis(prng.fork("keep").between(20, 1_000)),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,

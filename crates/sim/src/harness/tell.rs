@@ -32,6 +32,7 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.hard_limit,
         setup.chunk_age
     ));
+    lines.push(format!("KEEP data ages after {:?}", setup.keep_unused));
     if let Some(endurance) = &setup.endurance {
         lines.push(format!("endurance budget: {} bytes a day for each flash device", endurance.bytes_per_day()));
     }
@@ -109,6 +110,9 @@ impl Display for Admin {
             Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
             Admin::SetCaching { disk, caching } => write!(f, "set caching of grid disk {disk}: {caching}"),
             Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
+            Admin::Pin { disk, offset, len, policy } => {
+                write!(f, "pin {len} bytes of grid disk {disk} from {offset} on: {policy:?}")
+            }
             Admin::Flush { disk, cancel } => {
                 write!(f, "FLUSH of grid disk {disk}{}", if *cancel { ", then CANCEL FLUSH" } else { "" })
             }

@@ -1,0 +1,72 @@
+//! Pinning: ranges of a grid disk with a caching policy of their own, and what reads of KEEP data come to.
+//!
+//! Never serves a policy that the catalog does not have: a range that is not to be cached stops being hit, is recorded then, and
+//! comes free after that.
+
+use crate::admin::AdminError;
+use crate::cell::{Cell, mode_in_force};
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::request::CachingMode;
+use celldisk::{CachingPolicy, GridDiskId};
+use flashcache::{Worth, WorthMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+fn worth_of(policy: CachingPolicy) -> Worth {
+    match policy {
+        CachingPolicy::Default => Worth::Default,
+        CachingPolicy::Keep => Worth::Keep,
+        CachingPolicy::None => Worth::None,
+    }
+}
+
+/// What the cache is told of a grid disk. One that is not cached has no worth of its own, whatever its ranges say.
+pub(crate) fn worth_map(record: &celldisk::GridDisk) -> WorthMap {
+    if mode_in_force(record) == CachingMode::None {
+        return WorthMap::default();
+    }
+    let parts = |bytes: u64| bytes / PART_BYTES;
+    let ranges = record.caching_ranges.iter();
+    let ranges = ranges.map(|r| (parts(r.start_bytes)..parts(r.end_bytes), worth_of(r.policy))).collect();
+    WorthMap::new(worth_of(record.caching_policy), ranges)
+}
+
+impl Cell {
+    /// Give a range of a grid disk a caching policy of its own, with I/O running; default: that of the grid disk counts there
+    /// again. To NONE: what is dirty of the grid disk goes to its disk first, then hits stop at once and the blocks come free.
+    ///
+    /// # Errors
+    /// The range is not of whole pages within the grid disk, there are too many, dirty data cannot go to the disk, or a device
+    /// fails.
+    pub async fn pin(self: &Arc<Self>, name: &str, bytes: Range<u64>, policy: CachingPolicy) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        // What will be refused shall not cost a flush.
+        let narrows = policy == CachingPolicy::None && bytes.end <= disk.size_bytes();
+        let drying = if narrows { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
+        let bar = narrows.then(|| disk.bar());
+        if bar.is_some() {
+            // Hits and fills stop; writes go on to invalidate.
+            disk.drain().await;
+        }
+        let changed = self.store().set_caching_range(GridDiskId(disk.id()), bytes, policy).await;
+        // Whatever happened, serve as the catalog says.
+        if let (Some(record), Some(binding)) = (self.record(&disk), disk.cache()) {
+            binding.cache.set_worth(&binding.disk, worth_map(&record));
+        }
+        drop(bar);
+        drop(drying);
+        let _ = self.stood(changed?);
+        Ok(())
+    }
+}
+
+impl GridDisk {
+    /// Count a read of KEEP data by whether all of it came from flash.
+    pub(crate) fn count_keep_read(&self, binding: &Binding, parts: &Range<u64>, len: u64, hit: bool) {
+        if binding.cache.is_keep(&binding.disk, parts) {
+            let traffic = if hit { &self.counters.keep_hits } else { &self.counters.keep_misses };
+            traffic.count(len);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Goal: KEEP data stays as long as it is used, within its share, and nothing stalls when it and dirty data are both at their
+//! limit; NONE ranges are not served and come free. Method: a cache on memory devices, filled by hand, with a clock that is
+//! moved on; the keep head is looked after whenever the operator's word changes, so tests wait for nothing else.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use device::layers::Memory;
+use device::spawn::yield_now;
+use device::{Arena, Bufs, Clock, Device, Instant, Runtime, RuntimeConfig, Timer, WallTime, World};
+use flashcache::format::Owner;
+use flashcache::{
+    CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
+    Residence, RunLimits, Stretch, Worth, WorthMap,
+};
+use futures_util::future::{Either, select};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const BLOCK_PARTS: u64 = 4;
+const SEGMENT_BYTES: u32 = 256 << 10;
+const SEGMENTS: u64 = 64;
+/// Blocks of 16 KiB that a segment of 64 pages holds: a header, a footer, 15 blocks.
+const SEGMENT_BLOCKS: u64 = 15;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The real clock, moved on.
+#[derive(Clone)]
+struct Shifted {
+    below: Arc<dyn Clock>,
+    by_ns: Arc<AtomicU64>,
+}
+
+impl Clock for Shifted {
+    fn now(&self) -> Instant {
+        Instant(self.below.now().0 + self.by_ns.load(Ordering::Acquire))
+    }
+    fn wall(&self) -> WallTime {
+        self.below.wall()
+    }
+    fn sleep_until(&self, at: Instant) -> Timer {
+        self.below.sleep_until(Instant(at.0.saturating_sub(self.by_ns.load(Ordering::Acquire))))
+    }
+}
+
+struct Rig {
+    cache: Arc<FlashCache>,
+    /// With KEEP data, and without.
+    keep: DiskHandle,
+    other: DiskHandle,
+    data: Bufs,
+    clock: Shifted,
+    world: World,
+    device: Device,
+}
+
+impl Rig {
+    async fn new(segments: u64, world: World) -> Rig {
+        Rig::on(Memory::new(segments * u64::from(SEGMENT_BYTES)), world).await
+    }
+
+    async fn on(device: Device, mut world: World) -> Rig {
+        let clock = Shifted { below: world.clock.clone(), by_ns: Arc::default() };
+        world.clock = Arc::new(clock.clone());
+        let chunk_age = Duration::from_millis(1);
+        let config = CacheConfig { segment_bytes: SEGMENT_BYTES, chunk_age, ..CacheConfig::default() };
+        let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
+        let members = vec![MemberDevice { device: device.clone(), owner, durable: true }];
+        let disks = [7, 8].map(|id| CachedDisk { id, generation: 1, home: 1 });
+        let (cache, _) = FlashCache::open(config, members, &disks, world.clone()).await.unwrap();
+        let [keep, other] = disks.map(|disk| cache.disk(disk));
+        Rig { cache, keep, other, data: Arena::new(1 << 20).alloc(16 << 10).await, clock, world, device }
+    }
+
+    fn member(&self) -> Arc<Member> {
+        self.cache.members().next().unwrap().clone()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        self.member().counters.snapshot().into_iter().collect()
+    }
+
+    async fn offer(&self, disk: &DiskHandle, block: u64) {
+        let data = self.data.view(0..16 << 10);
+        self.cache.fill(disk, parts(block), data, FillCause::ReadMiss, self.cache.membership());
+        for _ in 0..4 {
+            yield_now().await;
+        }
+        // Reclaim keeps up: what is refused for want of space is another test's matter.
+        self.until(|rig| rig.member().segments().free > 3).await;
+    }
+
+    async fn offer_all(&self, disk: &DiskHandle, blocks: Range<u64>) {
+        for block in blocks {
+            self.offer(disk, block).await;
+        }
+    }
+
+    /// Traffic that is worth the main head.
+    async fn offer_and_hit(&self, blocks: Range<u64>) {
+        for block in blocks {
+            self.offer(&self.other, block).await;
+            assert!((0..3).all(|_| self.holds(&self.other, block)));
+        }
+    }
+
+    fn holds(&self, disk: &DiskHandle, block: u64) -> bool {
+        self.cache.lookup(disk, parts(block)).iter().all(|stretch| matches!(stretch, Stretch::Hit(_)))
+    }
+
+    /// Without counting a hit.
+    fn count(&self, disk: &DiskHandle, blocks: Range<u64>, wanted: Residence) -> usize {
+        blocks.filter(|&block| self.cache.residence(disk, parts(block)) == [(BLOCK_PARTS, wanted)]).count()
+    }
+
+    async fn until(&self, done: impl Fn(&Rig) -> bool) {
+        for _ in 0..10_000 {
+            if done(self) {
+                return;
+            }
+            let below = &self.clock.below;
+            below.sleep_until(Instant(below.now().0 + 1_000_000)).await;
+        }
+        panic!("it does not come to that: {:?}", self.member());
+    }
+
+    /// Have the keep head looked after: the worth of a block that does not matter changes.
+    async fn look(&self, whole: Worth, ranges: Vec<(Range<u64>, Worth)>, far: u64) {
+        let mut ranges = ranges;
+        ranges.push((1 << 40..(1 << 40) + far, Worth::Keep));
+        self.cache.set_worth(&self.keep, WorthMap::new(whole, ranges));
+        for _ in 0..400 {
+            yield_now().await;
+        }
+    }
+}
+
+fn parts(block: u64) -> Range<u64> {
+    block * BLOCK_PARTS..(block + 1) * BLOCK_PARTS
+}
+
+fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
+    let world = runtime.world(1);
+    runtime.block_on(test(world));
+}
+
+#[test]
+fn default_traffic_never_evicts_what_is_kept() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Default, vec![(0..200 * BLOCK_PARTS, Worth::Keep)]));
+        rig.offer_all(&rig.keep, 0..200).await;
+        rig.offer_all(&rig.other, 0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
+        assert_eq!(rig.count(&rig.keep, 0..200, Residence::Kept), 200);
+        let counters = rig.counters();
+        assert!(counters["evictions"] > 1000, "there was a reason to evict: {counters:?}");
+        assert_eq!((counters["keep_fills"], counters["keep_overwritten_bytes"]), (200 * BLOCK_PARTS, 0));
+        assert_eq!(rig.member().keep_usage().used_bytes, 200 * (16 << 10));
+    });
+}
+
+#[test]
+fn keep_takes_four_fifths_and_goes_with_the_others_beyond() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Keep, Vec::new()));
+        let blocks = SEGMENTS * SEGMENT_BLOCKS * 2;
+        rig.offer_all(&rig.keep, 0..blocks).await;
+        let (segments, most) = rig.member().keep_segments();
+        assert_eq!((segments, most), (51, SEGMENTS as usize * 4 / 5));
+        let counters = rig.counters();
+        assert!(counters["keep_skips_share"] > 0 && counters["fills"] > counters["keep_fills"], "{counters:?}");
+        // Those that came first are kept; those that came last went with the others.
+        assert_eq!(rig.count(&rig.keep, 0..700, Residence::Kept), 700);
+        assert_eq!(rig.count(&rig.keep, blocks - 1..blocks, Residence::Cached), 1);
+        // The rest of the cache is still there for others.
+        rig.offer_all(&rig.other, 0..500).await;
+        assert_eq!(rig.count(&rig.other, 499..500, Residence::Cached), 1);
+        assert_eq!(rig.count(&rig.keep, 0..700, Residence::Kept), 700);
+    });
+}
+
+#[test]
+fn what_is_unused_ages_to_default_and_what_is_used_stays() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.look(Worth::Keep, Vec::new(), 1).await;
+        rig.offer_all(&rig.keep, 0..10 * SEGMENT_BLOCKS).await;
+        // Hits of before are no use of later.
+        assert!((0..10 * SEGMENT_BLOCKS).all(|block| (0..3).all(|_| rig.holds(&rig.keep, block))));
+        rig.look(Worth::Keep, Vec::new(), 2).await;
+        rig.look(Worth::Keep, Vec::new(), 3).await;
+        let by_ns = DAY.as_nanos() as u64;
+        rig.clock.by_ns.fetch_add(by_ns - 60_000_000_000, Ordering::AcqRel);
+        rig.look(Worth::Keep, Vec::new(), 4).await;
+        assert_eq!(rig.counters()["keep_aged"], 0, "a day has not passed");
+        let used = 0..3 * SEGMENT_BLOCKS;
+        assert!(used.clone().all(|block| rig.holds(&rig.keep, block)));
+        rig.look(Worth::Keep, Vec::new(), 5).await;
+        rig.clock.by_ns.fetch_add(120_000_000_000, Ordering::AcqRel);
+        rig.look(Worth::Keep, Vec::new(), 6).await;
+        assert!((6..=7).contains(&rig.counters()["keep_aged"]), "{:?}", rig.counters());
+        assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.clone().count());
+        assert_eq!(rig.count(&rig.keep, 60..90, Residence::Cached), 30, "aged, not gone");
+        // Default traffic evicts what has aged, and does not move it back.
+        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 12).await;
+        assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.count());
+        assert_eq!(rig.count(&rig.keep, 60..90, Residence::Disk), 30);
+        assert_eq!(rig.counters()["keep_moves"], 0);
+    });
+}
+
+#[test]
+fn what_is_unpinned_becomes_default_data() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        let pinned = |blocks: Range<u64>| (blocks.start * BLOCK_PARTS..blocks.end * BLOCK_PARTS, Worth::Keep);
+        rig.look(Worth::Default, vec![pinned(0..300)], 1).await;
+        rig.offer_all(&rig.keep, 0..300).await;
+        rig.look(Worth::Default, vec![pinned(0..30)], 2).await;
+        rig.until(|rig| rig.counters()["keep_released"] >= 17).await;
+        assert_eq!(rig.count(&rig.keep, 0..30, Residence::Kept), 30);
+        assert_eq!(rig.count(&rig.keep, 60..270, Residence::Cached), 210, "not gone, and no byte was written again");
+        assert_eq!(rig.counters()["moves"], 0);
+        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
+        assert_eq!(rig.count(&rig.keep, 0..30, Residence::Kept), 30);
+        assert_eq!(rig.count(&rig.keep, 60..270, Residence::Disk), 210);
+    });
+}
+
+#[test]
+fn room_held_by_dead_blocks_is_made_for_others() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.look(Worth::Keep, Vec::new(), 1).await;
+        rig.offer_all(&rig.keep, 0..SEGMENTS * SEGMENT_BLOCKS).await;
+        // Two of three are overwritten: no segment is empty, none can be given up as it is.
+        for block in (0..760).filter(|block| block % 3 > 0) {
+            let ticket = rig.cache.begin_write(&rig.keep, parts(block)).await.unwrap();
+            rig.cache.end_write(ticket);
+        }
+        let left = (0..760).filter(|block| block % 3 == 0).count();
+        let kept = |rig: &Rig| {
+            let third = (0..760).step_by(3);
+            third.map(|b| rig.count(&rig.keep, b..b + 1, Residence::Kept)).sum::<usize>()
+        };
+        assert!(kept(&rig) + 10 >= left);
+        let before = kept(&rig);
+        rig.offer_all(&rig.keep, 2000..2050).await;
+        rig.look(Worth::Keep, Vec::new(), 2).await;
+        rig.until(|rig| rig.counters()["keep_cleans"] > 10).await;
+        assert_eq!(kept(&rig), before, "what was kept was written again");
+        assert!(rig.counters()["keep_moves"] > 0);
+        rig.offer_all(&rig.keep, 3000..3200).await;
+        assert_eq!(rig.count(&rig.keep, 3000..3200, Residence::Kept), 200);
+    });
+}
+
+#[test]
+fn keep_and_dirty_data_at_their_limits_do_not_stall() {
+    for segments in [8, 9, 12, 16, 24, SEGMENTS] {
+        run(move |world| async move {
+            let rig = Rig::new(segments, world).await;
+            rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Keep, Vec::new()));
+            let clock = rig.clock.below.clone();
+            let limit = clock.sleep_until(Instant(clock.now().0 + 30_000_000_000));
+            let work = std::pin::pin!(crowd(&rig, segments));
+            match select(work, limit).await {
+                Either::Left(((), _)) => {}
+                Either::Right(_) => panic!("{segments} segments: stalled: {:?}", rig.member()),
+            }
+            let (kept, most) = rig.member().keep_segments();
+            assert!(kept <= most.max(1), "{segments} segments: {kept} of {most}");
+            assert!(rig.member().failure().is_none(), "{:?}", rig.member().failure());
+        });
+    }
+}
+
+/// KEEP data to its share, dirty data until there is no room, writes that need marks, and again when the disk has it all.
+async fn crowd(rig: &Rig, segments: u64) {
+    let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+    for round in 0..3 {
+        for block in 0..segments * SEGMENT_BLOCKS {
+            let view = rig.data.view(0..16 << 10);
+            rig.cache.fill(&rig.keep, parts(block), view, FillCause::ReadMiss, rig.cache.membership());
+            yield_now().await;
+        }
+        let mut refused = false;
+        for block in 0..segments * SEGMENT_BLOCKS {
+            match rig.cache.write_dirty(&rig.keep, parts(5000 + block), &data, false).await {
+                Ok(()) => {}
+                Err(DirtyRefused::NoRoom) => refused = true,
+                Err(DirtyRefused::Failed) => panic!("{:?}", rig.member().failure()),
+            }
+            // Writes elsewhere need marks, which need room.
+            let ticket = rig.cache.begin_write(&rig.other, (block + round) * 512..(block + round) * 512 + 4).await;
+            rig.cache.end_write(ticket.unwrap());
+            let view = rig.data.view(0..16 << 10);
+            rig.cache.fill(&rig.other, parts(block), view, FillCause::Write, rig.cache.membership());
+        }
+        assert!(refused, "dirty data came to its limit");
+        destage(rig).await;
+        assert_eq!(rig.cache.dirty_bytes(&rig.keep), 0);
+    }
+}
+
+async fn destage(rig: &Rig) {
+    let limits = RunLimits { parts_max: 256, runs_max: 16, run_parts_max: 64 };
+    let mut from = Some(0);
+    while let Some(block) = from {
+        let (runs, next) = rig.cache.dirty_runs(0, &rig.keep, block, limits);
+        rig.cache.prepare_destage(0).await.unwrap();
+        let mut list = DestagedList::default();
+        runs.iter().for_each(|run| list.push(run));
+        drop(runs);
+        rig.cache.commit_destaged(0, &list).await.unwrap();
+        from = next;
+    }
+}
+
+#[test]
+fn destaged_keep_data_moves_to_the_keep_head() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Keep, Vec::new()));
+        let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+        for block in 0..150 {
+            rig.cache.write_dirty(&rig.keep, parts(block), &data, false).await.unwrap();
+        }
+        assert_eq!(rig.member().keep_usage().dirty_bytes, 150 * (16 << 10));
+        destage(&rig).await;
+        rig.offer_all(&rig.other, 0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
+        let kept = rig.count(&rig.keep, 0..150, Residence::Kept);
+        assert!(kept >= 135, "{kept}: all but what is left in the open segment and at reclaim's edge");
+        assert!(rig.counters()["keep_adopted"] > 0);
+    });
+}
+
+#[test]
+fn none_ranges_are_not_served_and_come_free() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world.clone()).await;
+        rig.offer_all(&rig.keep, 0..100).await;
+        let entries = rig.member().entries();
+        let none = WorthMap::new(Worth::Default, vec![(10 * BLOCK_PARTS..20 * BLOCK_PARTS, Worth::None)]);
+        rig.cache.set_worth(&rig.keep, none.clone());
+        assert!((10..20).all(|block| !rig.holds(&rig.keep, block)), "at once");
+        assert!((0..10).chain(20..100).all(|block| rig.holds(&rig.keep, block)));
+        rig.until(|rig| rig.counters()["none_frees"] == 10).await;
+        assert_eq!(rig.member().entries(), entries - 10);
+        rig.offer_all(&rig.keep, 10..20).await;
+        assert_eq!(rig.member().entries(), entries - 10, "and they are not filled");
+        // What is dirty there is read until the disk has it.
+        let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+        rig.cache.write_dirty(&rig.keep, parts(15), &data, false).await.unwrap();
+        assert!(rig.holds(&rig.keep, 15) && rig.cache.is_refused(&rig.keep, &parts(15)));
+        destage(&rig).await;
+        assert!(!rig.holds(&rig.keep, 15));
+        rig.cache.stop().await;
+
+        let again = Rig::on(rig.device.clone(), rig.world.clone()).await;
+        again.cache.set_worth(&again.keep, none);
+        assert!((10..20).all(|block| !again.holds(&again.keep, block)));
+        assert!((0..10).chain(20..100).all(|block| again.holds(&again.keep, block)));
+        again.cache.set_worth(&again.keep, WorthMap::default());
+        assert!(!again.holds(&again.keep, 12), "what came free stays so over a restart");
+    });
+}
+
+#[test]
+fn keep_data_is_kept_over_a_restart() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Keep, Vec::new()));
+        rig.offer_all(&rig.keep, 0..200).await;
+        rig.cache.stop().await;
+        let again = Rig::on(rig.device.clone(), rig.world.clone()).await;
+        again.cache.set_worth(&again.keep, WorthMap::new(Worth::Keep, Vec::new()));
+        assert_eq!(again.count(&again.keep, 0..200, Residence::Kept), 200);
+        again.offer_all(&again.other, 0..SEGMENTS * SEGMENT_BLOCKS * 3).await;
+        assert_eq!(again.count(&again.keep, 0..200, Residence::Kept), 200);
+    });
+}
