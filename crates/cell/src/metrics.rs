@@ -172,7 +172,10 @@ pub struct CacheTotals {
     misses: Sum,
     read_skips_large: Sum,
     read_skips_flash: Sum,
+    read_skips_busy: Sum,
+    fill_skips_busy: Sum,
     write_skips_large: Sum,
+    write_fill_skips_busy: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,7 +217,10 @@ impl CacheTotals {
             totals.misses.add(&c.cache_misses);
             totals.read_skips_large.add(&c.cache_read_skips_large);
             totals.read_skips_flash.add(&c.cache_read_skips_flash);
+            totals.read_skips_busy.add(&c.cache_read_skips_busy);
+            totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
             totals.write_skips_large.add(&c.cache_write_skips_large);
+            totals.write_fill_skips_busy.add(&c.cache_write_fill_skips_busy);
         }
         totals
     }
@@ -438,14 +444,23 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_BY_R_SKIP", Bytes, "bytes of reads that went past the cache", |c| c
         .read_skips_large
         .bytes
-        + c.read_skips_flash.bytes),
+        + c.read_skips_flash.bytes
+        + c.read_skips_busy.bytes),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_R_SKIP_FC_BUSY",
+        Bytes,
+        "bytes of reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.bytes
+    ),
     counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
         + c.member("write_fill_bytes")
         + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
         .write_skips_large
-        .bytes),
+        .bytes
+        + c.write_fill_skips_busy.bytes),
     metric!(
         FlashCache,
         "FC_IO_ERRS",
@@ -470,7 +485,15 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache", |c| c
         .read_skips_large
         .requests
-        + c.read_skips_flash.requests),
+        + c.read_skips_flash.requests
+        + c.read_skips_busy.requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_R_SKIP_FC_BUSY",
+        Requests,
+        "reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.requests
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_R_SKIP_FC_THROTTLE",
@@ -506,9 +529,24 @@ const TABLE: &[&[Definition]] = &[
         + c.member("write_fills")),
     counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
         .member("fills")),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_POPULATE_SKIP_FC_BUSY",
+        Requests,
+        "reads whose misses were not kept in the cache since flash was busier than the disk",
+        |c| c.fill_skips_busy.requests
+    ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
-        .requests),
+        .requests
+        + c.write_fill_skips_busy.requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_FC_BUSY",
+        Requests,
+        "writes not kept in the cache since flash was busier than the disk",
+        |c| c.write_fill_skips_busy.requests
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_SKIP_ENDURANCE",

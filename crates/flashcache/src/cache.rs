@@ -3,6 +3,7 @@
 //! All entries of a region of a grid disk live on one member, chosen by rendezvous hashing, so that a write has one place
 //! to mark and to invalidate. Never touches a slow disk: the cell brings data and takes hits.
 
+use crate::busy::BusyTuning;
 use crate::fill::FillCause;
 use crate::format::Owner;
 use crate::governor::Endurance;
@@ -65,6 +66,8 @@ pub struct CacheConfig {
     pub chunk_age: Duration,
     /// What may be written to each flash device; no limit without.
     pub endurance: Option<Endurance>,
+    /// When flash counts as busier than the disk, which then serves a share of the clean hits; without, it never does.
+    pub busy: Option<BusyTuning>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -80,6 +83,7 @@ impl Default for CacheConfig {
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
             endurance: None,
+            busy: Some(BusyTuning::default()),
             sabotage: None,
         }
     }
@@ -282,6 +286,12 @@ impl FlashCache {
         &self.config
     }
 
+    /// Its clock and its tasks.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
     /// The time by its clock.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -334,6 +344,18 @@ impl FlashCache {
         };
         let live = self.seats.iter().enumerate().filter(|(_, seat)| seat.serves(home));
         live.max_by_key(|(_, seat)| weight(seat)).map(|(i, _)| i)
+    }
+
+    /// The place among [`FlashCache::members`] of the one that holds a part; none when none does.
+    #[must_use]
+    pub fn member_of(&self, disk: &DiskHandle, part: u64) -> Option<usize> {
+        if self.void.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.seats.len() == 1 {
+            return self.seats[0].serves(disk.home).then_some(0);
+        }
+        self.seat_of(disk.id, disk.home, part / REGION_PARTS)
     }
 
     /// Cut a range at the borders between members.

@@ -3,6 +3,7 @@
 //! Clean and dirty data in front of slow disks, appended in chunks to segments of flash, found again after a crash. The design is in
 //! `docs/internals/flash-cache.md`. This crate never touches a slow disk, a socket or a client; policies never do I/O.
 
+pub mod busy;
 pub mod cache;
 pub mod counters;
 mod dirty;
@@ -23,6 +24,7 @@ mod sync;
 pub mod units;
 pub mod write_back;
 
+pub use busy::{BusyFlash, BusyTuning};
 pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
     read_hit,

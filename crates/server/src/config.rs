@@ -176,6 +176,8 @@ pub struct FlashCacheTuning {
     pub soft_limit_ms: u64,
     /// A flash device slower than this is given up.
     pub hard_limit_ms: u64,
+    /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached.
+    pub busy_to_disk: bool,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<DriveWrites>,
@@ -338,6 +340,7 @@ impl Default for FlashCacheTuning {
             segment: Size(u64::from(cache.segment_bytes)),
             soft_limit_ms: u64::try_from(cache.soft_limit.as_millis()).unwrap_or(u64::MAX),
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
+            busy_to_disk: cache.busy.is_some(),
             drive_writes_per_day: None,
             drive_capacity: None,
             lifetime: None,
@@ -389,9 +392,10 @@ const HEAD: &str = "\
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
 #                whoever connects, admin is read-only.
 # [memory]       requests, work, staging (for each flash device of the cache).
-# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms. What may be written to each
-#                flash drive, no limit unless stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or
-#                lifetime = \"5y\" and rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
+# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; busy_to_disk = false keeps
+#                hits on flash that is busier than the disk. What may be written to each flash drive, no limit unless
+#                stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
+#                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).

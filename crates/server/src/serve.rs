@@ -11,7 +11,7 @@ use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use cell::{Cell, CellConfig, CellError, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
-use flashcache::CacheConfig;
+use flashcache::{BusyTuning, CacheConfig};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
 use std::collections::BTreeMap;
@@ -174,6 +174,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             soft_limit: Duration::from_millis(tuning.soft_limit_ms),
             hard_limit: Duration::from_millis(tuning.hard_limit_ms),
             endurance: located.endurance()?,
+            busy: tuning.busy_to_disk.then(BusyTuning::default),
             ..CacheConfig::default()
         },
         arena_bytes: located.config.memory.work.as_usize(),

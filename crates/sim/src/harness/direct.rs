@@ -124,6 +124,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             hard_limit: setup.hard_limit,
             chunk_age: setup.chunk_age,
             endurance: setup.endurance,
+            busy: setup.busy,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,

@@ -9,7 +9,7 @@ mod scenes;
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
-use flashcache::{Endurance, PolicyKind};
+use flashcache::{BusyTuning, Endurance, PolicyKind};
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -71,6 +71,8 @@ pub(super) struct Setup {
     /// Grid disks that would be in write-through are in write-back, over one durable flash device.
     pub(super) write_back: bool,
     pub(super) endurance: Option<Endurance>,
+    /// When flash counts as busier than the disk.
+    pub(super) busy: Option<BusyTuning>,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -399,6 +401,7 @@ impl Setup {
             accept_diverged: prng.chance(1, 2),
             policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             endurance: endurance(&mut prng.fork("endurance")),
+            busy: busy(&mut prng.fork("busy")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
@@ -432,6 +435,18 @@ fn in_world(step: &mut Step, write_back: bool) {
 fn endurance(prng: &mut Prng) -> Option<Endurance> {
     let (limited, start_bytes) = (prng.chance(1, 4), prng.between(64 << 10, 4 << 20));
     limited.then(|| Endurance::of_lifetime(start_bytes * 10, 1).ok()).flatten()
+}
+
+/// Runs are short: most cells take a few reads for a load.
+fn busy(prng: &mut Prng) -> Option<BusyTuning> {
+    let keen = BusyTuning {
+        floor: Duration::ZERO,
+        samples_min: 2,
+        window: Duration::from_micros(prng.between(100, 5_000)),
+        rest: Duration::from_micros(prng.between(100, 50_000)),
+        every_hit: true,
+    };
+    pick(prng, &[None, Some(BusyTuning::default()), Some(keen), Some(keen)])
 }
 
 /// What requests look like for a while.

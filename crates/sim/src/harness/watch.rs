@@ -200,6 +200,9 @@ impl Run {
             let rows = [
                 ("read past the cache: large", &disk.counters.cache_read_skips_large),
                 ("read past the cache: flash slow or rotten", &disk.counters.cache_read_skips_flash),
+                ("hit sent to the disk: flash busy", &disk.counters.cache_read_skips_busy),
+                ("fill declined: flash busy", &disk.counters.cache_fill_skips_busy),
+                ("fill by a write declined: flash busy", &disk.counters.cache_write_fill_skips_busy),
                 ("write past the cache: large", &disk.counters.cache_write_skips_large),
             ];
             rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));
