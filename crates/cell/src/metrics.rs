@@ -167,6 +167,10 @@ pub struct CacheTotals {
     dirty_bytes: u64,
     stale_dirty_bytes: u64,
     dirty_age_ns: u64,
+    entries: u64,
+    index_bytes: u64,
+    memory_bytes: u64,
+    memory_bytes_max: u64,
     hits: Sum,
     partial: Sum,
     misses: Sum,
@@ -196,6 +200,11 @@ impl CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
             for member in cache.members() {
+                let need = member.memory_need();
+                totals.entries += member.entries() as u64;
+                totals.index_bytes += member.index_bytes();
+                totals.memory_bytes += need.all_bytes() - need.index_bytes + member.index_bytes();
+                totals.memory_bytes_max += need.all_bytes();
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
                 if member.has_failed() {
@@ -400,6 +409,41 @@ const TABLE: &[&[Definition]] = &[
         Bytes,
         "data in the cache that is newer than on disk",
         Formula::Gauge(Reading::FlashCache(|c| c.dirty_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM",
+        Bytes,
+        "memory of the cache: index, checksums, names of blocks that left",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX",
+        Bytes,
+        "memory of the cache's index",
+        Formula::Gauge(Reading::FlashCache(|c| c.index_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_MAX",
+        Bytes,
+        "the most memory the cache may take",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes_max))
+    ),
+    metric!(
+        FlashCache,
+        "FC_ENTRIES",
+        Count,
+        "entries of the cache's index: one a block, or more where its parts came by themselves",
+        Formula::Gauge(Reading::FlashCache(|c| c.entries))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX_ENTRY",
+        Bytes,
+        "memory of the cache's index for each of its entries, rounded up",
+        Formula::Gauge(Reading::FlashCache(|c| if c.entries == 0 { 0 } else { c.index_bytes.div_ceil(c.entries) }))
     ),
     metric!(
         FlashCache,

@@ -66,6 +66,8 @@ pub struct CacheConfig {
     pub chunk_age: Duration,
     /// What may be written to each flash device; no limit without.
     pub endurance: Option<Endurance>,
+    /// The most memory that index, checksums and policy may take, all members together; by the size of the flash without.
+    pub memory_bytes_max: Option<u64>,
     /// When flash counts as busier than the disk, which then serves a share of the clean hits; without, it never does.
     pub busy: Option<BusyTuning>,
     /// Deliberate fault, for the checkers.
@@ -83,6 +85,7 @@ impl Default for CacheConfig {
             hard_limit: Duration::from_secs(10),
             chunk_age: Duration::from_millis(200),
             endurance: None,
+            memory_bytes_max: None,
             busy: Some(BusyTuning::default()),
             sabotage: None,
         }
@@ -224,8 +227,14 @@ impl FlashCache {
         let dirty_wanted = Arc::new(Notify::new());
         let sequence = Arc::new(AtomicU64::new(1));
         let mut seats = Vec::new();
+        let all_bytes: u64 = members.iter().map(|member| member.device.geometry().size_bytes).sum();
+        let share = |limit_bytes: u64, size_bytes: u64| {
+            (u128::from(limit_bytes) * u128::from(size_bytes) / u128::from(all_bytes.max(1))) as u64
+        };
         for (i, device) in members.into_iter().enumerate() {
+            let size_bytes = device.device.geometry().size_bytes;
             let member_config = MemberConfig {
+                memory_bytes_max: config.memory_bytes_max.map(|limit_bytes| share(limit_bytes, size_bytes)),
                 device: device.device,
                 owner: device.owner,
                 segment_bytes: config.segment_bytes,

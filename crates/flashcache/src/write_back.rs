@@ -171,7 +171,8 @@ impl Member {
         let now = self.world.clock.now();
         let mut log = lock(&self.log);
         let reserve = DIRTY_RESERVE_SEGMENTS + usize::from(!again);
-        if !again && log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() {
+        let much = log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() || self.index.is_full();
+        if !again && much {
             return Err(NoSpace);
         }
         let record = |position| Record::Entry { kind: EntryKind::Dirty, name, mask, position, crcs: crcs.clone() };

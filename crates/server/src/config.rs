@@ -162,6 +162,9 @@ pub struct Memory {
     pub work: Size,
     /// Data on its way to flash, for each flash device of the cache.
     pub staging: Size,
+    /// Index, checksums and policy of the flash cache, all flash devices together; by the size of the flash unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<Size>,
 }
 
 /// How the flash cache works. Block and segment size count when a cache is created.
@@ -328,6 +331,7 @@ impl Default for Memory {
             requests: Size(160 << 20),
             work: Size(cell.arena_bytes as u64),
             staging: Size(cell.cache.staging_bytes as u64),
+            index: None,
         }
     }
 }
@@ -391,7 +395,8 @@ const HEAD: &str = "\
 #
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
 #                whoever connects, admin is read-only.
-# [memory]       requests, work, staging (for each flash device of the cache).
+# [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
+#                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; busy_to_disk = false keeps
 #                hits on flash that is busier than the disk. What may be written to each flash drive, no limit unless
 #                stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and

@@ -174,6 +174,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             soft_limit: Duration::from_millis(tuning.soft_limit_ms),
             hard_limit: Duration::from_millis(tuning.hard_limit_ms),
             endurance: located.endurance()?,
+            memory_bytes_max: located.config.memory.index.map(|size| size.0),
             busy: tuning.busy_to_disk.then(BusyTuning::default),
             ..CacheConfig::default()
         },
@@ -221,6 +222,25 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
         all_max_mib = mib(requests + work),
         "memory set aside"
     );
+    let Some(cache) = cell.flash_cache() else { return };
+    for (id, member) in cell.flash_cache_devices().into_iter().zip(cache.members()) {
+        let need = member.memory_need();
+        let per_block = need.milli_bytes_per_block();
+        info!(
+            flash = %id,
+            blocks = need.blocks,
+            block_kib = member.block_bytes() >> 10,
+            entries = member.entries(),
+            entries_max = need.entries_max,
+            index_bytes = member.index_bytes(),
+            index_bytes_max = need.index_bytes,
+            checksum_bytes = need.checksum_bytes,
+            ghost_bytes = need.ghost_bytes,
+            other_bytes = need.other_bytes,
+            bytes_per_block_max = %format_args!("{}.{:03}", per_block / 1000, per_block % 1000),
+            "memory of the flash cache"
+        );
+    }
 }
 
 fn listen(

@@ -125,6 +125,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             chunk_age: setup.chunk_age,
             endurance: setup.endurance,
             busy: setup.busy,
+            memory_bytes_max: setup.index_bytes,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,

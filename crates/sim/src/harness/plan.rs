@@ -9,7 +9,7 @@ mod scenes;
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
-use flashcache::{BusyTuning, Endurance, PolicyKind};
+use flashcache::{BusyTuning, Endurance, MemoryNeed, PolicyKind};
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -71,6 +71,8 @@ pub(super) struct Setup {
     /// Grid disks that would be in write-through are in write-back, over one durable flash device.
     pub(super) write_back: bool,
     pub(super) endurance: Option<Endurance>,
+    /// The most memory of the flash cache's index.
+    pub(super) index_bytes: Option<u64>,
     /// When flash counts as busier than the disk.
     pub(super) busy: Option<BusyTuning>,
     /// Client connections, and requests each has in flight.
@@ -382,6 +384,10 @@ impl Setup {
         for grid_disk in &mut grid_disks {
             grid_disk.caching = grid_disk.caching.in_world(write_back);
         }
+        // One cell in four has memory for one entry a block: parts that come by themselves fill the index.
+        let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
+        let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
+        let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             write_back,
@@ -401,6 +407,7 @@ impl Setup {
             accept_diverged: prng.chance(1, 2),
             policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             endurance: endurance(&mut prng.fork("endurance")),
+            index_bytes,
             busy: busy(&mut prng.fork("busy")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),

@@ -38,6 +38,7 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
     ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("fill_skips_index", "fill refused: index full"),
     ("fill_skips_endurance", "fill refused: endurance budget low"),
     ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
