@@ -11,7 +11,7 @@ use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use cell::{Cell, CellConfig, CellError, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
-use flashcache::{BusyTuning, CacheConfig};
+use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
 use std::collections::BTreeMap;
@@ -225,7 +225,9 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
     let Some(cache) = cell.flash_cache() else { return };
     for (id, member) in cell.flash_cache_devices().into_iter().zip(cache.members()) {
         let need = member.memory_need();
-        let per_block = need.milli_bytes_per_block();
+        // Of blocks filled at once; parts that come by themselves have entries of their own, up to `entries_max`.
+        let (size_bytes, segment_bytes) = (member.size_bytes(), cache.config().segment_bytes);
+        let per_block = MemoryNeed::of(size_bytes, segment_bytes, member.block_bytes(), None).milli_bytes_per_block();
         info!(
             flash = %id,
             blocks = need.blocks,
@@ -237,7 +239,7 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
             checksum_bytes = need.checksum_bytes,
             ghost_bytes = need.ghost_bytes,
             other_bytes = need.other_bytes,
-            bytes_per_block_max = %format_args!("{}.{:03}", per_block / 1000, per_block % 1000),
+            bytes_per_block = %format_args!("{}.{:03}", per_block / 1000, per_block % 1000),
             "memory of the flash cache"
         );
     }
