@@ -10,6 +10,7 @@ use crate::request::CachingMode;
 use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
 use device::sync::lock;
+use flashcache::{MemoryNeed, MemoryShort};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub enum AdminError {
     /// Write-back with this flash cache would not be safe.
     #[error("write-back needs {0}\nhint: use write-through, or create the flash cache on one durable flash device")]
     WriteBackUnsafe(&'static str),
+    /// It would take more memory than it may.
+    #[error(transparent)]
+    Memory(#[from] MemoryShort),
     /// The cell does not do this yet.
     #[error("{0} is not supported by this version")]
     NotSupported(&'static str),
@@ -343,6 +347,7 @@ impl Cell {
             0 => self.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).count(),
             n => n,
         };
+        self.check_index_memory(&devices, size_total_bytes.map(|all| all / count.max(1) as u64))?;
         let mut prng = self.world.prng.fork("flash cache");
         let mut stamp = prng.next_u128();
         stamp ^= u128::from(self.world.clock.wall().0) << 64 | u128::from(self.world.clock.now().0);
@@ -351,7 +356,7 @@ impl Cell {
             devices,
             size_per_device_bytes: size_total_bytes.map(|all| all / count.max(1) as u64),
             segment_bytes: self.config.cache.segment_bytes,
-            block_bytes: self.config.cache.block_bytes,
+            block_bytes: self.block_bytes,
             created: self.world.clock.wall(),
         };
         let record = self.stood(self.store().create_flash_cache(spec).await?);
@@ -376,7 +381,27 @@ impl Cell {
         let disks = self.grid_disks();
         let bound = disks.iter().filter_map(|disk| Some((disk, self.record(disk)?)));
         join_all(bound.map(|(disk, record)| async move { self.rebind(disk, &record).await })).await;
+        if let Some(note) = self.other_blocks() {
+            self.alert(note);
+        }
         Ok(())
+    }
+
+    /// Whether a cache of so many bytes on each of these flash devices (all when none is named; all that is free without)
+    /// keeps within the memory it may take.
+    fn check_index_memory(&self, devices: &[DeviceId], size_bytes: Option<u64>) -> Result<(), AdminError> {
+        let config = &self.config.cache;
+        let Some(limit_bytes) = config.memory_bytes_max else { return Ok(()) };
+        let catalog = self.store().catalog();
+        let flash = self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Flash).map(|d| d.id());
+        let used = flash.filter(|id| devices.is_empty() || devices.contains(id));
+        let areas: Vec<u64> = used.map(|id| size_bytes.unwrap_or_else(|| catalog.free_bytes(id))).collect();
+        let need = |area: &u64| MemoryNeed::of(*area, config.segment_bytes, self.block_bytes, None).all_bytes();
+        let need_bytes = areas.iter().map(need).sum();
+        if need_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(MemoryShort { need_bytes, block_bytes: self.block_bytes, limit_bytes }.into())
     }
 
     /// Drop the flash cache, after what is dirty has gone to the disks.

@@ -4,7 +4,7 @@
 //! miss holds its blocks exclusively from before it reads the disk until its fill is in the index, so concurrent misses
 //! read the disk once and no fill lands after a later write. Nobody holds a pin on flash while waiting for a range.
 
-use crate::counters::SMALL_BYTES_MAX;
+use crate::counters::{SMALL_BYTES_MAX, Traffic};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::range_lock::LockMode;
@@ -57,9 +57,17 @@ impl GridDisk {
         let stretches = binding.cache.lookup(&binding.disk, parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
+            let timer = binding.time_hit(parts.start, len, begun);
+            if let Some(index) = self.diverts(timer, &stretches) {
+                drop(stretches);
+                return self.read_diverted(context, binding, index, offset, bufs).await;
+            }
             return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {
-                    self.counters.times.hit_ended(begun, &binding.cache);
+                    let ended = self.counters.times.hit_ended(begun, &binding.cache);
+                    if let Some(timer) = timer {
+                        timer.ended(ended.unwrap_or_else(|| binding.cache.now()));
+                    }
                     self.counters.cache_hits.count(len);
                     self.count_keep_read(binding, &parts, len, true);
                     (Ok(()), bufs)
@@ -83,7 +91,7 @@ impl GridDisk {
     }
 
     /// Read under the range lock: what is on flash by now from there, the rest from disk, and offer it to the cache.
-    async fn read_missed(
+    pub(crate) async fn read_missed(
         &self,
         context: &Context,
         binding: &Binding,
@@ -92,10 +100,13 @@ impl GridDisk {
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let fills = self.worth_filling(context, len);
-        if !fills {
-            self.counters.cache_read_skips_large.count(len);
-        }
+        let fills = match self.worth_filling(context, binding, &parts) {
+            Ok(()) => true,
+            Err(skips) => {
+                skips.count(len);
+                false
+            }
+        };
         let mode = if fills { LockMode::Exclusive } else { LockMode::Shared };
         let guard = self.lock_bytes(offset, len, mode).await;
         let permit = self.fill_permit(binding);
@@ -175,9 +186,13 @@ impl GridDisk {
         }
     }
 
-    fn worth_filling(&self, _context: &Context, len: u64) -> bool {
+    /// Whether what a miss reads is worth keeping, or where the refusal counts.
+    fn worth_filling(&self, _context: &Context, binding: &Binding, parts: &Range<u64>) -> Result<(), &Traffic> {
         // Large requests are scans and copies: they would push out what single-block reads need.
-        len <= SMALL_BYTES_MAX
+        if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX {
+            return Err(&self.counters.cache_read_skips_large);
+        }
+        if binding.declines_fill(parts.start) { Err(&self.counters.cache_fill_skips_busy) } else { Ok(()) }
     }
 
     /// Read stretches that are all hits.
@@ -221,8 +236,12 @@ impl GridDisk {
         result: Result<(), HitError>,
         back: Option<Bufs>,
     ) -> (Result<(), NotFromFlash>, Bufs) {
-        let replace = || self.arena.try_alloc(bytes).unwrap_or_else(|| Buf::zeroed(bytes).into());
-        (result.map_err(|_| NotFromFlash), back.unwrap_or_else(replace))
+        (result.map_err(|_| NotFromFlash), back.unwrap_or_else(|| self.replacement(bytes)))
+    }
+
+    /// For a buffer that a slow device keeps, see [`GridDisk::take_back`].
+    pub(crate) fn replacement(&self, bytes: usize) -> Bufs {
+        self.arena.try_alloc(bytes).unwrap_or_else(|| Buf::zeroed(bytes).into())
     }
 
     /// Read one missed stretch from disk and the hits around it from flash, at the same time.
@@ -299,7 +318,9 @@ impl GridDisk {
             return;
         }
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
-        if start < end {
+        if start < end && binding.declines_fill(start / PART_BYTES) {
+            self.counters.cache_write_fill_skips_busy.count(end - start);
+        } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
             self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, change.permit);
         }
@@ -310,6 +331,10 @@ impl GridDisk {
         let Some(binding) = self.cache() else { return Ok(()) };
         let span = cover(offset, len, PART_BYTES);
         let parts = span.start / PART_BYTES..span.end / PART_BYTES;
+        if binding.declines_fill(parts.start) {
+            self.counters.cache_fill_skips_busy.count(span.end - span.start);
+            return Ok(());
+        }
         let bufs = self.arena.alloc((span.end - span.start) as usize).await;
         let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
         let permit = self.fill_permit(&binding);

@@ -57,6 +57,8 @@ pub(crate) struct CacheAtWork {
 pub struct Cell {
     pub(crate) world: World,
     pub(crate) config: CellConfig,
+    /// Unit of the flash cache's index and of range locks for this life: see [`crate::open`].
+    pub(crate) block_bytes: u32,
     /// None for a cell of ready-made grid disks.
     pub(crate) store: Option<Arc<CellStore>>,
     pub(crate) state: Mutex<State>,
@@ -102,6 +104,7 @@ impl Cell {
         Cell {
             arena: Arena::new(config.arena_bytes),
             world,
+            block_bytes: config.cache.block_bytes,
             config,
             store,
             state: Mutex::new(state),
@@ -170,6 +173,17 @@ impl Cell {
         state.alerts.push(text);
     }
 
+    /// Why a flash cache created now has other blocks than the configuration states, if so.
+    #[must_use]
+    pub fn other_blocks(&self) -> Option<String> {
+        let (stated, block) = (self.config.cache.block_bytes, self.block_bytes);
+        let why = match self.config.cache.memory_bytes_max {
+            Some(_) if block > stated => "smaller ones need more memory than its index may take",
+            _ => "as the cell had when it was started",
+        };
+        (block != stated).then(|| format!("the flash cache has blocks of {block} bytes instead of {stated}: {why}"))
+    }
+
     /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index may take.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
@@ -188,19 +202,13 @@ impl Cell {
     /// Start to serve a grid disk of the catalog.
     pub(crate) fn serve(self: &Arc<Self>, record: &celldisk::GridDisk) -> Result<Arc<GridDisk>, GridDiskError> {
         let slice = self.store().slice(record.id)?;
-        let block_bytes = self
-            .store()
-            .catalog()
-            .flash_cache
-            .as_ref()
-            .map_or(self.config.cache.block_bytes, |cache| cache.block_bytes);
         let disk = GridDisk::new(GridDiskParts {
             id: record.id.0,
             name: record.name.clone(),
             disk: slice,
             size_bytes: record.size_bytes,
             arena: self.arena.clone(),
-            block_bytes: u64::from(block_bytes),
+            block_bytes: u64::from(self.block_bytes),
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });

@@ -87,12 +87,18 @@ pub struct GridDiskCounters {
     pub cache_read_skips_large: Traffic,
     /// Reads that went past the cache since flash was slow or rotten.
     pub cache_read_skips_flash: Traffic,
+    /// Reads that were hits and went to the disk since flash was busy.
+    pub cache_read_skips_busy: Traffic,
+    /// Reads whose misses were not kept in the cache since flash was busy.
+    pub cache_fill_skips_busy: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
     /// Reads of KEEP data served whole from flash.
     pub keep_hits: Traffic,
     /// Reads of KEEP data of which a part or all was not cached.
     pub keep_misses: Traffic,
+    /// Writes not kept in the cache since flash was busy.
+    pub cache_write_fill_skips_busy: Traffic,
     /// How long reads from disk and from flash took.
     pub times: ServiceTimes,
     /// Reads of the slow device.

@@ -3,6 +3,7 @@
 //! Never parses, never touches a socket.
 
 use crate::counters::GridDiskCounters;
+use crate::divert::Diverter;
 use crate::range_lock::RangeLock;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
@@ -87,6 +88,8 @@ pub(crate) struct Binding {
     pub(crate) mode: CachingMode,
     /// What has to be passed before anything is dirty; none: nothing ever is.
     pub(crate) gate: Option<Arc<DirtyGate>>,
+    /// Which hits the disk serves while flash is busy; none: never any.
+    pub(crate) diverter: Option<Arc<Diverter>>,
 }
 
 /// What a grid disk is made of.
@@ -303,7 +306,10 @@ impl GridDisk {
         gate: Option<Arc<DirtyGate>>,
     ) {
         let cached = cache.filter(|_| mode != CachingMode::None);
-        *lock(&self.cache) = cached.map(|(cache, disk)| Arc::new(Binding { cache, disk, mode, gate }));
+        *lock(&self.cache) = cached.map(|(cache, disk)| {
+            let diverter = Diverter::of(&cache).map(Arc::new);
+            Arc::new(Binding { cache, disk, mode, gate, diverter })
+        });
     }
 
     /// Nobody may read or write it from now on: the only copy of something written is not there.

@@ -7,6 +7,7 @@ mod cached;
 pub mod cell;
 pub mod counters;
 mod discard;
+mod divert;
 mod expel;
 mod flush;
 pub mod grid_disk;

@@ -167,15 +167,22 @@ pub struct CacheTotals {
     dirty_bytes: u64,
     stale_dirty_bytes: u64,
     dirty_age_ns: u64,
+    entries: u64,
+    index_bytes: u64,
+    memory_bytes: u64,
+    memory_bytes_max: u64,
     hits: Sum,
     partial: Sum,
     misses: Sum,
     read_skips_large: Sum,
     read_skips_flash: Sum,
+    read_skips_busy: Sum,
+    fill_skips_busy: Sum,
     write_skips_large: Sum,
     keep: KeepUsage,
     keep_hits: Sum,
     keep_misses: Sum,
+    write_fill_skips_busy: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,6 +204,11 @@ impl CacheTotals {
         if let Some(cache) = cell.flash_cache() {
             (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
             for member in cache.members() {
+                let need = member.memory_need();
+                totals.entries += member.entries() as u64;
+                totals.index_bytes += member.index_bytes();
+                totals.memory_bytes += need.all_bytes() - need.index_bytes + member.index_bytes();
+                totals.memory_bytes_max += need.all_bytes();
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
                 let keep = member.keep_usage();
@@ -218,9 +230,12 @@ impl CacheTotals {
             totals.misses.add(&c.cache_misses);
             totals.read_skips_large.add(&c.cache_read_skips_large);
             totals.read_skips_flash.add(&c.cache_read_skips_flash);
+            totals.read_skips_busy.add(&c.cache_read_skips_busy);
+            totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
             totals.write_skips_large.add(&c.cache_write_skips_large);
             totals.keep_hits.add(&c.keep_hits);
             totals.keep_misses.add(&c.keep_misses);
+            totals.write_fill_skips_busy.add(&c.cache_write_fill_skips_busy);
         }
         totals
     }
@@ -417,6 +432,41 @@ const TABLE: &[&[Definition]] = &[
     ),
     metric!(
         FlashCache,
+        "FC_BY_MEM",
+        Bytes,
+        "memory of the cache: index, checksums, names of blocks that left",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX",
+        Bytes,
+        "memory of the cache's index",
+        Formula::Gauge(Reading::FlashCache(|c| c.index_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_MAX",
+        Bytes,
+        "the most memory the cache may take",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes_max))
+    ),
+    metric!(
+        FlashCache,
+        "FC_ENTRIES",
+        Count,
+        "entries of the cache's index: one a block, or more where its parts came by themselves",
+        Formula::Gauge(Reading::FlashCache(|c| c.entries))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX_ENTRY",
+        Bytes,
+        "memory of the cache's index for each of its entries, rounded up",
+        Formula::Gauge(Reading::FlashCache(|c| if c.entries == 0 { 0 } else { c.index_bytes.div_ceil(c.entries) }))
+    ),
+    metric!(
+        FlashCache,
         "FC_BY_STALE_DIRTY",
         Bytes,
         "data newer than on disk on flash that has failed: its grid disks are offline",
@@ -458,14 +508,23 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_BY_R_SKIP", Bytes, "bytes of reads that went past the cache", |c| c
         .read_skips_large
         .bytes
-        + c.read_skips_flash.bytes),
+        + c.read_skips_flash.bytes
+        + c.read_skips_busy.bytes),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_R_SKIP_FC_BUSY",
+        Bytes,
+        "bytes of reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.bytes
+    ),
     counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
         + c.member("write_fill_bytes")
         + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
         .write_skips_large
-        .bytes),
+        .bytes
+        + c.write_fill_skips_busy.bytes),
     metric!(
         FlashCache,
         "FC_IO_ERRS",
@@ -490,7 +549,15 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache", |c| c
         .read_skips_large
         .requests
-        + c.read_skips_flash.requests),
+        + c.read_skips_flash.requests
+        + c.read_skips_busy.requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_R_SKIP_FC_BUSY",
+        Requests,
+        "reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.requests
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_R_SKIP_FC_THROTTLE",
@@ -526,9 +593,24 @@ const TABLE: &[&[Definition]] = &[
         + c.member("write_fills")),
     counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
         .member("fills")),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_POPULATE_SKIP_FC_BUSY",
+        Requests,
+        "reads whose misses were not kept in the cache since flash was busier than the disk",
+        |c| c.fill_skips_busy.requests
+    ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
-        .requests),
+        .requests
+        + c.write_fill_skips_busy.requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_FC_BUSY",
+        Requests,
+        "writes not kept in the cache since flash was busier than the disk",
+        |c| c.write_fill_skips_busy.requests
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_SKIP_ENDURANCE",

@@ -44,6 +44,29 @@ pub enum CellError {
     Unflushed,
 }
 
+/// The unit of the index and of range locks for this life of the cell: that of the flash cache there is, else the finest with
+/// which a cache on all flash keeps within its memory.
+fn block_bytes(store: &CellStore, config: &CellConfig, report: &mut OpenReport) -> u32 {
+    let catalog = store.catalog();
+    let wanted = config.cache.block_bytes;
+    if let Some(cache) = &catalog.flash_cache {
+        return cache.block_bytes;
+    }
+    let Some(limit_bytes) = config.cache.memory_bytes_max else { return wanted };
+    let flash = store.cell_disks().into_iter().filter(|disk| disk.role() == Role::Flash);
+    let areas: Vec<u64> = flash.map(|disk| catalog.free_bytes(disk.id())).collect();
+    // Too little for all of the flash may do for a part of it, with the coarsest blocks.
+    let block = flashcache::block_within(&areas, config.cache.segment_bytes, wanted, limit_bytes)
+        .unwrap_or_else(|short| short.block_bytes);
+    if block != wanted {
+        report.notes.push(format!(
+            "a flash cache on all flash needs more than {limit_bytes} bytes of memory with blocks of {wanted} bytes: \
+             one that is created now has blocks of {block} bytes"
+        ));
+    }
+    block
+}
+
 fn failures(list: &[ReplicaFailure]) -> String {
     list.iter().map(|f| format!("{}: {}", f.name, f.error)).collect::<Vec<_>>().join("; ")
 }
@@ -145,8 +168,10 @@ impl Cell {
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
         }
 
+        let block_bytes = block_bytes(&store, &config, &mut report);
         let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, ..State::default() };
         let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
+        cell.block_bytes = block_bytes;
         for disk in store.cell_disks() {
             let same = |gate: &&Device| std::ptr::addr_eq(Arc::as_ptr(gate), Arc::as_ptr(disk.device()));
             if let Some(at) = gates.iter().position(|gate| same(&gate)) {

@@ -58,11 +58,12 @@ impl ServiceTimes {
         hits.is_multiple_of(HITS_PER_SAMPLE).then(|| cache.now())
     }
 
-    /// It was served.
-    pub(crate) fn hit_ended(&self, begun: Option<Instant>, cache: &FlashCache) {
-        if let Some(begun) = begun {
-            self.flash.count(begun, cache.now());
-        }
+    /// It was served; when, if it is timed.
+    pub(crate) fn hit_ended(&self, begun: Option<Instant>, cache: &FlashCache) -> Option<Instant> {
+        let begun = begun?;
+        let now = cache.now();
+        self.flash.count(begun, now);
+        Some(now)
     }
 
     /// Nanoseconds saved by so many hits. 0 when flash is slower than the disk, and as long as one of the two is not known:

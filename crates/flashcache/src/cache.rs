@@ -3,6 +3,7 @@
 //! All entries of a region of a grid disk live on one member, chosen by rendezvous hashing, so that a write has one place
 //! to mark and to invalidate. Never touches a slow disk: the cell brings data and takes hits.
 
+use crate::busy::BusyTuning;
 use crate::fill::FillCause;
 use crate::format::Owner;
 use crate::governor::Endurance;
@@ -72,6 +73,10 @@ pub struct CacheConfig {
     pub mirrored: bool,
     /// KEEP data that nobody asked for during this time counts as DEFAULT data.
     pub keep_unused: Duration,
+    /// The most memory that index, checksums and policy may take, all members together; by the size of the flash without.
+    pub memory_bytes_max: Option<u64>,
+    /// When flash counts as busier than the disk, which then serves a share of the clean hits; without, it never does.
+    pub busy: Option<BusyTuning>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -89,6 +94,8 @@ impl Default for CacheConfig {
             endurance: None,
             mirrored: false,
             keep_unused: KEEP_UNUSED,
+            memory_bytes_max: None,
+            busy: Some(BusyTuning::default()),
             sabotage: None,
         }
     }
@@ -235,8 +242,14 @@ impl FlashCache {
         let worths = Worths::new();
         let mut seats = Vec::new();
         let several = members.len() > 1;
+        let all_bytes: u64 = members.iter().map(|member| member.device.geometry().size_bytes).sum();
+        let share = |limit_bytes: u64, size_bytes: u64| {
+            (u128::from(limit_bytes) * u128::from(size_bytes) / u128::from(all_bytes.max(1))) as u64
+        };
         for (i, device) in members.into_iter().enumerate() {
+            let size_bytes = device.device.geometry().size_bytes;
             let member_config = MemberConfig {
+                memory_bytes_max: config.memory_bytes_max.map(|limit_bytes| share(limit_bytes, size_bytes)),
                 device: device.device,
                 owner: device.owner,
                 segment_bytes: config.segment_bytes,
@@ -303,6 +316,12 @@ impl FlashCache {
     #[must_use]
     pub fn config(&self) -> &CacheConfig {
         &self.config
+    }
+
+    /// Its clock and its tasks.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// The time by its clock.
@@ -385,6 +404,18 @@ impl FlashCache {
             }
         }
         (best.0.map(|(_, i)| i), best.1.map(|(_, i)| i))
+    }
+
+    /// The place among [`FlashCache::members`] of the one that holds a part; none when none does.
+    #[must_use]
+    pub fn member_of(&self, disk: &DiskHandle, part: u64) -> Option<usize> {
+        if self.void.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.seats.len() == 1 {
+            return self.seats[0].serves(disk.home).then_some(0);
+        }
+        self.seat_of(disk.id, disk.home, part / REGION_PARTS)
     }
 
     /// Cut a range at the borders between members.

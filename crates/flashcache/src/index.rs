@@ -11,7 +11,7 @@ use crate::units::{BlockKey, Page};
 use device::sync::lock;
 use smallvec::SmallVec;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How many shards at least: enough that threads seldom meet.
 const SHARDS_MIN: usize = 64;
@@ -180,6 +180,12 @@ pub struct Index {
     shards: Vec<Mutex<Shard>>,
     entries: AtomicUsize,
     entries_max: usize,
+    dirty_max: usize,
+    /// Of all tables, and what [`Index::memory_bytes_max`] allows: shards do not grow evenly.
+    places: AtomicUsize,
+    places_max: usize,
+    /// An entry was refused.
+    refused: AtomicBool,
 }
 
 struct Shard {
@@ -235,12 +241,20 @@ impl Shard {
         found
     }
 
+    /// How many places more it needs before one more entry.
+    fn growth(&self) -> usize {
+        let places = self.table.len();
+        if places_enough(places, self.len + 1) { 0 } else { places_next(places) - places }
+    }
+
+    fn grow(&mut self, places: usize) {
+        let bigger = vec![EMPTY; self.table.len() + places];
+        let old = std::mem::replace(&mut self.table, bigger);
+        old.into_iter().filter(|e| !e.is_empty()).for_each(|e| self.place(e));
+    }
+
+    /// The caller has seen to it that there is room.
     fn put(&mut self, entry: Entry) {
-        if !places_enough(self.table.len(), self.len + 1) {
-            let bigger = vec![EMPTY; places_next(self.table.len())];
-            let old = std::mem::replace(&mut self.table, bigger);
-            old.into_iter().filter(|e| !e.is_empty()).for_each(|e| self.place(e));
-        }
         self.place(entry);
         self.len += 1;
     }
@@ -300,8 +314,17 @@ impl Index {
     #[must_use]
     pub fn new(entries_max: usize) -> Index {
         let shards = Index::shards_for(entries_max);
-        let shards = (0..shards).map(|_| Mutex::new(Shard::new())).collect();
-        Index { shards, entries: AtomicUsize::new(0), entries_max }
+        let shards: Vec<_> = (0..shards).map(|_| Mutex::new(Shard::new())).collect();
+        let places_max = Index::memory_bytes_max(entries_max as u64) / std::mem::size_of::<Entry>() as u64;
+        Index {
+            places: AtomicUsize::new(shards.len() * SHARD_PLACES_MIN),
+            places_max: usize::try_from(places_max).unwrap_or(usize::MAX),
+            shards,
+            entries: AtomicUsize::new(0),
+            entries_max,
+            dirty_max: entries_max,
+            refused: AtomicBool::new(false),
+        }
     }
 
     fn shards_for(entries_max: usize) -> usize {
@@ -310,6 +333,31 @@ impl Index {
 
     fn shard(&self, key: BlockKey) -> &Mutex<Shard> {
         &self.shards[key.hash() as usize & (self.shards.len() - 1)]
+    }
+
+    /// The most entries.
+    #[must_use]
+    pub fn entries_max(&self) -> usize {
+        self.entries_max
+    }
+
+    /// The same, but with room for up to `dirty_max` entries when one that is dirty comes: it is nowhere else. Whoever makes
+    /// new ones looks before.
+    #[must_use]
+    pub fn with_dirty_max(self, dirty_max: usize) -> Index {
+        Index { dirty_max: dirty_max.max(self.entries_max), ..self }
+    }
+
+    /// Whether an entry was refused since this was asked last.
+    #[must_use]
+    pub fn take_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) && self.refused.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it holds as many entries as it may.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.entries_max
     }
 
     /// Entries now.
@@ -367,14 +415,28 @@ impl Index {
     /// # Errors
     /// [`IndexFull`]: nothing was changed.
     pub fn insert(&self, entry: Entry) -> Result<KilledList, IndexFull> {
-        if self.len() >= self.entries_max {
+        // Reserved before it is added: two that come at once do not exceed the limit together.
+        let max = if entry.dirty() { self.dirty_max } else { self.entries_max };
+        let one_more = |n: usize| (n < max).then_some(n + 1);
+        if self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            self.refused.store(true, Ordering::Relaxed);
             return Err(IndexFull);
         }
         let mut dead = KilledList::new();
         let mut shard = lock(self.shard(entry.key()));
+        let growth = shard.growth();
+        if growth > 0 {
+            let places_max = if entry.dirty() { usize::MAX } else { self.places_max };
+            let more = |places: usize| Some(places + growth).filter(|places| *places <= places_max);
+            if self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+                self.entries.fetch_sub(1, Ordering::Relaxed);
+                self.refused.store(true, Ordering::Relaxed);
+                return Err(IndexFull);
+            }
+            shard.grow(growth);
+        }
         let gone = shard.kill(entry.key(), entry.valid, &mut dead);
         shard.put(entry);
-        self.entries.fetch_add(1, Ordering::Relaxed);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
         Ok(dead)
     }
@@ -450,6 +512,7 @@ impl Index {
         for shard in &self.shards {
             let mut shard = lock(shard);
             self.entries.fetch_sub(shard.len, Ordering::Relaxed);
+            self.places.fetch_sub(shard.table.len() - SHARD_PLACES_MIN, Ordering::Relaxed);
             *shard = Shard::new();
         }
     }

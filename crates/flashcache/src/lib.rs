@@ -3,6 +3,7 @@
 //! Clean and dirty data in front of slow disks, appended in chunks to segments of flash, found again after a crash. The design is in
 //! `docs/internals/flash-cache.md`. This crate never touches a slow disk, a socket or a client; policies never do I/O.
 
+pub mod busy;
 pub mod cache;
 pub mod counters;
 mod dirty;
@@ -13,6 +14,7 @@ pub mod index;
 mod keep;
 mod log;
 pub mod member;
+pub mod memory;
 pub mod meter;
 mod mirror;
 pub mod policy;
@@ -26,6 +28,7 @@ pub mod units;
 pub mod worth;
 pub mod write_back;
 
+pub use busy::{BusyFlash, BusyTuning};
 pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
 };
@@ -34,6 +37,7 @@ pub use fill::FillCause;
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
+pub use memory::{MemoryNeed, MemoryShort, block_within};
 pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::Recovered;
 pub use regions::{RegionKey, Suspect};

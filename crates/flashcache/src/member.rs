@@ -9,7 +9,8 @@ use crate::governor::{Endurance, Governor};
 use crate::index::{Index, KilledList};
 use crate::keep::Keep;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
-use crate::policy::{AdaptiveLog, CacheShape, Policy};
+use crate::memory::{self, MemoryNeed};
+use crate::policy::{CacheShape, Policy};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
@@ -61,6 +62,8 @@ pub struct MemberConfig {
     pub keep_unused: Duration,
     /// What is KEEP and what NONE.
     pub(crate) worths: Arc<Worths>,
+    /// The most memory the index, checksums and policy may take, in bytes; by the number of pages without.
+    pub memory_bytes_max: Option<u64>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
     /// Rung when the member fails.
@@ -179,6 +182,9 @@ impl Member {
         };
         let policy = policy(cache_shape);
         let pages = shape.segments as usize * segment_pages as usize;
+        let entries_max = config.memory_bytes_max.map_or(pages, |limit_bytes| {
+            memory::entries_within(area_bytes, config.segment_bytes, config.block_bytes, limit_bytes) as usize
+        });
         let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
         let readable = log.readable();
         let keep = Keep::new(log.kept());
@@ -186,7 +192,7 @@ impl Member {
             shape,
             block_parts: config.block_bytes / 4096,
             policy,
-            index: Index::new(pages),
+            index: Index::new(entries_max).with_dirty_max(pages),
             regions: Regions::default(),
             dirty: Dirty::new(shape.segments),
             log: Mutex::new(log),
@@ -288,9 +294,20 @@ impl Member {
     /// tables' slack; per block the policy's names and models.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
-        let pages = self.crcs.len() as u64;
-        let policy = AdaptiveLog::memory_bytes(pages / u64::from(self.block_parts));
-        pages * 4 + Index::memory_bytes_max(pages) + u64::from(self.shape.segments) * 96 + policy
+        self.memory_need().all_bytes()
+    }
+
+    /// The same by what it is for.
+    #[must_use]
+    pub fn memory_need(&self) -> MemoryNeed {
+        let entries_max = Some(self.index.entries_max() as u64);
+        MemoryNeed::of(self.size_bytes(), self.config.segment_bytes, self.block_bytes(), entries_max)
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.block_parts * 4096
     }
 
     /// Bytes its index uses now.

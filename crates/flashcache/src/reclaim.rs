@@ -24,6 +24,8 @@ use std::sync::{Arc, PoisonError};
 
 /// Free segments below which reclaim runs.
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
+/// Less than one in so many of the entries an index may have left: reclaim runs.
+const ENTRIES_LOW: usize = 32;
 /// Of a segment's pages, so many in 1/4 may be written again: reclaim always gains space.
 const MOVED_QUARTERS_MAX: u32 = 3;
 
@@ -66,7 +68,7 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            if lock(&self.log).free.len() > FREE_SEGMENTS_LOW {
+            if lock(&self.log).free.len() > FREE_SEGMENTS_LOW && !self.index_is_short() {
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
                 let Some(id) = self.take_cleaning() else {
                     self.changed.wait(ticket).await;
@@ -92,6 +94,12 @@ impl Member {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Whether entries have to leave although there are free segments: only where memory is limited.
+    fn index_is_short(&self) -> bool {
+        let max = self.index.entries_max();
+        self.index.take_refused() || (max < self.crcs.len() && self.index.len() >= max - max / ENTRIES_LOW)
     }
 
     /// Reclaim one segment; false when there is none to reclaim.

@@ -469,10 +469,15 @@ impl Member {
             return;
         }
         let entry = Entry::new(key, page, *mask, 0, suspect).without(dead);
-        if let Ok(superseded) = self.index.insert(entry)
-            && !superseded.is_empty()
-        {
-            self.append_deaths(&mut lock(&self.log), &superseded);
+        let ended = self.index.insert(entry).unwrap_or_else(|crate::index::IndexFull| {
+            // Older copies end as if it had come in, and so does it: nobody would name it when it is overwritten, and a start
+            // with more memory would serve it stale.
+            let mut ended = self.index.kill(key, mask & !dead);
+            ended.push(Killed::clean(page, mask & !dead));
+            ended
+        });
+        if !ended.is_empty() {
+            self.append_deaths(&mut lock(&self.log), &ended);
         }
     }
 }

@@ -129,7 +129,8 @@ impl Member {
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
     /// destaged; it may use more room then. `sure`: an entry of so many pages is certain to find room.
     fn may_take(&self, log: &LogState, again: bool, sure: Option<&NewEntry>) -> bool {
-        let crowded = !again && log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max();
+        let much = log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() || self.index.is_full();
+        let crowded = !again && much;
         let record_bytes = |entry: &NewEntry| dirty_record(EntryKind::Dirty, entry, Position(0)).encoded_bytes();
         let room = sure.is_none_or(|entry| {
             log.surely_takes(HeadKind::Dirty, entry.mask.count_ones(), record_bytes(entry), dirty_reserve(again))

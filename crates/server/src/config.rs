@@ -164,6 +164,9 @@ pub struct Memory {
     pub work: Size,
     /// Data on its way to flash, for each flash device of the cache.
     pub staging: Size,
+    /// Index, checksums and policy of the flash cache, all flash devices together; by the size of the flash unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<Size>,
 }
 
 /// How the flash cache works. Block and segment size count when a cache is created.
@@ -180,6 +183,8 @@ pub struct FlashCacheTuning {
     pub hard_limit_ms: u64,
     /// KEEP data that nobody asked for during this time counts as DEFAULT data: `"24h"`, `"90m"`, `"7d"`.
     pub keep_unused: Unused,
+    /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached.
+    pub busy_to_disk: bool,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<DriveWrites>,
@@ -330,6 +335,7 @@ impl Default for Memory {
             requests: Size(160 << 20),
             work: Size(cell.arena_bytes as u64),
             staging: Size(cell.cache.staging_bytes as u64),
+            index: None,
         }
     }
 }
@@ -343,6 +349,7 @@ impl Default for FlashCacheTuning {
             soft_limit_ms: u64::try_from(cache.soft_limit.as_millis()).unwrap_or(u64::MAX),
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
             keep_unused: Unused(cache.keep_unused.as_secs()),
+            busy_to_disk: cache.busy.is_some(),
             drive_writes_per_day: None,
             drive_capacity: None,
             lifetime: None,
@@ -393,11 +400,13 @@ const HEAD: &str = "\
 #
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
 #                whoever connects, admin is read-only.
-# [memory]       requests, work, staging (for each flash device of the cache).
-# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms, keep_unused (\"24h\": KEEP data
-#                unused for so long counts as DEFAULT data). What may be written to each
-#                flash drive, no limit unless stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or
-#                lifetime = \"5y\" and rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
+# [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
+#                cache takes, all in all: a cache created after that has coarser blocks if need be.
+# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
+#                data unused for so long counts as DEFAULT data); busy_to_disk = false keeps hits on flash that is busier
+#                than the disk. What may be written to each flash drive, no limit unless
+#                stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
+#                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).

@@ -11,7 +11,7 @@ use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use cell::{Cell, CellConfig, CellError, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
-use flashcache::CacheConfig;
+use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
 use std::collections::BTreeMap;
@@ -175,6 +175,8 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             hard_limit: Duration::from_millis(tuning.hard_limit_ms),
             endurance: located.endurance()?,
             keep_unused: Duration::from_secs(tuning.keep_unused.0),
+            memory_bytes_max: located.config.memory.index.map(|size| size.0),
+            busy: tuning.busy_to_disk.then(BusyTuning::default),
             ..CacheConfig::default()
         },
         arena_bytes: located.config.memory.work.as_usize(),
@@ -221,6 +223,27 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
         all_max_mib = mib(requests + work),
         "memory set aside"
     );
+    let Some(cache) = cell.flash_cache() else { return };
+    for (id, member) in cell.flash_cache_devices().into_iter().zip(cache.members()) {
+        let need = member.memory_need();
+        // Of blocks filled at once; parts that come by themselves have entries of their own, up to `entries_max`.
+        let (size_bytes, segment_bytes) = (member.size_bytes(), cache.config().segment_bytes);
+        let per_block = MemoryNeed::of(size_bytes, segment_bytes, member.block_bytes(), None).milli_bytes_per_block();
+        info!(
+            flash = %id,
+            blocks = need.blocks,
+            block_kib = member.block_bytes() >> 10,
+            entries = member.entries(),
+            entries_max = need.entries_max,
+            index_bytes = member.index_bytes(),
+            index_bytes_max = need.index_bytes,
+            checksum_bytes = need.checksum_bytes,
+            ghost_bytes = need.ghost_bytes,
+            other_bytes = need.other_bytes,
+            bytes_per_block = %format_args!("{}.{:03}", per_block / 1000, per_block % 1000),
+            "memory of the flash cache"
+        );
+    }
 }
 
 fn listen(

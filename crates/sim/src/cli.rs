@@ -90,6 +90,8 @@ pub const SITUATIONS: &[&str] = &[
     "disk absent at start",
     "disk restored from an old snapshot",
     "slow flash bypassed by a read",
+    "hit sent to the disk: flash busy",
+    "fill declined: flash busy",
     "admin: grid disk created",
     "admin: grid disk dropped",
     "admin: grid disk grown",

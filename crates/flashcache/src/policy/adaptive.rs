@@ -64,6 +64,12 @@ impl AdaptiveLog {
         Ghosts::memory_bytes(blocks) + Shadow::memory_bytes(blocks)
     }
 
+    /// Of these, the names of blocks that left.
+    #[must_use]
+    pub fn ghost_bytes(blocks: u64) -> u64 {
+        Ghosts::memory_bytes(blocks)
+    }
+
     /// Index into [`STRATEGIES`] of the one in force.
     #[must_use]
     pub fn strategy_in_force(&self) -> usize {

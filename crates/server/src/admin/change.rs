@@ -54,6 +54,7 @@ impl From<AdminError> for Refusal {
             AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
+            AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };
@@ -339,6 +340,7 @@ async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut
     let on = change.list("cellDisk").unwrap_or(&[]);
     context.cell.create_flash_cache(change.size_bytes("size"), on).await?;
     lines.push(format::created(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
+    lines.extend(context.cell.other_blocks());
     Ok(())
 }
 

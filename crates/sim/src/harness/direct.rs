@@ -126,6 +126,8 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
             mirrored: false,
             endurance: setup.endurance,
             keep_unused: setup.keep_unused,
+            busy: setup.busy,
+            memory_bytes_max: setup.index_bytes,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,

@@ -10,7 +10,7 @@ mod scenes;
 use crate::disk::DiskConfig;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
-use flashcache::{Endurance, PolicyKind};
+use flashcache::{BusyTuning, Endurance, MemoryNeed, PolicyKind};
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -77,6 +77,10 @@ pub(super) struct Setup {
     pub(super) victim: Option<usize>,
     pub(super) endurance: Option<Endurance>,
     pub(super) keep_unused: Duration,
+    /// The most memory of the flash cache's index.
+    pub(super) index_bytes: Option<u64>,
+    /// When flash counts as busier than the disk.
+    pub(super) busy: Option<BusyTuning>,
     /// Client connections, and requests each has in flight.
     pub(super) clients: u64,
     pub(super) depth: u64,
@@ -398,6 +402,10 @@ impl Setup {
         for grid_disk in &mut grid_disks {
             grid_disk.caching = grid_disk.caching.in_world(write_back);
         }
+        // One cell in four has memory for one entry a block: parts that come by themselves fill the index.
+        let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
+        let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
+        let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             write_back,
@@ -420,6 +428,8 @@ impl Setup {
             policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             endurance: endurance(&mut prng.fork("endurance")),
             keep_unused: Duration::from_millis(prng.fork("keep").between(20, 1_000)),
+            index_bytes,
+            busy: busy(&mut prng.fork("busy")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
@@ -453,6 +463,18 @@ fn in_world(step: &mut Step, write_back: bool) {
 fn endurance(prng: &mut Prng) -> Option<Endurance> {
     let (limited, start_bytes) = (prng.chance(1, 4), prng.between(64 << 10, 4 << 20));
     limited.then(|| Endurance::of_lifetime(start_bytes * 10, 1).ok()).flatten()
+}
+
+/// Runs are short: most cells take a few reads for a load.
+fn busy(prng: &mut Prng) -> Option<BusyTuning> {
+    let keen = BusyTuning {
+        floor: Duration::ZERO,
+        samples_min: 2,
+        window: Duration::from_micros(prng.between(100, 5_000)),
+        rest: Duration::from_micros(prng.between(100, 50_000)),
+        every_hit: true,
+    };
+    pick(prng, &[None, Some(BusyTuning::default()), Some(keen), Some(keen)])
 }
 
 /// What requests look like for a while.

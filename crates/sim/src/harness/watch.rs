@@ -38,6 +38,7 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
     ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("fill_skips_index", "fill refused: index full"),
     ("fill_skips_endurance", "fill refused: endurance budget low"),
     ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
@@ -211,6 +212,9 @@ impl Run {
             let rows = [
                 ("read past the cache: large", &disk.counters.cache_read_skips_large),
                 ("read past the cache: flash slow or rotten", &disk.counters.cache_read_skips_flash),
+                ("hit sent to the disk: flash busy", &disk.counters.cache_read_skips_busy),
+                ("fill declined: flash busy", &disk.counters.cache_fill_skips_busy),
+                ("fill by a write declined: flash busy", &disk.counters.cache_write_fill_skips_busy),
                 ("write past the cache: large", &disk.counters.cache_write_skips_large),
             ];
             rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));
