@@ -394,16 +394,16 @@ impl FlashCache {
             h = (h ^ (h >> 29)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
             h ^ (h >> 32)
         };
-        let mut best: (Option<(u64, usize)>, Option<(u64, usize)>) = (None, None);
+        let mut best: [Option<(u64, usize)>; 2] = [None; 2];
         for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| may(seat)) {
             let this = Some((weight(seat), i));
-            if this > best.0 {
-                best = (this, best.0);
-            } else if this > best.1 {
-                best.1 = this;
+            if this > best[0] {
+                best = [this, best[0]];
+            } else if this > best[1] {
+                best[1] = this;
             }
         }
-        (best.0.map(|(_, i)| i), best.1.map(|(_, i)| i))
+        (best[0].map(|(_, i)| i), best[1].map(|(_, i)| i))
     }
 
     /// The place among [`FlashCache::members`] of the one that holds a part; none when none does.

@@ -101,7 +101,7 @@ impl Cached {
 
     async fn over(flash: Medium, disk: Device, busy: Option<BusyTuning>, world: &World) -> Cached {
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let named = CachedDisk { id: 7, generation: 1, home: 1 };
+        let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let config = CacheConfig { busy, ..CacheConfig::default() };
         let members = vec![MemberDevice { device: flash.device("flash", 128 << 20, world), owner, durable: true }];
         let (cache, _) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();

@@ -25,7 +25,7 @@ const PART_BYTES: u64 = 4096;
 
 async fn open(flash: &Device, limit_bytes: u64, world: &World) -> (Arc<GridDisk>, Arc<FlashCache>) {
     let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-    let named = CachedDisk { id: 7, generation: 1, home: 1 };
+    let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
     let config =
         CacheConfig { memory_bytes_max: Some(limit_bytes), segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
     let members = vec![MemberDevice { device: flash.clone(), owner, durable: true }];
