@@ -160,6 +160,9 @@ fn own_attributes_are_marked() {
             "GRIDDISK.purpose",
             "METRICCURRENT.description",
             "METRICCURRENT.unit",
+            "PIN.cachingPolicy",
+            "PIN.length",
+            "PIN.offset",
         ]
     );
 }

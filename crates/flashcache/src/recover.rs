@@ -17,6 +17,7 @@ use device::{Buf, Outcome};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Segments read at the same time.
@@ -285,11 +286,6 @@ impl Member {
         if doubtful.is_empty() {
             return Ok(Vec::new());
         }
-        // What is read here must not change its mind at a later power cut.
-        match self.within_hard_limit(self.config.device.flush()).await {
-            Some(done) if done.outcome == Outcome::Done => {}
-            done => return Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|d| d.outcome)))),
-        }
         let mut torn = Vec::new();
         let mut under_way = FuturesUnordered::new();
         let mut next = doubtful.into_iter();
@@ -302,7 +298,7 @@ impl Member {
                     (place, name, mask, crcs, read)
                 });
             }
-            let Some((place, name, mask, crcs, read)) = under_way.next().await else { return Ok(torn) };
+            let Some((place, name, mask, crcs, read)) = under_way.next().await else { break };
             let bytes = match read {
                 Ok(bytes) => bytes,
                 Err(ReadFailed { offset, outcome }) => {
@@ -311,13 +307,44 @@ impl Member {
                 }
             };
             let mut bad = 0;
+            let mut good: Vec<Range<usize>> = Vec::new();
             for (k, part) in (0..16_u64).filter(|p| mask >> p & 1 == 1).enumerate() {
                 let number = name.block.saturating_mul(u64::from(self.block_parts)).saturating_add(part);
                 let crc = format::part_crc(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
                 bad |= u16::from(crc != crcs[k]) << part;
+                match good.last_mut() {
+                    _ if crc != crcs[k] => {}
+                    Some(last) if last.end == k => last.end = k + 1,
+                    _ => good.push(k..k + 1),
+                }
             }
             if bad != 0 {
                 torn.push((place, bad));
+            }
+            if self.config.device.geometry().discard_bytes > 0 {
+                // A page that was discarded and whose write was lost may read as anything, as what it held before too, and
+                // the next time as something else.
+                for run in good {
+                    let offset = self.device_offset(self.shape.page(place.0, place.2 + run.start as u32));
+                    self.write_again(offset, &bytes[run.start * 4096..run.end * 4096]).await?;
+                }
+            }
+        }
+        // What was read here must not change its mind at a later power cut.
+        match self.within_hard_limit(self.config.device.flush()).await {
+            Some(done) if done.outcome == Outcome::Done => Ok(torn),
+            done => Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|d| d.outcome)))),
+        }
+    }
+
+    async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
+        let data = Buf::padded(bytes, 4096).freeze();
+        match self.within_hard_limit(self.config.device.write(offset, data.into(), false)).await {
+            Some(done) if done.outcome == Outcome::Done => Ok(()),
+            done => {
+                add(&self.counters.errors, 1);
+                let outcome = done.map(|done| done.outcome);
+                Err(MemberError::Failed(format!("recovery: write at {offset}: {outcome:?}")))
             }
         }
     }

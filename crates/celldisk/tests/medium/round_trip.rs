@@ -192,6 +192,8 @@ prop_compose! {
             let au_bytes = members[&g.cell_disk].au_bytes;
             g.extents = extents(next_au.entry(g.cell_disk).or_default(), &counts);
             g.size_bytes = counts.iter().map(|c| u64::from(*c)).sum::<u64>() * au_bytes - slack * 4096 % au_bytes;
+            let size_bytes = g.size_bytes;
+            g.caching_ranges.retain(|range| range.end_bytes <= size_bytes);
             grid_disks.insert(g.id, g);
         }
         let flash: Vec<(DeviceId, u64)> = members
