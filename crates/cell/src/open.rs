@@ -327,7 +327,7 @@ impl Cell {
     }
 }
 
-/// Flash devices of the cache that are not there, or not as a disk left them: expelled in the label of every disk, durably.
+/// Flash devices of the cache that are not there: expelled in the label of every disk, durably.
 /// Those expelled by any disk, and those that have to wait, see [`left_out`].
 async fn expel_missing(
     store: &Arc<CellStore>,
@@ -338,7 +338,6 @@ async fn expel_missing(
     let mut waiting = left_out(store);
     loop {
         let mut expelled = BTreeSet::new();
-        let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
         for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
             let label = disk.label();
             let out = label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled);
@@ -348,9 +347,9 @@ async fn expel_missing(
                 if !holds_dirty(member.state) {
                     return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
                 }
-                // Without flash that holds dirty data which no other has the disk waits for it instead.
-                let good = is_there && !waiting.contains_key(id) && matching.contains(&(disk.id(), *id));
-                !good && is_covered(store, &disk, *id)
+                // Without flash that holds dirty data which no other has the disk waits for it instead. So it does where the
+                // two do not match: either may be the one that was put back in time.
+                (!is_there || waiting.contains_key(id)) && is_covered(store, &disk, *id)
             };
             let missing: Vec<DeviceId> =
                 label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
@@ -358,7 +357,7 @@ async fn expel_missing(
                 continue;
             }
             for id in &missing {
-                let what = if store.cell_disk(*id).is_some() { "is not as it was" } else { "is missing" };
+                let what = if store.cell_disk(*id).is_some() { "has to wait" } else { "is missing" };
                 report.notes.push(format!("flash {} {what}: cell disk {} goes on without it", name(id), disk.name()));
             }
             expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;

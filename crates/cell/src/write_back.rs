@@ -279,12 +279,20 @@ impl GridDisk {
             match self.clear_dirty_once(&binding, offset, len).await {
                 // Another member has what that one had.
                 Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
-                cleared => return cleared,
+                Err(error) => return Err(error),
+                Ok(false) if self.dirty_stretches(offset, len).is_some() => return Err(RequestError::Io),
+                Ok(again) => {
+                    if !again || self.dirty_stretches(offset, len).is_none() {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
 
-    async fn clear_dirty_once(&self, binding: &Binding, offset: u64, len: u64) -> Result<(), RequestError> {
+    /// The same, once. Whether it has to be done again: something was listed that others have destaged in part.
+    async fn clear_dirty_once(&self, binding: &Binding, offset: u64, len: u64) -> Result<bool, RequestError> {
+        let mut again = false;
         let parts = parts_of(offset, len);
         for member in 0..binding.cache.members().count() {
             let mut from = Some(parts.start * PART_BYTES / self.block_bytes);
@@ -302,7 +310,8 @@ impl GridDisk {
                 let mut list = DestagedList::default();
                 for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
                     if !binding.cache.confirm_current(&mut run) {
-                        // A round that had written it before has just been confirmed.
+                        // A round that had written it, or some of it, before has just been confirmed.
+                        again = true;
                         continue;
                     }
                     if !self.destage_run(binding, &mut run).await {
@@ -315,7 +324,7 @@ impl GridDisk {
                 }
             }
         }
-        if self.dirty_stretches(offset, len).is_some() { Err(RequestError::Io) } else { Ok(()) }
+        Ok(again)
     }
 
     /// Everything the grid disk has on flash alone is durable there.

@@ -218,7 +218,11 @@ impl Run {
                         self.situations.hit("flash blank at start");
                     }
                 }
-                Between::FlashStale { flash } => self.flash_stale(flash),
+                Between::FlashStale { flash } => {
+                    // Nobody can tell which of the two was put back in time.
+                    lock(&self.book).flash_hurt = true;
+                    self.flash_stale(flash);
+                }
                 Between::FlashSwap { flash } => {
                     let (Some(a), Some(b)) = (self.flash_place(flash), self.flash_place(flash + 1)) else { continue };
                     if a != b && self.machine.flash(a).size_bytes() == self.machine.flash(b).size_bytes() {

@@ -450,6 +450,8 @@ fn in_world(step: &mut Step, write_back: bool) {
                 *admin = Admin::Flush { disk, cancel: disk % 4 != 1 };
             }
         }
+        // A cache on one of two flash devices is that of another world.
+        Step::Admin(Admin::CreateFlashCache { all, .. }) if write_back => *all = true,
         Step::Mishap(Mishap::FlashFault { kind: kind @ (FaultKind::Lost | FaultKind::Misdirected), .. })
             if write_back =>
         {
