@@ -256,9 +256,11 @@ impl Cell {
         let here = |g: &&celldisk::GridDisk| g.cell_disk == home;
         let may_be_dirty = catalog.grid_disks.values().filter(here).any(|record| {
             let served = self.grid_disk(&record.name);
-            let holds = served.as_ref().is_none_or(|disk| {
-                disk.offline().is_some() || disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk))
-            });
+            if served.as_ref().is_some_and(|disk| disk.offline().is_some()) {
+                // Whatever its mode is by now.
+                return true;
+            }
+            let holds = served.as_ref().is_none_or(|disk| disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk)));
             let dry = stopping || served.is_some_and(|disk| self.is_flushing(&disk));
             is_write_back(record) && (holds || !dry)
         });

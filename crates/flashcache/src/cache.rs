@@ -95,7 +95,7 @@ impl Default for CacheConfig {
             mirrored: false,
             keep_unused: KEEP_UNUSED,
             memory_bytes_max: None,
-            busy: Some(BusyTuning::default()),
+            busy: None,
             sabotage: None,
         }
     }

@@ -183,7 +183,8 @@ pub struct FlashCacheTuning {
     pub hard_limit_ms: u64,
     /// KEEP data that nobody asked for during this time counts as DEFAULT data: `"24h"`, `"90m"`, `"7d"`.
     pub keep_unused: Unused,
-    /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached.
+    /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached. Off unless
+    /// asked for: where the two are about as quick, the cache never becomes warm.
     pub busy_to_disk: bool,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -403,8 +404,8 @@ const HEAD: &str = "\
 # [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
-#                data unused for so long counts as DEFAULT data); busy_to_disk = false keeps hits on flash that is busier
-#                than the disk. What may be written to each flash drive, no limit unless
+#                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
+#                than the disk, the disk serves a share of the hits. What may be written to each flash drive, no limit unless
 #                stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
 #                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
