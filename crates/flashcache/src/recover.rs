@@ -142,6 +142,14 @@ pub struct Recovered {
     pub torn_parts: u64,
 }
 
+/// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
+const LIFE_SHIFT: u32 = 32;
+
+/// In which life of the cache a chunk of this sequence was written.
+fn life_of(sequence: u64) -> u64 {
+    sequence >> LIFE_SHIFT
+}
+
 /// A segment, a generation of it, a position.
 type Place = (SegmentId, u32, u32);
 
@@ -166,7 +174,15 @@ impl Said {
 
 /// A chunk that was durable, by a later header, and whose segment has not been freed since, but which is not there. Its
 /// records may be what ends entries elsewhere.
-fn missing_chunk(found: &BTreeMap<SegmentId, Found>, freed: &BTreeMap<SegmentId, u32>, durable: u64) -> Option<u64> {
+///
+/// A header proves something of chunks of its own life only: what an earlier life had lost, undurable, was found missing then,
+/// and is not there for a good reason.
+fn missing_chunk(found: &BTreeMap<SegmentId, Found>, freed: &BTreeMap<SegmentId, u32>) -> Option<u64> {
+    let mut durable: BTreeMap<u64, u64> = BTreeMap::new();
+    for segment in found.values().filter(|segment| segment.durable > 0) {
+        let last = durable.entry(life_of(segment.durable)).or_insert(0);
+        *last = (*last).max(segment.durable);
+    }
     let all = || found.values().flat_map(|segment| &segment.records);
     let there: BTreeSet<u64> = all().map(|(sequence, _)| *sequence).collect();
     let links = all().filter_map(|(_, record)| match record {
@@ -176,7 +192,8 @@ fn missing_chunk(found: &BTreeMap<SegmentId, Found>, freed: &BTreeMap<SegmentId,
     let missing = |&(segment, generation, sequence): &(SegmentId, u32, u64)| {
         let freed_since = freed.get(&segment).is_some_and(|&last| last >= generation);
         let reused = found.get(&segment).is_some_and(|f| f.life.generation > generation);
-        sequence <= durable && !there.contains(&sequence) && !freed_since && !reused
+        let was_durable = durable.get(&life_of(sequence)).is_some_and(|&last| sequence <= last);
+        was_durable && !there.contains(&sequence) && !freed_since && !reused
     };
     links.filter(missing).map(|(_, _, sequence)| sequence).next()
 }
@@ -225,7 +242,7 @@ impl Member {
                 }
             }
         }
-        if let Some(sequence) = missing_chunk(&found, &freed, durable) {
+        if let Some(sequence) = missing_chunk(&found, &freed) {
             return Err(MemberError::Failed(format!(
                 "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
             )));
@@ -403,7 +420,7 @@ impl Member {
         for (_, id, head) in order {
             log.sealed[head as usize].push_back(id);
         }
-        log.set_next_sequence(last_sequence + 1);
+        log.set_next_sequence((life_of(last_sequence) + 1) << LIFE_SHIFT);
     }
 
     fn carry_from_freed(&self, id: SegmentId, segment: &Found) {
