@@ -3,46 +3,47 @@
 //! Never keeps a value: read from the members when asked.
 
 use crate::Cell;
-use crate::metrics::{Base, Definition, Formula, MetricObject, Reading};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, metric};
 use flashcache::EnduranceFigures;
 
 /// The metrics of members: about the cell disk a member lies on.
-pub(crate) const ROWS: &[Definition] = &[
-    row(
+pub(crate) const ROWS: &[&[Definition]] = &[
+    metric!(
+        CellDisk,
         "CD_BY_FC_BUDGET",
-        Base::Bytes,
+        Bytes,
         "bytes the flash cache may write to a flash cell disk at once, of its endurance budget",
-        Formula::Gauge(Reading::Member(|m| m.budget_left_bytes)),
+        Formula::Gauge(Reading::Member(|m| m.budget_left_bytes))
     ),
-    row(
+    metric!(
+        CellDisk,
         "CD_BY_FC_W",
-        Base::Bytes,
+        Bytes,
         "bytes the flash cache wrote to a flash cell disk, headers and records included",
-        Formula::Counter(Reading::Member(|m| Some(m.written_bytes))),
+        Formula::Counter(Reading::Member(|m| Some(m.written_bytes)))
     ),
-    row(
+    metric!(
+        CellDisk,
         "CD_BY_FC_W_SEC",
-        Base::Bytes,
+        Bytes,
         "bytes the flash cache wrote to a flash cell disk, headers and records included, a second",
-        Formula::PerSecond("CD_BY_FC_W"),
+        Formula::PerSecond("CD_BY_FC_W")
     ),
-    row(
+    metric!(
+        CellDisk,
         "CD_FC_LIFETIME_DAYS",
-        Base::Count,
+        Count,
         "days a new flash drive would last at the flash cache's rate of writes since the cell was started",
-        Formula::Gauge(Reading::Member(|m| m.lifetime_days)),
+        Formula::Gauge(Reading::Member(|m| m.lifetime_days))
     ),
-    row(
+    metric!(
+        CellDisk,
         "CD_FC_WRITE_AMP",
-        Base::Milli,
+        Milli,
         "bytes the flash cache wrote to a flash cell disk for each byte filled or kept of a write",
-        Formula::Gauge(Reading::Member(|m| m.write_amplification_milli)),
+        Formula::Gauge(Reading::Member(|m| m.write_amplification_milli))
     ),
 ];
-
-const fn row(name: &'static str, base: Base, description: &'static str, formula: Formula) -> Definition {
-    Definition { name, description, object: MetricObject::CellDisk, base, formula }
-}
 
 /// The figures of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

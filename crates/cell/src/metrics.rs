@@ -319,6 +319,8 @@ macro_rules! metric {
     };
 }
 
+pub(crate) use {counter, metric};
+
 /// Time spent on requests of one kind and how long one took: two rows.
 macro_rules! latency {
     ($name:literal, $requests:literal, $description:literal, $read:expr) => {
@@ -653,8 +655,8 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let more = crate::member_metrics::ROWS.iter().chain(crate::saving::ROWS).chain(crate::keep_metrics::ROWS);
-    TABLE.iter().copied().flatten().chain(more)
+    let tables = [TABLE, crate::member_metrics::ROWS, crate::saving::ROWS, crate::keep_metrics::ROWS];
+    tables.into_iter().flatten().copied().flatten()
 }
 
 /// The metric of that name.

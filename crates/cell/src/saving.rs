@@ -8,7 +8,7 @@
 
 use crate::counters::Counter;
 use crate::grid_disk::{Binding, GridDisk};
-use crate::metrics::{Base, Definition, Formula, MetricObject, Reading};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 use crate::request::RequestError;
 use device::{Bufs, Instant};
 use flashcache::FlashCache;
@@ -93,42 +93,33 @@ impl GridDisk {
 }
 
 /// The metrics of it.
-pub(crate) const ROWS: &[Definition] = &[
-    row(
-        "GD_FC_IO_RQ_R",
-        Base::Requests,
-        "reads of a grid disk served whole from the flash cache",
-        Formula::Counter(Reading::GridDisk(|c| c.cache_hits.requests.get())),
-    ),
-    row(
-        "GD_FC_IO_RQ_R_SEC",
-        Base::Requests,
-        "reads of a grid disk served whole from the flash cache, a second",
-        Formula::PerSecond("GD_FC_IO_RQ_R"),
-    ),
-    row(
+pub(crate) const ROWS: &[&[Definition]] = &[
+    counter!(GridDisk, "GD_FC_IO_RQ_R", Requests, "reads of a grid disk served whole from the flash cache", |c| c
+        .cache_hits
+        .requests
+        .get()),
+    metric!(
+        GridDisk,
         "GD_FC_TM_R_DISK",
-        Base::Nanoseconds,
+        Nanoseconds,
         "time of one read from disk that the flash cache missed, in the mean since start",
-        Formula::Gauge(Reading::GridDisk(|c| c.times.disk.mean_ns().unwrap_or(0))),
+        Formula::Gauge(Reading::GridDisk(|c| c.times.disk.mean_ns().unwrap_or(0)))
     ),
-    row(
+    metric!(
+        GridDisk,
         "GD_FC_TM_R_FLASH",
-        Base::Nanoseconds,
+        Nanoseconds,
         "time of one read served from the flash cache, in the mean since start",
-        Formula::Gauge(Reading::GridDisk(|c| c.times.flash.mean_ns().unwrap_or(0))),
+        Formula::Gauge(Reading::GridDisk(|c| c.times.flash.mean_ns().unwrap_or(0)))
     ),
-    row(
+    metric!(
+        GridDisk,
         "GD_FC_TM_SAVED",
-        Base::Nanoseconds,
+        Nanoseconds,
         "time saved by the flash cache: hits times the difference of the two means",
-        Formula::Gauge(Reading::GridDisk(|c| c.times.saved_ns(c.cache_hits.requests.get()))),
+        Formula::Gauge(Reading::GridDisk(|c| c.times.saved_ns(c.cache_hits.requests.get())))
     ),
 ];
-
-const fn row(name: &'static str, base: Base, description: &'static str, formula: Formula) -> Definition {
-    Definition { name, description, object: MetricObject::GridDisk, base, formula }
-}
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
