@@ -4,36 +4,21 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod shifted;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Bufs, Clock, Instant, Runtime, RuntimeConfig, Timer, WallTime};
+use device::{Arena, Bufs, Runtime, RuntimeConfig};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, DiskHandle, Endurance, FillCause, FlashCache, MemberDevice, Stretch};
+use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const BLOCK_PARTS: u64 = 4;
 const BUDGET_BYTES: u64 = 4_000_000;
-
-/// The real clock, moved on.
-struct Shifted {
-    below: Arc<dyn Clock>,
-    by_ns: AtomicU64,
-}
-
-impl Clock for Shifted {
-    fn now(&self) -> Instant {
-        Instant(self.below.now().0 + self.by_ns.load(Ordering::Acquire))
-    }
-    fn wall(&self) -> WallTime {
-        self.below.wall()
-    }
-    fn sleep_until(&self, at: Instant) -> Timer {
-        self.below.sleep_until(Instant(at.0.saturating_sub(self.by_ns.load(Ordering::Acquire))))
-    }
-}
 
 struct Rig {
     cache: Arc<FlashCache>,
@@ -149,7 +134,7 @@ fn copies_at_reclaim_are_refused_when_it_is_empty() {
     let a_day = Endurance::of_drive_writes(1000, 20_000_000, 1825).unwrap();
     for budget in [None, Some(a_day)] {
         run(move |mut world| async move {
-            let clock = Arc::new(Shifted { below: world.clock.clone(), by_ns: AtomicU64::new(0) });
+            let clock = Arc::new(Shifted { below: world.clock.clone(), by_ns: Arc::default() });
             world.clock = clock.clone();
             let rig = Rig::new(budget, 32 << 20, world).await;
             clock.by_ns.store(86_400_000_000_000, Ordering::Release);

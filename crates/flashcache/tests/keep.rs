@@ -4,19 +4,22 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod shifted;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Bufs, Clock, Device, Instant, Runtime, RuntimeConfig, Timer, WallTime, World};
+use device::{Arena, Bufs, Device, Instant, Runtime, RuntimeConfig, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
     Residence, RunLimits, Stretch, Worth, WorthMap,
 };
 use futures_util::future::{Either, select};
+use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const BLOCK_PARTS: u64 = 4;
@@ -25,25 +28,6 @@ const SEGMENTS: u64 = 64;
 /// Blocks of 16 KiB that a segment of 64 pages holds: a header, a footer, 15 blocks.
 const SEGMENT_BLOCKS: u64 = 15;
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// The real clock, moved on.
-#[derive(Clone)]
-struct Shifted {
-    below: Arc<dyn Clock>,
-    by_ns: Arc<AtomicU64>,
-}
-
-impl Clock for Shifted {
-    fn now(&self) -> Instant {
-        Instant(self.below.now().0 + self.by_ns.load(Ordering::Acquire))
-    }
-    fn wall(&self) -> WallTime {
-        self.below.wall()
-    }
-    fn sleep_until(&self, at: Instant) -> Timer {
-        self.below.sleep_until(Instant(at.0.saturating_sub(self.by_ns.load(Ordering::Acquire))))
-    }
-}
 
 struct Rig {
     cache: Arc<FlashCache>,
