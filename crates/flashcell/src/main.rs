@@ -47,7 +47,7 @@ struct Init {
     /// A flash device, likewise
     #[arg(long = "flash", value_name = "SIZE|PATH")]
     flash: Vec<String>,
-    /// A grid disk; MODE is write-through, write-back (over one flash device), write-around or none
+    /// A grid disk; MODE is write-through, write-back, write-around or none
     #[arg(long = "griddisk", value_name = "NAME:SIZE[:data|redo|temp][:MODE]")]
     grid_disks: Vec<GridDiskPlan>,
     /// Emulate a medium on every disk: sata-7200, sas-15k, network-volume, sata-ssd, pcie-flash, fixed:TIME[:PARALLEL]

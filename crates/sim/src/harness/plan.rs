@@ -69,7 +69,7 @@ pub(super) struct Setup {
     pub(super) settle_every: Duration,
     pub(super) accept_diverged: bool,
     pub(super) policy: PolicyKind,
-    /// Grid disks that would be in write-through are in write-back, over one durable flash device.
+    /// Grid disks that would be in write-through are in write-back, over durable flash devices.
     pub(super) write_back: bool,
     /// In write-back over two flash devices.
     pub(super) mirrored: bool,
