@@ -3,14 +3,14 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{Cell, holds_dirty, is_write_back, mode_in_force};
+use crate::cell::{Cell, is_write_back, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::request::CachingMode;
 use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
 use device::sync::lock;
-use flashcache::{MemoryNeed, MemoryShort};
+use flashcache::{MemoryShort, need_bytes};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -300,7 +300,7 @@ impl Cell {
     fn check_nobody_waits(&self) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
-            Some(disk) => disk.label().flash_members.values().any(|m| holds_dirty(m.state)),
+            Some(disk) => !disk.label().is_whole(),
             None => is_write_back(record),
         };
         match catalog.grid_disks.values().find(waits) {
@@ -396,8 +396,7 @@ impl Cell {
         let flash = self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Flash).map(|d| d.id());
         let used = flash.filter(|id| devices.is_empty() || devices.contains(id));
         let areas: Vec<u64> = used.map(|id| size_bytes.unwrap_or_else(|| catalog.free_bytes(id))).collect();
-        let need = |area: &u64| MemoryNeed::of(*area, config.segment_bytes, self.block_bytes, None).all_bytes();
-        let need_bytes = areas.iter().map(need).sum();
+        let need_bytes = need_bytes(&areas, config.segment_bytes, self.block_bytes);
         if need_bytes <= limit_bytes {
             return Ok(());
         }

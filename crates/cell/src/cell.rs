@@ -265,8 +265,7 @@ impl Cell {
             is_write_back(record) && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };
-        let is_dirty = disk.label().flash_members.values().any(|m| holds_dirty(m.state));
-        if may_be_dirty || !is_dirty {
+        if may_be_dirty || disk.label().is_whole() {
             return;
         }
         // The disk has gone on without flash that has failed: what is there is void from here on.
@@ -287,6 +286,12 @@ impl Cell {
             }
         });
         let _ = written.await;
+    }
+
+    /// The grid disks served that lie on a cell disk.
+    pub(crate) fn grid_disks_on(&self, home: DeviceId) -> Vec<Arc<GridDisk>> {
+        let on_it = |disk: &Arc<GridDisk>| self.record(disk).is_some_and(|record| record.cell_disk == home);
+        self.grid_disks().into_iter().filter(on_it).collect()
     }
 
     /// The catalog's record of a grid disk that is served.
@@ -318,11 +323,6 @@ pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
 /// Whether flash may hold data of the grid disk that its disk does not have.
 pub(crate) fn is_write_back(record: &celldisk::GridDisk) -> bool {
     mode_in_force(record) == CachingMode::WriteBack
-}
-
-/// Whether a disk is not whole without the flash member in this state.
-pub(crate) fn holds_dirty(state: FlashState) -> bool {
-    matches!(state, FlashState::Dirty | FlashState::DirtyAndRedoPending)
 }
 
 impl std::fmt::Debug for Cell {

@@ -54,18 +54,14 @@ impl Cell {
             }
             self.world.clock.sleep(RETRY_AFTER).await;
         }
-        for grid_disk in self.grid_disks() {
-            if self.record(&grid_disk).is_some_and(|r| r.cell_disk == disk.id()) && grid_disk.check_not_lost().is_err()
-            {
-                let why = offline_note(&grid_disk.name(), &id.to_string());
-                self.alert(why.clone());
-                grid_disk.set_offline(why);
-            }
+        for grid_disk in self.grid_disks_on(disk.id()).iter().filter(|g| g.check_not_lost().is_err()) {
+            let why = offline_note(&grid_disk.name(), &id.to_string());
+            self.alert(why.clone());
+            grid_disk.set_offline(why);
         }
         // Its regions go to the other members now, which have no marks of what was written until here.
         let bars: Vec<_> = if at_work.devices.len() > 1 {
-            let here = |g: &Arc<GridDisk>| self.record(g).is_some_and(|r| r.cell_disk == disk.id());
-            self.grid_disks().into_iter().filter(here).map(|g| (g.bar(), g)).collect()
+            self.grid_disks_on(disk.id()).into_iter().map(|g| (g.bar(), g)).collect()
         } else {
             Vec::new()
         };
@@ -78,10 +74,7 @@ impl Cell {
     /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, those are
     /// offline and the disk goes on waiting for it: then what the flash holds of the others is void.
     async fn go_on_without(&self, disk: &Arc<CellDisk>, flash: DeviceId) -> Result<(), String> {
-        let here: Vec<Arc<GridDisk>> = {
-            let on_it = |g: &Arc<GridDisk>| self.record(g).is_some_and(|r| r.cell_disk == disk.id());
-            self.grid_disks().into_iter().filter(on_it).collect()
-        };
+        let here = self.grid_disks_on(disk.id());
         let is_lost = |g: &Arc<GridDisk>| g.offline().is_some() || g.check_not_lost().is_err();
         let offline_at_open = {
             let catalog = self.store().catalog();

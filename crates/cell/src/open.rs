@@ -3,7 +3,7 @@
 //! Order of an open: the catalog's new term; expulsions and void content durable; new open stamps; then recovery of the
 //! flash; then grid disks are served. Nothing is served before what must be durable is.
 
-use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, holds_dirty, is_write_back};
+use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::grid_disk::GridDisk;
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashMember, FlashState, FormatOptions, GridDiskError,
@@ -344,7 +344,7 @@ async fn expel_missing(
             expelled.extend(out.map(|(id, _)| *id));
             let gone = |id: &DeviceId, member: &FlashMember| {
                 let is_there = store.cell_disk(*id).is_some();
-                if !holds_dirty(member.state) {
+                if !member.state.holds_dirty() {
                     return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
                 }
                 // Without flash that holds dirty data which no other has the disk waits for it instead. So it does where the
@@ -383,9 +383,7 @@ async fn expel_missing(
 fn is_covered(store: &CellStore, disk: &CellDisk, gone: DeviceId) -> bool {
     let matching = store.matching_pairs();
     let label = disk.label();
-    let has_all = |id: &DeviceId| {
-        label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state)) && matching.contains(&(disk.id(), *id))
-    };
+    let has_all = |id: &DeviceId| label.is_dirty_on(id) && matching.contains(&(disk.id(), *id));
     let catalog = store.catalog();
     let Some(cache) = &catalog.flash_cache else { return false };
     let mut others = cache.regions.keys().filter(|id| **id != gone);
@@ -399,7 +397,7 @@ fn strange_dirty_pairs(store: &Arc<CellStore>) -> BTreeSet<(DeviceId, DeviceId)>
     let mut strange = BTreeSet::new();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
-        let dirty = label.flash_members.iter().filter(|(_, m)| holds_dirty(m.state));
+        let dirty = label.flash_members.iter().filter(|(_, m)| m.state.holds_dirty());
         strange.extend(dirty.map(|(id, _)| (disk.id(), *id)).filter(|pair| !matching.contains(pair)));
     }
     strange
@@ -414,7 +412,7 @@ fn write_back_disks(
     let waits = |record: &&celldisk::GridDisk| {
         let home = store.cell_disk(record.cell_disk);
         let Some(label) = home.as_ref().map(|disk| disk.label()) else { return false };
-        label.flash_members.iter().any(|(id, m)| holds_dirty(m.state) && which(home.as_ref(), *id))
+        label.flash_members.iter().any(|(id, m)| m.state.holds_dirty() && which(home.as_ref(), *id))
     };
     catalog.grid_disks.values().filter(|record| is_write_back(record)).filter(waits).cloned().collect()
 }
@@ -439,7 +437,7 @@ async fn void_without_dirty(
     let mut waiting: BTreeMap<DeviceId, (DeviceId, Arc<Label>)> = BTreeMap::new();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
-        let lost = label.flash_members.iter().find(|(id, m)| holds_dirty(m.state) && missing(disk.id(), **id));
+        let lost = label.flash_members.iter().find(|(id, m)| m.state.holds_dirty() && missing(disk.id(), **id));
         waiting.extend(lost.map(|(flash, _)| (disk.id(), (*flash, label.clone()))));
     }
     for record in store.catalog().grid_disks.values() {
@@ -505,7 +503,7 @@ async fn make_void(
     let keeps_dirty = |id: &DeviceId| {
         let mut stamped = labels.iter().filter(|l| l.device_id == *id).flat_map(|l| l.disk_stamps.keys());
         stamped.any(|disk| catalog.members.contains_key(disk) && !is_there(disk))
-            || labels.iter().any(|l| l.flash_members.get(id).is_some_and(|member| holds_dirty(member.state)))
+            || labels.iter().any(|l| l.is_dirty_on(id))
     };
     let (dirty, back): (Vec<DeviceId>, Vec<DeviceId>) = back.into_iter().partition(keeps_dirty);
     for id in dirty.iter().filter(|id| is_diverged(id)) {
@@ -520,8 +518,8 @@ async fn make_void(
     }
     let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
     // Of flash outside the cache nothing is believed anyway: it is void before it is taken in.
-    let in_cache = |id: &DeviceId| catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id));
-    let used = |l: &&Arc<Label>| l.role == Role::Flash && in_cache(&l.device_id) && !unusable.contains(&l.device_id);
+    let in_cache = |id: &DeviceId| catalog.is_cached_on(id) && !unusable.contains(id);
+    let used = |l: &&Arc<Label>| l.role == Role::Flash && in_cache(&l.device_id);
     let flash: Vec<&Arc<Label>> = labels.iter().filter(used).collect();
     let strangers: Vec<DeviceId> = labels
         .iter()
@@ -533,7 +531,7 @@ async fn make_void(
                     return true;
                 }
                 !back.contains(&f.device_id)
-                    && member.is_none_or(|m| !holds_dirty(m.state))
+                    && member.is_none_or(|m| !m.state.holds_dirty())
                     && f.disk_stamps.contains_key(&l.device_id)
                     && !matching.contains(&(l.device_id, f.device_id))
             };
@@ -561,8 +559,8 @@ fn left_out(store: &Arc<CellStore>) -> BTreeMap<DeviceId, String> {
     let waits_for = |id: &DeviceId| {
         let waits = |disk: &&Arc<CellDisk>| {
             let label = disk.label();
-            let mine = label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state));
-            !mine && label.flash_members.iter().any(|(other, m)| other != id && holds_dirty(m.state))
+            let mine = label.is_dirty_on(id);
+            !mine && label.flash_members.iter().any(|(other, m)| other != id && m.state.holds_dirty())
         };
         disks.iter().find(waits).map(|disk| (*id, disk.name()))
     };
@@ -579,9 +577,7 @@ async fn renew(
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
     let catalog = store.catalog();
-    let in_cache = |id: &DeviceId| {
-        catalog.flash_cache.as_ref().is_some_and(|c| c.regions.contains_key(id)) && !unusable.contains(id)
-    };
+    let in_cache = |id: &DeviceId| catalog.is_cached_on(id) && !unusable.contains(id);
     let mut usable: BTreeSet<DeviceId> =
         store.cell_disks().iter().filter(|d| d.role() == Role::Flash && in_cache(&d.id())).map(|d| d.id()).collect();
     loop {
@@ -598,9 +594,7 @@ async fn renew(
         }
         for disk in &disks {
             let label = disk.label();
-            let waits_for = |id: &DeviceId| {
-                label.flash_members.get(id).is_some_and(|m| holds_dirty(m.state)) && !is_covered(store, disk, *id)
-            };
+            let waits_for = |id: &DeviceId| label.is_dirty_on(id) && !is_covered(store, disk, *id);
             let expelled: Vec<DeviceId> = bad.iter().copied().filter(|id| !waits_for(id)).collect();
             expel_from(disk, &expelled).await.map_err(|f| CellError::Labels(vec![f]))?;
         }

@@ -91,8 +91,7 @@ impl GridDisk {
     }
 
     pub(crate) async fn read_disk(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
-        self.counters.disk_reads.requests.one();
-        self.counters.disk_reads.bytes.add(bufs.len_bytes() as u64);
+        self.counters.disk_reads.count(bufs.len_bytes() as u64);
         let done = self.disk.read(offset, bufs).await;
         (outcome_to_result(done.outcome), done.bufs)
     }
@@ -232,8 +231,7 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         let begun = self.begin_change(offset, len).await?;
-        self.counters.disk_writes.requests.one();
-        self.counters.disk_writes.bytes.add(len);
+        self.counters.disk_writes.count(len);
         let outcome = self.disk.write(offset, data.clone(), fua).await.outcome;
         self.wrote_to_disk();
         if outcome == Outcome::Done

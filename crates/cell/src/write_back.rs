@@ -280,12 +280,9 @@ impl GridDisk {
                 // Another member has what that one had.
                 Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
                 Err(error) => return Err(error),
-                Ok(false) if self.dirty_stretches(offset, len).is_some() => return Err(RequestError::Io),
-                Ok(again) => {
-                    if !again || self.dirty_stretches(offset, len).is_none() {
-                        return Ok(());
-                    }
-                }
+                Ok(_) if self.dirty_stretches(offset, len).is_none() => return Ok(()),
+                Ok(false) => return Err(RequestError::Io),
+                Ok(true) => {}
             }
         }
     }
@@ -363,8 +360,7 @@ impl GridDisk {
             };
             data.append(back);
         }
-        self.counters.disk_writes.requests.one();
-        self.counters.disk_writes.bytes.add(len);
+        self.counters.disk_writes.count(len);
         let outcome = self.disk.write(offset, data.freeze(), false).await.outcome;
         if outcome != Outcome::Done {
             self.counters.destage_errors.one();

@@ -264,6 +264,12 @@ impl Catalog {
         self.members.iter().find(|(_, m)| m.name.eq_ignore_ascii_case(name)).map(|(id, m)| (*id, m))
     }
 
+    /// Whether the flash cache has a region on a device.
+    #[must_use]
+    pub fn is_cached_on(&self, flash: &DeviceId) -> bool {
+        self.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(flash))
+    }
+
     /// Whether both say the same, whenever written.
     #[must_use]
     pub fn same_content(&self, other: &Catalog) -> bool {

@@ -75,6 +75,12 @@ pub enum FlashState {
 }
 
 impl FlashState {
+    /// Whether the disk is not whole without the flash device.
+    #[must_use]
+    pub fn holds_dirty(self) -> bool {
+        matches!(self, FlashState::Dirty | FlashState::DirtyAndRedoPending)
+    }
+
     fn code(self) -> u8 {
         match self {
             FlashState::Clean => 1,
@@ -205,6 +211,18 @@ impl Label {
     #[must_use]
     pub fn au_count(&self) -> u32 {
         au_count_for(self.size_bytes, self.au_bytes)
+    }
+
+    /// Whether a flash device may hold dirty blocks of this disk.
+    #[must_use]
+    pub fn is_dirty_on(&self, flash: &DeviceId) -> bool {
+        self.flash_members.get(flash).is_some_and(|member| member.state.holds_dirty())
+    }
+
+    /// Whether the disk is whole without any flash.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.flash_members.values().any(|member| member.state.holds_dirty())
     }
 
     /// Whether what `flash` holds of `disk` may be used: the flash accepts a stamp that the disk shows (I5). Says nothing

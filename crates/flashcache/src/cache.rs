@@ -177,6 +177,11 @@ impl Seat {
         if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
     }
 
+    /// Whether it serves a cell disk and has not failed.
+    pub(crate) fn is_live_for(&self, home: u128) -> bool {
+        self.serves(home) && !self.member.has_failed()
+    }
+
     pub(crate) fn serves(&self, home: u128) -> bool {
         self.expulsion(home) != Some(Expulsion::Durable)
     }
@@ -409,13 +414,9 @@ impl FlashCache {
     /// The place among [`FlashCache::members`] of the one that holds a part; none when none does.
     #[must_use]
     pub fn member_of(&self, disk: &DiskHandle, part: u64) -> Option<usize> {
-        if self.void.load(Ordering::Acquire) {
-            return None;
-        }
-        if self.seats.len() == 1 {
-            return self.seats[0].serves(disk.home).then_some(0);
-        }
-        self.seat_of(disk.id, disk.home, part / REGION_PARTS)
+        let mut found = None;
+        self.by_seat(disk, part..part + 1, |seat, _| found = seat);
+        found
     }
 
     /// Cut a range at the borders between members.
@@ -426,7 +427,7 @@ impl FlashCache {
     /// The same for looking something up: what was dirty on a member that has failed is on the next, before the labels say
     /// that it has been expelled.
     fn by_live_seat(&self, disk: &DiskHandle, parts: Range<u64>, f: impl FnMut(Option<usize>, Range<u64>)) {
-        self.by_seat_that(disk, parts, &|seat| seat.serves(disk.home) && !seat.member.has_failed(), f);
+        self.by_seat_that(disk, parts, &|seat| seat.is_live_for(disk.home), f);
     }
 
     fn by_seat_that(
@@ -442,12 +443,8 @@ impl FlashCache {
         if self.seats.len() == 1 {
             return f(may(&self.seats[0]).then_some(0), parts);
         }
-        let mut start = parts.start;
-        while start < parts.end {
-            let region = start / REGION_PARTS;
-            let end = ((region + 1) * REGION_PARTS).min(parts.end);
-            f(self.pair_of(disk.id, region, may).0, start..end);
-            start = end;
+        for piece in by_region(parts) {
+            f(self.pair_of(disk.id, piece.start / REGION_PARTS, may).0, piece);
         }
     }
 
@@ -457,7 +454,7 @@ impl FlashCache {
     pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
         let mut out = SmallVec::new();
         self.by_live_seat(disk, parts, |seat, parts| {
-            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            let member = seat.map(|i| &self.seats[i].member);
             let slow = member.is_some_and(|m| m.is_slow());
             let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
             match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
@@ -475,7 +472,7 @@ impl FlashCache {
     pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, Residence)> {
         let mut runs: Vec<(u64, Residence)> = Vec::new();
         self.by_live_seat(disk, parts, |seat, parts| {
-            let member = seat.map(|i| &self.seats[i].member).filter(|m| !m.has_failed());
+            let member = seat.map(|i| &self.seats[i].member);
             let refusing = self.worths.refusing(disk.slot);
             for part in parts {
                 let found = match member.map_or(Residence::Disk, |m| m.residence(disk.slot, part)) {
@@ -748,4 +745,11 @@ impl std::fmt::Debug for FlashCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FlashCache({} members)", self.seats.len())
     }
+}
+
+/// Cut parts where a region ends.
+pub(crate) fn by_region(parts: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let regions = parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS);
+    let cut = move |region| parts.start.max(region * REGION_PARTS)..parts.end.min((region + 1) * REGION_PARTS);
+    regions.map(cut).filter(|piece| !piece.is_empty())
 }

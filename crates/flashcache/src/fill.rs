@@ -4,7 +4,7 @@
 //! range exclusively, so a fill that started before a write cannot land after it.
 
 use crate::counters::add;
-use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::{Allowance, admits};
 use crate::index::{Entry, KilledList};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
@@ -126,9 +126,7 @@ impl Member {
             let first = block * u64::from(self.block_parts);
             let crc_of = |part: u32| {
                 let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
-                data.slice(at..at + PART_BYTES as usize).for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
-                crc
+                name.part_crc(first + u64::from(part), data.slice(at..at + PART_BYTES as usize))
             };
             let mask = mask & !self.already_there(key, mask, &crc_of);
             if mask == 0 {
@@ -280,8 +278,7 @@ impl Member {
                 let mut good = true;
                 for part in (0..16).filter(|p| entry.valid() >> p & 1 == 1) {
                     let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                    let mut crc = part_crc_seed(name.id, name.generation, first + u64::from(part));
-                    data.slice(at..at + PART_BYTES as usize).for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
+                    let crc = name.part_crc(first + u64::from(part), data.slice(at..at + PART_BYTES as usize));
                     if crc != self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
                         stale |= 1 << part;
                         good = false;

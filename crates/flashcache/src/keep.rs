@@ -158,7 +158,7 @@ impl Member {
                 if used || age.0 != generation {
                     *age = (generation, now);
                 } else if u128::from(now.ns_since(age.1)) >= unused_ns {
-                    log.demote(id, HeadKind::Main, true);
+                    log.age(id);
                     aged += 1;
                 }
             }
@@ -191,7 +191,7 @@ impl Member {
         for id in sealed {
             match pages.get(&id).copied().unwrap_or(0) {
                 0 => {
-                    log.demote(id, HeadKind::Main, false);
+                    log.change_head(id, HeadKind::Keep, HeadKind::Main);
                     add(&self.counters.keep_released, 1);
                 }
                 left if left <= self.shape.segment_pages / 4 * CLEANED_QUARTERS_MAX => little.push((left, id)),

@@ -37,7 +37,7 @@ pub use fill::FillCause;
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
-pub use memory::{MemoryNeed, MemoryShort, block_within};
+pub use memory::{MemoryNeed, MemoryShort, block_within, need_bytes};
 pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::Recovered;
 pub use regions::{RegionKey, Suspect};

@@ -254,6 +254,11 @@ impl LogState {
         self.kept.clone()
     }
 
+    /// In which generation the segment of a page is.
+    pub(crate) fn generation_at(&self, page: Page) -> u32 {
+        self.segments[self.shape.place(page).0.0 as usize].generation
+    }
+
     /// A segment goes on in its life.
     pub(crate) fn set_state(&mut self, id: SegmentId, state: SegmentState) {
         self.segments[id.0 as usize].state = state;
@@ -274,23 +279,34 @@ impl LogState {
         self.sealed[keep].len() + usize::from(self.heads[keep].is_some())
     }
 
-    /// Take a segment of the keep head out of it, as it is: to `head`, as its oldest or youngest.
-    pub(crate) fn demote(&mut self, id: SegmentId, head: HeadKind, aged: bool) {
-        let queue = &mut self.sealed[HeadKind::Keep as usize];
-        let Some(at) = queue.iter().position(|&other| other == id) else { return };
-        let _ = queue.remove(at);
-        self.set_state(id, SegmentState::Sealed(head));
-        self.segments[id.0 as usize].aged = aged;
-        if aged { self.sealed[head as usize].push_front(id) } else { self.sealed[head as usize].push_back(id) }
+    /// Take a sealed segment out of a head; false when it is not there any more.
+    fn take_out(&mut self, id: SegmentId, head: HeadKind) -> bool {
+        let queue = &mut self.sealed[head as usize];
+        queue.iter().position(|&other| other == id).is_some_and(|at| queue.remove(at).is_some())
+    }
+
+    /// A sealed segment becomes the youngest of another head, as it is, unless it has left this one.
+    pub(crate) fn change_head(&mut self, id: SegmentId, from: HeadKind, to: HeadKind) {
+        if self.take_out(id, from) {
+            self.set_state(id, SegmentState::Sealed(to));
+            self.segments[id.0 as usize].aged = false;
+            self.sealed[to as usize].push_back(id);
+        }
+    }
+
+    /// A segment of the keep head has aged: it becomes the oldest of the main head.
+    pub(crate) fn age(&mut self, id: SegmentId) {
+        if self.take_out(id, HeadKind::Keep) {
+            self.set_state(id, SegmentState::Sealed(HeadKind::Main));
+            self.segments[id.0 as usize].aged = true;
+            self.sealed[HeadKind::Main as usize].push_front(id);
+        }
     }
 
     /// The next segment of the keep head that is to be cleaned, taken as a victim.
     pub(crate) fn take_cleaning(&mut self) -> Option<SegmentId> {
         while let Some(id) = self.cleaning.pop_front() {
-            let queue = &mut self.sealed[HeadKind::Keep as usize];
-            let Some(at) = queue.iter().position(|&other| other == id) else { continue };
-            if self.segments[id.0 as usize].unwritten.is_empty() {
-                let _ = queue.remove(at);
+            if self.segments[id.0 as usize].unwritten.is_empty() && self.take_out(id, HeadKind::Keep) {
                 self.set_state(id, SegmentState::Reclaiming);
                 return Some(id);
             }

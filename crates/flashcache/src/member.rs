@@ -4,7 +4,7 @@
 
 use crate::counters::{Counters, add};
 use crate::dirty::Dirty;
-use crate::format::{Owner, Record};
+use crate::format::{self, Owner, Record};
 use crate::governor::{Endurance, Governor};
 use crate::index::{Index, KilledList};
 use crate::keep::Keep;
@@ -16,7 +16,7 @@ use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
-use device::{Arena, Device, Outcome, World};
+use device::{Arena, Device, Outcome, View, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -83,6 +83,15 @@ pub struct MemberConfig {
 pub(crate) struct DiskName {
     pub(crate) id: u64,
     pub(crate) generation: u32,
+}
+
+impl DiskName {
+    /// The checksum of a part of it, see [`format::part_crc`].
+    pub(crate) fn part_crc(self, part: u64, data: View<'_>) -> u32 {
+        let mut crc = format::part_crc_seed(self.id, self.generation, part);
+        data.for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
+        crc
+    }
 }
 
 /// How many segments of a member are in which state.
@@ -384,7 +393,7 @@ impl Member {
     /// The record that an entry is dead, or clean from now on, in the parts of `mask`.
     pub(crate) fn names(&self, log: &LogState, page: Page, mask: u16, cleaned: bool) -> Record {
         let (segment, position) = self.shape.place(page);
-        let generation = log.segments[segment.0 as usize].generation;
+        let generation = log.generation_at(page);
         Record::Invalidation { segment, generation, position, mask, cleaned }
     }
 

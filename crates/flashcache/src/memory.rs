@@ -95,16 +95,20 @@ pub struct MemoryShort {
     pub limit_bytes: u64,
 }
 
+/// What caches on all `areas` need together.
+#[must_use]
+pub fn need_bytes(areas: &[u64], segment_bytes: u32, block_bytes: u32) -> u64 {
+    areas.iter().map(|area| MemoryNeed::of(*area, segment_bytes, block_bytes, None).all_bytes()).sum()
+}
+
 /// The finest block, `block_bytes` or coarser, with which caches on all `areas` fit the limit.
 ///
 /// # Errors
 /// None does.
 pub fn block_within(areas: &[u64], segment_bytes: u32, block_bytes: u32, limit_bytes: u64) -> Result<u32, MemoryShort> {
-    let need =
-        |block| areas.iter().map(|area| MemoryNeed::of(*area, segment_bytes, block, None).all_bytes()).sum::<u64>();
     let mut block = block_bytes;
     loop {
-        let need_bytes = need(block);
+        let need_bytes = need_bytes(areas, segment_bytes, block);
         if need_bytes <= limit_bytes {
             return Ok(block);
         }

@@ -6,7 +6,7 @@
 //! one fails, the other goes on alone as soon as the labels of the disks say so durably; nothing new becomes dirty until
 //! the next start, and what is goes to the disks at once. Never touches the slow disk.
 
-use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused};
+use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, by_region};
 use crate::counters::add;
 use crate::fill::blocks_of;
 use crate::format::EntryKind;
@@ -14,7 +14,7 @@ use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
-use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, RunLimits};
+use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, Places, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
 use futures_util::future::{Either, join_all, select};
@@ -115,12 +115,9 @@ impl FlashCache {
         again: bool,
     ) -> Result<(), DirtyRefused> {
         let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
-        let mut start = parts.start;
-        while start < parts.end {
-            let end = ((start / REGION_PARTS + 1) * REGION_PARTS).min(parts.end);
-            let piece = data.slice(at(start)..at(end));
-            while !self.write_dirty_piece(disk, start..end, &piece, again).await? {}
-            start = end;
+        for piece in by_region(parts.clone()) {
+            let data = data.slice(at(piece.start)..at(piece.end));
+            while !self.write_dirty_piece(disk, piece.clone(), &data, again).await? {}
         }
         Ok(())
     }
@@ -197,10 +194,9 @@ impl FlashCache {
         if member.has_failed() {
             return (Vec::new(), None);
         }
-        let live = |seat: &crate::cache::Seat| seat.serves(disk.home) && !seat.member.has_failed();
         let mine = |block: u64| {
             let region = block * u64::from(member.block_parts) / REGION_PARTS;
-            self.seats.len() == 1 || self.pair_of(disk.id, region, &live).0 == Some(index)
+            self.seats.len() == 1 || self.pair_of(disk.id, region, &|seat| seat.is_live_for(disk.home)).0 == Some(index)
         };
         member.dirty_runs(disk.slot, block, limits, &mine)
     }
@@ -230,17 +226,13 @@ impl FlashCache {
             if mine.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, &seat.member)) || seat.member.has_failed() {
                 continue;
             }
+            let mut places = Places::new();
             for &Destaged { key, mask, .. } in &run.entries {
-                let mut found: SmallVec<[(Page, u16); 2]> = SmallVec::new();
-                seat.member.index.visit(key, |entry| {
-                    if entry.dirty() && entry.valid() & mask != 0 {
-                        found.push((entry.page(), entry.valid() & mask));
-                    }
-                });
-                for (page, mask) in found {
-                    let generation = seat.member.generation_of(page);
-                    run.mirrors.push((i, Destaged { key, page, generation, mask }));
-                }
+                let found = seat.member.dirty_places(key, mask);
+                found.into_iter().for_each(|(place, mask)| *places.entry(place).or_insert(0) |= mask);
+            }
+            if !places.is_empty() {
+                run.mirrors.push((i, places));
             }
         }
         true
@@ -437,18 +429,9 @@ impl Member {
 
     /// Mirrors of parts that are not dirty, or not the same, on the member that counts: they end.
     fn end_mirror(&self, key: BlockKey, mask: u16) {
-        let mut dying: SmallVec<[(Page, u16); 2]> = SmallVec::new();
-        self.index.visit(key, |entry| {
-            if entry.dirty() && entry.valid() & mask != 0 {
-                dying.push((entry.page(), entry.valid() & mask));
-            }
-        });
-        let places = dying.iter().map(|&(page, mask)| ((key, page, self.generation_of(page)), mask)).collect();
+        let places = self.dirty_places(key, mask);
         self.record_dead(&places);
-        for (page, mask) in dying {
-            let pages = self.index.cut_at(key, page, mask).count_ones();
-            self.dirty.leave(self.segment_of(page), pages);
-        }
+        self.forget(&places);
         self.dirty.settle(&self.index, key);
     }
 
@@ -461,38 +444,25 @@ impl Member {
     /// Read the mirror of parts, if it is the same version.
     async fn read_copy(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, wanted: &[u32], bufs: &mut Bufs) -> bool {
         let per_block = u64::from(self.block_parts);
-        for (k, part) in parts.clone().enumerate() {
-            let key = BlockKey::new(slot, part / per_block);
-            if self.dirty_crc(key, (part % per_block) as u32) != Some(wanted[k]) {
-                return false;
-            }
-        }
         let mut done = 0;
-        let mut at = parts.start;
-        while at < parts.end {
-            let end = ((at / per_block + 1) * per_block).min(parts.end);
-            for (hit, _) in self.dirty_hits(slot, at..end) {
-                if self.known_crcs(&hit)
-                    != wanted[(hit.parts().start - parts.start) as usize..]
-                        [..(hit.parts().end - hit.parts().start) as usize]
-                {
+        for block in parts.start / per_block..parts.end.div_ceil(per_block) {
+            let within = parts.start.max(block * per_block)..parts.end.min((block + 1) * per_block);
+            for (hit, _) in self.dirty_hits(slot, within) {
+                let (first, last) = (hit.parts().start - parts.start, hit.parts().end - parts.start);
+                if self.known_crcs(&hit) != wanted[first as usize..last as usize] {
                     return false;
                 }
-                let (from, bytes) = (
-                    (hit.parts().start - parts.start) * PART_BYTES,
-                    (hit.parts().end - hit.parts().start) * PART_BYTES,
-                );
-                let (result, back) = self.read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
+                let bytes = ((last - first) * PART_BYTES) as usize;
+                let (result, back) = self.read_hit(hit, Buf::zeroed(bytes).into()).await;
                 let (Ok(()), Some(back)) = (result, back) else { return false };
-                let mut to = from as usize;
-                back.for_each(0..bytes as usize, |piece| {
+                let mut to = (first * PART_BYTES) as usize;
+                back.for_each(0..bytes, |piece| {
                     bufs.copy_in(to, piece);
                     to += piece.len();
                 });
-                done += bytes;
+                done += last - first;
             }
-            at = end;
         }
-        done == (parts.end - parts.start) * PART_BYTES
+        done == parts.end - parts.start
     }
 }

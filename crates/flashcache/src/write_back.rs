@@ -9,9 +9,9 @@
 
 use crate::counters::add;
 use crate::fill::NewEntry;
-use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::index::Entry;
-use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace, SegmentState};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace};
 use crate::member::{Member, MemberError};
 use crate::read::Hit;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
@@ -54,7 +54,7 @@ pub struct DirtyRun {
     pub hits: SmallVec<[Hit; 4]>,
     pub(crate) entries: SmallVec<[Destaged; 4]>,
     /// The same on other members, by their places in the cache.
-    pub(crate) mirrors: SmallVec<[(usize, Destaged); 4]>,
+    pub(crate) mirrors: SmallVec<[(usize, Places); 1]>,
 }
 
 /// Dirty entries the disk has been given: to be confirmed after a flush of it.
@@ -82,8 +82,9 @@ impl DestagedList {
         for &Destaged { key, page, generation, mask } in &run.entries {
             *self.entries.entry((key, page, generation)).or_insert(0) |= mask;
         }
-        for &(seat, Destaged { key, page, generation, mask }) in &run.mirrors {
-            *self.mirrors.entry(seat).or_default().entry((key, page, generation)).or_insert(0) |= mask;
+        for (seat, places) in &run.mirrors {
+            let known = self.mirrors.entry(*seat).or_default();
+            places.iter().for_each(|(place, mask)| *known.entry(*place).or_insert(0) |= mask);
         }
     }
 
@@ -102,7 +103,7 @@ impl Member {
     }
 
     pub(crate) fn generation_of(&self, page: Page) -> u32 {
-        lock(&self.log).segments[self.segment_of(page).0 as usize].generation
+        lock(&self.log).generation_at(page)
     }
 
     pub(crate) fn send_dirty(self: &Arc<Self>) {
@@ -117,10 +118,8 @@ impl Member {
         let first = block * u64::from(self.block_parts);
         let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
         for (k, part) in (0..16).filter(|p| mask >> p & 1 == 1).enumerate() {
-            let mut crc = part_crc_seed(name.id, name.generation, first + part);
             let at = k * PART_BYTES as usize;
-            data.view(at..at + PART_BYTES as usize).for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
-            crcs.push(crc);
+            crcs.push(name.part_crc(first + part, data.view(at..at + PART_BYTES as usize)));
         }
         let name = BlockName { disk: name.id, generation: name.generation, block };
         Some(NewEntry { key: BlockKey::new(slot, block), name, mask, crcs })
@@ -321,7 +320,7 @@ impl Member {
     pub(crate) fn record_clean(&self, entries: &Places) {
         let mut log = lock(&self.log);
         for (&(key, page, generation), mask) in entries {
-            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+            let same_life = log.generation_at(page) == generation;
             let whole = |entry: &Entry| same_life && entry.dirty() && entry.valid() & !mask == 0;
             if let Some(entry) = self.index.get_at(key, page).filter(whole) {
                 let record = self.names(&log, page, entry.valid(), true);
@@ -340,7 +339,7 @@ impl Member {
             let mut pages = 0;
             // The log's lock keeps the segment in this life meanwhile.
             let log = lock(&self.log);
-            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+            let same_life = log.generation_at(page) == generation;
             self.index.visit(key, |entry| {
                 if same_life && entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
                     entry.set_dirty(false);
@@ -362,7 +361,7 @@ impl Member {
     pub(crate) fn record_dead(&self, entries: &Places) {
         let mut log = lock(&self.log);
         for (&(key, page, generation), mask) in entries {
-            let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+            let same_life = log.generation_at(page) == generation;
             let dying = |entry: &Entry| same_life && entry.dirty() && entry.valid() & mask != 0;
             if let Some(entry) = self.index.get_at(key, page).filter(dying) {
                 let record = self.names(&log, page, entry.valid() & mask, false);
@@ -376,11 +375,17 @@ impl Member {
     /// # Errors
     /// The member has failed.
     pub(crate) async fn forget_dead(self: &Arc<Self>, entries: &Places) -> Result<(), MemberError> {
+        self.forget(entries);
+        self.release_dirty_segments().await.map(|_| ())
+    }
+
+    /// Dirty parts end in the index.
+    pub(crate) fn forget(&self, entries: &Places) {
         for (&(key, page, generation), &mask) in entries {
             let pages = {
                 // The log's lock keeps the segment in this life meanwhile.
                 let log = lock(&self.log);
-                let same_life = log.segments[self.segment_of(page).0 as usize].generation == generation;
+                let same_life = log.generation_at(page) == generation;
                 if same_life { self.index.cut_at(key, page, mask).count_ones() } else { 0 }
             };
             if pages > 0 {
@@ -388,7 +393,17 @@ impl Member {
                 self.dirty.settle(&self.index, key);
             }
         }
-        self.release_dirty_segments().await.map(|_| ())
+    }
+
+    /// Where parts of a block are dirty.
+    pub(crate) fn dirty_places(&self, key: BlockKey, mask: u16) -> Places {
+        let mut found: SmallVec<[(Page, u16); 2]> = SmallVec::new();
+        self.index.visit(key, |entry| {
+            if entry.dirty() && entry.valid() & mask != 0 {
+                found.push((entry.page(), entry.valid() & mask));
+            }
+        });
+        found.into_iter().map(|(page, mask)| ((key, page, self.generation_of(page)), mask)).collect()
     }
 
     /// The checksum of a part that is dirty here.
@@ -420,12 +435,7 @@ impl Member {
         {
             let mut log = lock(&self.log);
             for id in ready {
-                // Somebody else may have done so meanwhile.
-                let queue = &mut log.sealed[HeadKind::Dirty as usize];
-                let Some(at) = queue.iter().position(|&other| other == id) else { continue };
-                let _ = queue.remove(at);
-                log.set_state(id, SegmentState::Sealed(HeadKind::Small));
-                log.sealed[HeadKind::Small as usize].push_back(id);
+                log.change_head(id, HeadKind::Dirty, HeadKind::Small);
             }
         }
         self.changed.notify_all();

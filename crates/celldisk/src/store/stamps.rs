@@ -70,8 +70,8 @@ impl CellStore {
         // A disk that is not whole without flash that is not there goes on showing the stamp which that flash knows.
         disks.retain(|disk| {
             let label = disk.label();
-            let dirty = |m: &FlashMember| matches!(m.state, FlashState::Dirty | FlashState::DirtyAndRedoPending);
-            label.flash_members.iter().all(|(id, member)| !dirty(member) || pairs.contains(&(label.device_id, *id)))
+            let there = |id: &DeviceId| pairs.contains(&(label.device_id, *id));
+            label.flash_members.iter().all(|(id, member)| !member.state.holds_dirty() || there(id))
         });
         // Finish what an earlier renewal announced.
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
