@@ -391,9 +391,12 @@ fn is_covered(store: &CellStore, disk: &CellDisk, gone: DeviceId) -> bool {
 }
 
 /// Pairs (disk, flash) whose disk is not whole without the flash, while what the flash holds was not left by that disk: one
-/// of them was restored from a snapshot, or used without the other.
+/// of them was restored from a snapshot, or used without the other. Flash outside the cache holds nothing, whatever its
+/// stamps: it left when every disk was whole, so that this disk is one from before.
 fn strange_dirty_pairs(store: &Arc<CellStore>) -> BTreeSet<(DeviceId, DeviceId)> {
-    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    let catalog = store.catalog();
+    let mut matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    matching.retain(|(_, flash)| catalog.is_cached_on(flash));
     let mut strange = BTreeSet::new();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
