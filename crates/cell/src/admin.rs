@@ -295,13 +295,14 @@ impl Cell {
         Ok(())
     }
 
-    /// No disk's label says that it waits for flash: one that could not be written, or is not there, would wait for ever once
-    /// the catalog has forgotten the flash.
-    fn check_nobody_waits(&self, whoever_is_absent: bool) -> Result<(), AdminError> {
+    /// No disk's label says that it waits for flash, or (`and_absent`) could say so: one that could not be written, or is not
+    /// there, would wait for ever once the catalog has forgotten the flash.
+    fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
             Some(disk) => !disk.label().is_whole(),
-            None => whoever_is_absent && is_write_back(record),
+            // Not in write-back any more does not say that its label took notice.
+            None => and_absent,
         };
         match catalog.grid_disks.values().find(waits) {
             Some(record) => Err(AdminError::StillDirty(record.name.clone())),
