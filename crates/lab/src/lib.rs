@@ -5,6 +5,8 @@
 //! depends on this crate.
 
 pub mod demo;
+mod input;
+mod output;
 pub mod policies;
 pub mod trace;
 
