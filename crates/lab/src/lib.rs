@@ -8,6 +8,7 @@ pub mod demo;
 mod input;
 mod output;
 pub mod policies;
+pub mod redo;
 pub mod trace;
 
 pub use demo::{DemoError, DemoOptions, demo};
