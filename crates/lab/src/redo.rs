@@ -120,7 +120,7 @@ pub enum RedoError {
     },
     /// No time at all.
     #[error(
-        "{name}: no times in it ({malformed} malformed lines{first})\nhint: event 10046 records waits from level 8 on"
+        "{name}: no times in it (malformed lines: {malformed}{first})\nhint: --format names another format; event 10046 records waits at levels 8 and 12"
     )]
     Empty {
         /// The files.

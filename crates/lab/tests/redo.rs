@@ -250,13 +250,13 @@ fn messages() {
         told(&dir.path().join("missing"), &as_is),
         told(&file("names", "# only a remark\nx\n"), &|r| r.format = Some(Format::Columns)),
     ];
-    expect![[r"
+    expect![[r#"
         empty: neither a 10046 trace nor a latency log of fio, a capture, or numbers in columns
         hint: name the format with --format
         words: neither a 10046 trace nor a latency log of fio, a capture, or numbers in columns
         hint: name the format with --format
-        forced: no times in it (1 malformed lines; forced:1: a time below zero)
-        hint: event 10046 records waits from level 8 on
+        forced: no times in it (malformed lines: 1; forced:1: a time below zero)
+        hint: --format names another format; event 10046 records waits at levels 8 and 12
         two: several columns: 1, 2
         hint: --column NAME, or its number from 1
         one: no column x
@@ -265,11 +265,11 @@ fn messages() {
         hint: --column NAME chooses one
         long: all 1 times are above the cut
         hint: a larger --cut
-        asked: no times in it (0 malformed lines)
-        hint: event 10046 records waits from level 8 on
+        asked: no times in it (malformed lines: 0)
+        hint: --format names another format; event 10046 records waits at levels 8 and 12
         missing: No such file or directory (os error 2)
-        names: no times in it (0 malformed lines)
-        hint: event 10046 records waits from level 8 on"]]
+        names: no times in it (malformed lines: 0)
+        hint: --format names another format; event 10046 records waits at levels 8 and 12"#]]
     .assert_eq(&text.join("\n"));
     let twice = compare(Path::new("-"), Path::new("-"), &options());
     assert!(matches!(twice, Err(RedoError::StdinTwice)));
