@@ -343,16 +343,19 @@ async fn expel_missing(
             let out = label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled);
             expelled.extend(out.map(|(id, _)| *id));
             let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
-            let current = !report.store.stale.contains(&disk.name());
             let gone = |id: &DeviceId, member: &FlashMember| {
                 let is_there = store.cell_disk(*id).is_some();
                 if !member.state.holds_dirty() {
                     return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
                 }
                 // Without flash that holds dirty data which no other has the disk waits for it instead. So it does where the
-                // two do not match and either may be the one that was put back in time; a disk that knows of the last
-                // opening of the cell is not.
-                let was_put_back = || current && !matching.contains(&(disk.id(), *id));
+                // two do not match and either may be the one that was put back in time; unless the flash alone has missed
+                // the last opening of the cell. (At later ones nobody knows who had.)
+                let was_put_back = || {
+                    !matching.contains(&(disk.id(), *id))
+                        && report.store.stale == [name(id)]
+                        && !waiting.contains_key(id)
+                };
                 (!is_there || waiting.contains_key(id) || was_put_back()) && is_covered(store, &disk, *id)
             };
             let missing: Vec<DeviceId> =

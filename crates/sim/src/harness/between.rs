@@ -245,6 +245,8 @@ impl Run {
                 }
                 Between::FlashFault { flash, kind, ppm } => {
                     if let Some(n) = self.flash_place(flash) {
+                        // With the last label unreadable, the one before counts: as if it had been put back in time.
+                        lock(&self.book).flash_hurt = true;
                         self.machine.flash_fault_at_open(n, kind, ppm);
                     }
                 }
