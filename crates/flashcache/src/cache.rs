@@ -300,7 +300,7 @@ impl FlashCache {
         let mut report = Vec::new();
         for (i, seat) in cache.seats.iter().enumerate() {
             // Nobody is expelled yet, so the home does not matter.
-            let owned = |disk: u64, region: u64| cache.seat_of(disk, 0, region) == Some(i);
+            let owned = |disk: u64, region: u64| !several || cache.seat_of(disk, 0, region) == Some(i);
             let recovered = seat.member.recover(&owned).await;
             if let Err(error) = &recovered {
                 seat.member.fail(error.to_string());

@@ -22,6 +22,7 @@ mod read;
 mod reclaim;
 mod recover;
 pub mod regions;
+mod restore;
 pub mod sabotage;
 mod sync;
 pub mod units;

@@ -135,7 +135,7 @@ impl Member {
     /// Look at a segment that was taken as a victim.
     async fn look_at(self: &Arc<Self>, id: SegmentId, origin: Origin, keeps: u32) -> Result<Reclaimed, MemberError> {
         let generation = lock(&self.log).segments[id.0 as usize].generation;
-        let found = read_segment(self, id).await;
+        let found = read_segment::<Vec<(u64, Record)>>(self, id).await;
         let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));
