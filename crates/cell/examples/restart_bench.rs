@@ -3,7 +3,8 @@
 //! `cargo run --release -p cell --example restart_bench [ENTRIES [READS]]`: a flash device as a crash leaves it, with ENTRIES cached
 //! blocks of 16 KiB (default 1,000,000); one a chunk was overwritten since, its death recorded. A hundredth of the segments
 //! have no footer. Headers, footers and checksums are those of the cache's own encoders; pages of data are zeroes
-//! that take no memory. Then the cache is opened over it on one executor thread, and random 4 KiB hits are read. Prints one
+//! that take no memory. Then the cache is opened over it on one executor thread, and random 4 KiB hits are read. At last it is
+//! stopped, leaves its checkpoint, and is opened again by that. Prints one
 //! JSON line: nanoseconds and blocks a second of the recovery (CPU and wall), bytes of memory an entry (resident, growth over
 //! the open; most while it lasted), nanoseconds of CPU per hit through the whole request path and per look-up in the cache alone.
 
@@ -18,7 +19,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Bufs, Class, Completion, Geometry, Io, Outcome, Prng, Runtime, RuntimeConfig};
 use flashcache::format::{self, BlockName, ChunkHeader, EntryKind, HeadKind, Owner, Record, SegmentLife};
 use flashcache::units::{Position, SegmentId};
-use flashcache::{CacheConfig, CachedDisk, FlashCache, MemberDevice};
+use flashcache::{CacheConfig, CachedDisk, Evidence, FlashCache, MemberDevice};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,8 +36,9 @@ const FOOTER_PAGES: u32 = 8;
 const GENERATION: u32 = 3;
 /// One segment in so many has no footer.
 const UNSEALED_EVERY: u32 = 100;
-/// Segments that are free after the crash.
+/// Segments that are free after the crash, beside those for the checkpoint: 36 bytes a block and slack.
 const FREE_SEGMENTS: usize = 64;
+const CHECKPOINT_BYTES_PER_BLOCK: u64 = 40;
 const OWNER: Owner = Owner { cell_id: 1, device_id: 2, era: 1 };
 const DISK: CachedDisk = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
 
@@ -187,7 +189,7 @@ fn crashed(entries: u64) -> LogDevice {
         let footer = if sealed { format::encode_footer(OWNER, life, last, last, &records, 4096) } else { Vec::new() };
         written.push([first, footer.into()]);
     }
-    let segments = written.len() + FREE_SEGMENTS;
+    let segments = written.len() + FREE_SEGMENTS + (entries * CHECKPOINT_BYTES_PER_BLOCK / SEGMENT_BYTES) as usize;
     written.resize_with(segments, || [Box::default(), Box::default()]);
     let geometry = Geometry {
         size_bytes: segments as u64 * SEGMENT_BYTES,
@@ -230,7 +232,8 @@ fn main() {
         // Most while it lasts is told from here on.
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = status_bytes("VmRSS");
-        let members = vec![MemberDevice { device: flash, owner: OWNER, durable: true }];
+        let member = MemberDevice { device: flash, owner: OWNER, durable: true, checkpoint: None };
+        let members = vec![member.clone()];
         let (cpu, start) = (cpu_ns(), Instant::now());
         let (cache, recovered) =
             FlashCache::open(CacheConfig::default(), members, &[DISK], world.clone()).await.unwrap();
@@ -274,20 +277,37 @@ fn main() {
         let hit = cpu_ns() - hit;
         let hits = grid_disk.counters.cache_hits.requests.get();
         let index: u64 = cache.members().map(|m| m.index_bytes()).sum();
+
+        let start = Instant::now();
+        cache.stop().await;
+        let checkpoint = cache.checkpoint().await[0];
+        let stop = start.elapsed().as_nanos() as u64;
+        assert!(checkpoint.is_some(), "there is room for the checkpoint");
+        drop((session, grid_disk, cache));
+        let (cpu_again, start) = (cpu_ns(), Instant::now());
+        let members = vec![MemberDevice { checkpoint, ..member }];
+        let (_cache, again) = FlashCache::open(CacheConfig::default(), members, &[DISK], world).await.unwrap();
+        let (cpu_again, wall_again) = (cpu_ns() - cpu_again, start.elapsed().as_nanos() as u64);
+        let again = again[0].clone().unwrap();
+        assert_eq!((again.entries, again.evidence), (entries, Evidence::Checkpoint), "the checkpoint says the same");
+        let per_s = |ns: u64| (u128::from(entries) * 1_000_000_000 / u128::from(ns.max(1))) as u64;
         format!(
             "{{\"entries\":{entries},\"reads\":{reads},\"hits\":{hits},\"segments\":{},\"walked\":{},\
              \"recovery_cpu_ns\":{cpu},\"recovery_wall_ns\":{wall},\"blocks_per_s\":{},\"blocks_per_cpu_s\":{},\
              \"index_bytes_per_entry\":{:.2},\"resident_bytes_per_entry\":{:.1},\"most_bytes_per_entry\":{:.1},\
-             \"lookup_cpu_ns\":{},\"hit_cpu_ns\":{}}}",
+             \"lookup_cpu_ns\":{},\"hit_cpu_ns\":{},\"stop_wall_ns\":{stop},\
+             \"checkpoint_cpu_ns\":{cpu_again},\"checkpoint_wall_ns\":{wall_again},\
+             \"checkpoint_blocks_per_cpu_s\":{}}}",
             found.segments,
             found.walked,
-            (u128::from(entries) * 1_000_000_000 / u128::from(wall.max(1))) as u64,
-            (u128::from(entries) * 1_000_000_000 / u128::from(cpu.max(1))) as u64,
+            per_s(wall),
+            per_s(cpu),
             index as f64 / entries as f64,
             resident as f64 / entries as f64,
             most as f64 / entries as f64,
             looked / reads,
             hit / reads,
+            per_s(cpu_again),
         )
     });
     println!("{line}");

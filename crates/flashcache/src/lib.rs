@@ -5,6 +5,7 @@
 
 pub mod busy;
 pub mod cache;
+pub mod checkpoint;
 pub mod counters;
 mod dirty;
 mod fill;
@@ -24,6 +25,7 @@ mod recover;
 pub mod regions;
 mod restore;
 pub mod sabotage;
+mod snapshot;
 mod sync;
 pub mod units;
 pub mod worth;
@@ -40,9 +42,10 @@ pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
 pub use memory::{MemoryNeed, MemoryShort, block_within, need_bytes};
 pub use read::{Hit, HitError, Residence, Stretch};
-pub use recover::Recovered;
+pub use recover::{Evidence, Recovered};
 pub use regions::{RegionKey, Suspect};
 pub use sabotage::Sabotage;
+pub use snapshot::CheckpointPlace;
 pub use units::{DiskSlot, PART_BYTES, REGION_BYTES};
 pub use worth::{Worth, WorthMap};
 pub use write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};

@@ -320,6 +320,28 @@ impl LogState {
         self.readable[segment.0 as usize].store(below, Ordering::Release);
     }
 
+    /// Nothing waits, nothing is under way, and no segment is between two states: all there is to know is durable.
+    pub(crate) fn rests(&self) -> bool {
+        let busy = |segment: &Segment| segment.state == SegmentState::Reclaiming || !segment.unwritten.is_empty();
+        self.pending_records() == 0
+            && self.staged.is_empty()
+            && self.writes_outstanding.is_empty()
+            && !self.syncing
+            && self.synced >= self.appended
+            && !self.heads.iter().flatten().any(|head| head.chunk.is_some())
+            && !self.segments.iter().any(busy)
+    }
+
+    /// The next sequence of the cell.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// A random number.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.prng.next_u64()
+    }
+
     /// Chunks written from now on come after `sequence - 1`.
     pub(crate) fn set_next_sequence(&self, sequence: u64) {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);

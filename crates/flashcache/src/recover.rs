@@ -6,7 +6,7 @@
 
 use crate::counters::add;
 use crate::format::{self, ChunkHeader, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES};
-use crate::log::SegmentState;
+use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::restore::{FoundSparse, Place, Said, Sparse};
@@ -63,7 +63,7 @@ pub(crate) struct ReadFailed {
     pub(crate) outcome: Outcome,
 }
 
-async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, ReadFailed> {
+pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, ReadFailed> {
     let read = member.config.device.read(offset, Buf::zeroed(len).into());
     match member.within_hard_limit(read).await {
         Some(done) if done.outcome == Outcome::Done => Ok(Bytes::of(done.bufs)),
@@ -72,7 +72,7 @@ async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, R
 }
 
 /// What was read, in one piece.
-enum Bytes {
+pub(crate) enum Bytes {
     Whole(Buf),
     Copied(Vec<u8>),
 }
@@ -164,9 +164,23 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
     Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole })
 }
 
+/// What an index was rebuilt from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evidence {
+    /// Footers and chunks: no checkpoint was there, as after a crash.
+    #[default]
+    Log,
+    /// The same, since the checkpoint that should be there did not read back, or did not know all grid disks.
+    LogForCheckpoint,
+    /// The checkpoint of a clean stop.
+    Checkpoint,
+}
+
 /// What recovery found, for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
+    /// From what.
+    pub evidence: Evidence,
     /// Segments with content.
     pub segments: u64,
     /// Segments read chunk by chunk: they had no whole footer.
@@ -185,6 +199,13 @@ pub struct Recovered {
 
 /// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
 const LIFE_SHIFT: u32 = 32;
+
+impl LogState {
+    /// A new life begins, after one that had this sequence.
+    pub(crate) fn set_life_after(&self, sequence: u64) {
+        self.set_next_sequence((life_of(sequence) + 1) << LIFE_SHIFT);
+    }
+}
 
 /// In which life of the cache a chunk of this sequence was written.
 fn life_of(sequence: u64) -> u64 {
@@ -435,7 +456,7 @@ impl Member {
         for (_, id, head) in order {
             log.sealed[head as usize].push_back(id);
         }
-        log.set_next_sequence((life_of(last_sequence) + 1) << LIFE_SHIFT);
+        log.set_life_after(last_sequence);
     }
 
     fn carry_from_freed(&self, id: SegmentId, segment: &Found<Sparse>) {

@@ -231,14 +231,25 @@ impl Sieve<'_> {
     /// The entry for the index; or it ends, since another member serves the region now: writes there would not end it.
     fn look(&self, id: SegmentId, found: &FoundEntry) -> Result<Entry, KilledList> {
         let page = self.member.shape.page(id, u32::from(found.position));
-        let region = found.key.block() * u64::from(self.member.block_parts) / REGION_PARTS;
-        let slot = found.key.slot();
-        let name = self.disks.get(usize::from(slot.0)).copied().flatten();
-        if !name.is_some_and(|name| (self.owned)(name.id, region)) {
+        if !self.is_owned(found.key) {
             return Err([Killed::clean(page, found.alive)].into_iter().collect());
         }
-        let suspect = !self.marked.is_empty() && self.marked.binary_search(&RegionKey { slot, region }).is_ok();
+        let suspect = self.is_suspect(found.key);
         Ok(Entry::new(found.key, page, found.mask, 0, suspect).without(found.mask & !found.alive))
+    }
+
+    fn region_of(&self, key: BlockKey) -> u64 {
+        key.block() * u64::from(self.member.block_parts) / REGION_PARTS
+    }
+
+    fn is_owned(&self, key: BlockKey) -> bool {
+        let name = self.disks.get(usize::from(key.slot().0)).copied().flatten();
+        name.is_some_and(|name| (self.owned)(name.id, self.region_of(key)))
+    }
+
+    fn is_suspect(&self, key: BlockKey) -> bool {
+        let region = || RegionKey { slot: key.slot(), region: self.region_of(key) };
+        !self.marked.is_empty() && self.marked.binary_search(&region()).is_ok()
     }
 }
 
@@ -277,9 +288,7 @@ impl Member {
         }
         chunks.sort_unstable();
         dirty.sort_by_key(|&(sequence, id, _)| (sequence, id));
-        let marked = if self.sabotaged(Sabotage::UnflushedFillKept) { Vec::new() } else { self.regions.keys() };
-        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let sieve = Sieve { member: self, disks, marked, owned };
+        let sieve = self.sieve(owned);
         let mut ended = if self.index.takes(&counts) {
             self.restore_by_shard(found, &chunks, &counts, &sieve)
         } else {
@@ -292,6 +301,55 @@ impl Member {
         }
         for (_, id, entry) in dirty {
             self.restore_dirty(id, &entry);
+        }
+        self.index.len() as u64
+    }
+
+    fn sieve<'a>(&'a self, owned: &'a (dyn Fn(u64, u64) -> bool + Sync)) -> Sieve<'a> {
+        let marked = if self.sabotaged(Sabotage::UnflushedFillKept) { Vec::new() } else { self.regions.keys() };
+        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Sieve { member: self, disks, marked, owned }
+    }
+
+    /// Put entries of which none overlaps another into the index: clean ones by shard, and dirty ones.
+    pub(crate) fn restore_index(
+        &self,
+        shards: Vec<Vec<Entry>>,
+        dirty: Vec<Entry>,
+        owned: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> u64 {
+        let sieve = self.sieve(owned);
+        let counts: Vec<u32> = shards.iter().map(|entries| entries.len() as u32).collect();
+        let room_for_all = self.index.takes(&counts);
+        let mut ended: Vec<KilledList> = Vec::new();
+        for (shard, mut entries) in shards.into_iter().enumerate() {
+            entries.retain_mut(|entry| {
+                let owned = sieve.is_owned(entry.key());
+                entry.set_suspect(sieve.is_suspect(entry.key()));
+                if !owned {
+                    ended.push([Killed::clean(entry.page(), entry.valid())].into_iter().collect());
+                }
+                owned
+            });
+            if room_for_all {
+                self.index.fill(shard, entries, &mut |_, killed| ended.push(killed));
+                continue;
+            }
+            for entry in entries {
+                if self.index.insert(entry).is_err() {
+                    ended.push([Killed::clean(entry.page(), entry.valid())].into_iter().collect());
+                }
+            }
+        }
+        {
+            let mut log = lock(&self.log);
+            ended.iter().for_each(|killed| self.append_deaths(&mut log, killed));
+        }
+        for entry in dirty {
+            let segment = self.segment_of(entry.page());
+            if let Ok(superseded) = self.dirty.insert(&self.index, entry, segment, self.world.clock.now()) {
+                self.append_deaths(&mut lock(&self.log), &superseded);
+            }
         }
         self.index.len() as u64
     }
