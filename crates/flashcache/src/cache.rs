@@ -18,6 +18,7 @@ use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, Worths};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Instant, View, World};
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -733,12 +734,14 @@ impl FlashCache {
     /// After [`FlashCache::stop`], when nobody serves any more: what each member knows is written to it, for the next open.
     /// Where it lies, by member; none where it has no room, or the member has failed. Nothing is written afterwards.
     pub async fn checkpoint(&self) -> Vec<Option<CheckpointPlace>> {
-        let mut places = Vec::new();
-        let frozen = futures_util::future::join_all(self.seats.iter().map(|seat| seat.member.freeze())).await;
-        for (seat, frozen) in self.seats.iter().zip(frozen) {
-            places.push(if frozen { seat.member.write_checkpoint().await } else { None });
-        }
-        places
+        // All of them at rest first: what one does may have to be said on another.
+        let frozen = join_all(self.seats.iter().map(|seat| seat.member.freeze())).await;
+        let places = self
+            .seats
+            .iter()
+            .zip(frozen)
+            .map(async |(seat, frozen)| if frozen { seat.member.write_checkpoint().await } else { None });
+        join_all(places).await
     }
 
     /// Bytes by grid disk id.

@@ -23,6 +23,7 @@ mod read;
 mod reclaim;
 mod recover;
 pub mod regions;
+mod reopen;
 mod restore;
 pub mod sabotage;
 mod snapshot;

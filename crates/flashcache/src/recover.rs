@@ -30,6 +30,8 @@ pub(crate) struct Found<R> {
     /// What its headers say of the member: chunks up to this sequence were durable.
     pub(crate) durable: u64,
     pub(crate) footer: Footer,
+    /// Where a walk ended: the page after the last chunk. 0 where there was a footer.
+    pub(crate) end: u32,
 }
 
 /// What is kept of a segment's records while it is read.
@@ -54,6 +56,8 @@ pub(crate) enum Footer {
     Torn,
     /// None of this life.
     None,
+    /// It cannot be read: it may be there.
+    Unreadable,
 }
 
 /// The flash did not answer a read: what it holds there is not known, and may say that something elsewhere is dead.
@@ -114,7 +118,7 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         Ok(found) => return Ok(Some(found)),
         Err(footer) => footer,
     };
-    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer };
+    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer, end: 0 };
     let (mut page, mut header, mut position) = (first, header, 0);
     loop {
         found.last_sequence = header.sequence;
@@ -123,6 +127,7 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         // Looked at before, so that nothing of a chunk that does not count is gathered.
         let _ = format::visit_chunk(&page, owner, gather);
         position += header.pages;
+        found.end = position;
         if position + shape.align >= shape.segment_pages {
             break;
         }
@@ -141,7 +146,8 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
-    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await.map_err(|_| Footer::None)?;
+    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await;
+    let last = last.map_err(|_| Footer::Unreadable)?;
     let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
     if trailer.life != life {
         return Err(Footer::None);
@@ -151,7 +157,7 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
         last
     } else {
         let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
-        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Torn)?
+        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Unreadable)?
     };
     let mut records = R::default();
     let mut sequence = 0;
@@ -161,7 +167,7 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
     };
     let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
     let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole })
+    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, end: 0 })
 }
 
 /// What an index was rebuilt from.
@@ -185,6 +191,8 @@ pub struct Recovered {
     pub segments: u64,
     /// Segments read chunk by chunk: they had no whole footer.
     pub walked: u64,
+    /// Of them, those the log goes on in, since no segment is free.
+    pub reopened: u64,
     /// Those of them that had a footer, but a torn one.
     pub torn_footers: u64,
     /// Entries in the index.
@@ -291,6 +299,7 @@ impl Member {
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.generation);
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, last_sequence);
+        result.reopened = self.reopen(&found).await?;
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
             said.say(place, mask, false);

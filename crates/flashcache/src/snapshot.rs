@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// Parts on their way at a time: 1 MiB.
 const PARTS_IN_FLIGHT_MAX: usize = 16;
+/// Longer than this a checkpoint may not take: a stop has a deadline, and the log says the same.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether the log has come to rest.
 const REST_LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -119,6 +121,7 @@ impl Member {
             let within = (part as usize % per_segment * PART_BYTES) as u64;
             Some(self.device_offset(self.shape.page(*id, 0)) + within)
         };
+        let give_up = self.world.clock.now().after(WRITE_TIME_MAX);
         let mut under_way = FuturesUnordered::new();
         let mut writer = Writer::new(binding);
         let mut full: Vec<(u32, Vec<u8>)> = Vec::new();
@@ -131,6 +134,9 @@ impl Member {
             full.extend(writer.push(&Item::Region { disk: slot.0, region }));
         }
         for shard in 0..=self.index.shards() {
+            if self.world.clock.now() > give_up {
+                return None;
+            }
             for (part, bytes) in full.drain(..) {
                 if under_way.len() >= PARTS_IN_FLIGHT_MAX {
                     under_way.next().await.filter(|done| *done)?;

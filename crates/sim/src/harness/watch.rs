@@ -192,6 +192,7 @@ impl Run {
             }
             self.situations.hit_times("recovered entry", recovered.entries);
             self.situations.hit_times("segment without a footer walked by its chunks", recovered.walked);
+            self.situations.hit_times("recovery goes on in a segment without a footer", recovered.reopened);
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
         }
