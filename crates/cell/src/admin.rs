@@ -295,13 +295,14 @@ impl Cell {
         Ok(())
     }
 
-    /// No disk's label says that it waits for flash: one that could not be written, or is not there, would wait for ever once
-    /// the catalog has forgotten the flash.
-    fn check_nobody_waits(&self) -> Result<(), AdminError> {
+    /// No disk's label says that it waits for flash, or (`and_absent`) could say so: one that could not be written, or is not
+    /// there, would wait for ever once the catalog has forgotten the flash.
+    fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
             Some(disk) => !disk.label().is_whole(),
-            None => is_write_back(record),
+            // Not in write-back any more does not say that its label took notice.
+            None => and_absent,
         };
         match catalog.grid_disks.values().find(waits) {
             Some(record) => Err(AdminError::StillDirty(record.name.clone())),
@@ -330,13 +331,15 @@ impl Cell {
     /// or all that is free.
     ///
     /// # Errors
-    /// There is one, no flash, no space, or a device fails.
+    /// There is one, no flash, no space, a grid disk still waits for flash that was in another, or a device fails.
     pub async fn create_flash_cache(
         self: &Arc<Self>,
         size_total_bytes: Option<u64>,
         cell_disks: &[String],
     ) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
+        // A disk put back to a time when flash held data of its own must not be paired with that flash as if all were well.
+        self.check_nobody_waits(false)?;
         let catalog = self.store().catalog();
         let mut devices = Vec::new();
         for name in cell_disks {
@@ -415,7 +418,7 @@ impl Cell {
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
             self.settle_dirty_label(disk.id(), true).await;
         }
-        self.check_nobody_waits()?;
+        self.check_nobody_waits(true)?;
         let bars: Vec<_> = self.grid_disks().iter().map(GridDisk::bar).collect();
         for disk in self.grid_disks() {
             disk.drain().await;

@@ -431,9 +431,12 @@ fn is_covered(store: &CellStore, disk: &CellDisk, gone: DeviceId) -> bool {
 }
 
 /// Pairs (disk, flash) whose disk is not whole without the flash, while what the flash holds was not left by that disk: one
-/// of them was restored from a snapshot, or used without the other.
+/// of them was restored from a snapshot, or used without the other. Flash outside the cache holds nothing, whatever its
+/// stamps: it left when every disk was whole, so that this disk is one from before.
 fn strange_dirty_pairs(store: &Arc<CellStore>) -> BTreeSet<(DeviceId, DeviceId)> {
-    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    let catalog = store.catalog();
+    let mut matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    matching.retain(|(_, flash)| catalog.is_cached_on(flash));
     let mut strange = BTreeSet::new();
     for disk in store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
         let label = disk.label();
@@ -591,7 +594,8 @@ async fn make_void(
 }
 
 /// Flash that has to wait until disks are whole without other flash, with the name of one such disk: it is new to it, or
-/// void, and would be asked first for what the other has. It is taken in at the first start after that.
+/// void, and would be asked first for what the other has; or it has some of what the disk waits for. It is taken in at the
+/// first start after that.
 fn left_out(store: &Arc<CellStore>) -> BTreeMap<DeviceId, String> {
     let catalog = store.catalog();
     let cached: Vec<DeviceId> = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys().copied()).collect();
@@ -604,7 +608,20 @@ fn left_out(store: &Arc<CellStore>) -> BTreeMap<DeviceId, String> {
         };
         disks.iter().find(waits).map(|disk| (*id, disk.name()))
     };
-    cached.iter().filter(|id| store.cell_disk(**id).is_some()).filter_map(waits_for).collect()
+    let mut out: BTreeMap<DeviceId, String> =
+        cached.iter().filter(|id| store.cell_disk(**id).is_some()).filter_map(waits_for).collect();
+    // What others hold of a disk that has to wait must stay as it is until the flash it waits for is back: nobody writes
+    // to them.
+    let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+    for disk in &disks {
+        let label = disk.label();
+        let has = |id: &DeviceId| matching.contains(&(disk.id(), *id));
+        let dirty = || label.flash_members.iter().filter(|(_, m)| m.state.holds_dirty()).map(|(id, _)| id);
+        if dirty().any(|id| !has(id) && (store.cell_disk(*id).is_some() || !is_covered(store, disk, *id))) {
+            out.extend(dirty().filter(|id| has(id) && cached.contains(id)).map(|id| (*id, disk.name())));
+        }
+    }
+    out
 }
 
 /// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.

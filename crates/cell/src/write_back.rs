@@ -277,10 +277,10 @@ impl GridDisk {
             let failed = || binding.cache.members().filter(|member| member.has_failed()).count();
             let failed_before = failed();
             match self.clear_dirty_once(&binding, offset, len).await {
-                // Another member has what that one had.
-                Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
-                Err(error) => return Err(error),
                 Ok(_) if self.dirty_stretches(offset, len).is_none() => return Ok(()),
+                // Another member has what that one had, and may have been looked at before.
+                _ if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
+                Err(error) => return Err(error),
                 Ok(false) => return Err(RequestError::Io),
                 Ok(true) => {}
             }

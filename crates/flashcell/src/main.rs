@@ -6,8 +6,9 @@
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use server::console::ConsoleOptions;
 use server::{GridDiskPlan, InitPlan};
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// An open storage cell: grid disks over NBD, flash in front of slow disks.
@@ -33,6 +34,9 @@ enum Sub {
     /// Experiments and traces
     #[command(subcommand)]
     Lab(Lab),
+    /// Redo (commit) times: Oracle 10046 traces, fio latency logs, columns, captures
+    #[command(subcommand)]
+    Redo(Redo),
     /// The engine in virtual time under power cuts, process death and device faults, judged by a model
     Sim(Sim),
 }
@@ -201,6 +205,78 @@ struct Policies {
     plot: Option<PathBuf>,
 }
 
+#[derive(Subcommand)]
+enum Redo {
+    /// Six-number summary as R prints it, percentiles, outliers; all files as one sample
+    Summary(RedoSummary),
+    /// Two samples: both summaries, Welch's t-test as R prints it, and which is better
+    Compare(RedoCompare),
+}
+
+#[derive(Args)]
+struct RedoSummary {
+    /// Files of redo times; a directory stands for the .trc files in it, - for standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    options: RedoOptions,
+}
+
+#[derive(Args)]
+struct RedoCompare {
+    /// The first sample, a file or a directory of traces
+    a: PathBuf,
+    /// The second one
+    b: PathBuf,
+    #[command(flatten)]
+    options: RedoOptions,
+}
+
+#[derive(Args)]
+struct RedoOptions {
+    /// What to look at: a wait (default: log file sync), read|write|trim of fio, disk-first|flash-first|failed of a capture
+    #[arg(long, value_name = "NAME")]
+    wait: Option<String>,
+    /// Read the files as this: 10046, fio, columns, capture
+    #[arg(long, value_name = "NAME")]
+    format: Option<lab::redo::Format>,
+    /// What the numbers count: ns, us, ms, cs, s, 1024ns (default: us; fio: ns)
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<lab::redo::Unit>,
+    /// Which of several columns: its name, or its number from 1
+    #[arg(long, value_name = "NAME|N")]
+    column: Option<String>,
+    /// Longer times are outliers
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = lab::redo::parse_time_ps)]
+    outlier: i64,
+    /// Leave longer times out, to stand beside data that were cut
+    #[arg(long, value_name = "TIME", value_parser = lab::redo::parse_time_ps)]
+    cut: Option<i64>,
+    /// Answer in JSON, or write it to FILE beside the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Write a picture: density on a logarithmic axis, and percentiles
+    #[arg(long, value_name = "FILE.svg", visible_alias = "svg")]
+    plot: Option<PathBuf>,
+}
+
+impl RedoOptions {
+    fn into_lab(self) -> lab::redo::RedoOptions {
+        lab::redo::RedoOptions {
+            reading: lab::redo::Reading {
+                format: self.format,
+                wait: self.wait,
+                unit: self.unit,
+                column: self.column,
+                outlier_ps: self.outlier,
+                cut_ps: self.cut,
+            },
+            json: self.json,
+            plot: self.plot,
+        }
+    }
+}
+
 fn block_bytes(text: &str) -> Result<u32, String> {
     let lower = text.to_ascii_lowercase();
     let (digits, unit) = lower.strip_suffix('k').map_or((lower.as_str(), 1), |digits| (digits, 1024));
@@ -224,7 +300,7 @@ fn main() -> ExitCode {
     let command = if name.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "cellcli") {
         Sub::Cellcli(CellcliLine::parse().cellcli)
     } else {
-        CommandLine::parse().command
+        CommandLine::parse_from(joined(std::env::args_os())).command
     };
     match run(command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -235,6 +311,23 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `--json FILE.json` of the sub-commands whose `--json` may stand alone as `--json=FILE.json`: a trace after `--json` is never
+/// taken for the file to write.
+fn joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = Vec::new();
+    for arg in args {
+        let is_json = Path::new(&arg).extension().is_some_and(|suffix| suffix == "json");
+        match all.last_mut() {
+            Some(last) if is_json && last == "--json" => {
+                last.push("=");
+                last.push(arg);
+            }
+            _ => all.push(arg),
+        }
+    }
+    all
 }
 
 /// Whether all of it was done; what is false has been told on stderr.
@@ -290,6 +383,14 @@ fn run(command: Sub) -> Result<bool, Failure> {
                 plot: policies.plot,
             })?;
             let _ = std::io::stdout().write_all(table.as_bytes());
+            Ok(true)
+        }
+        Sub::Redo(redo) => {
+            let text = match redo {
+                Redo::Summary(summary) => lab::redo::summary(&summary.files, &summary.options.into_lab())?,
+                Redo::Compare(compare) => lab::redo::compare(&compare.a, &compare.b, &compare.options.into_lab())?,
+            };
+            let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(true)
         }
         Sub::Sim(sim) => {

@@ -14,6 +14,7 @@ pub use report::{Configuration, Row, Waits, Workload};
 pub use server::ServerError;
 pub use table::WrongBlock;
 
+use crate::output;
 use device::{Runtime, RuntimeConfig, RuntimeError};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Meter, Timing};
@@ -171,7 +172,7 @@ pub fn demo(options: &DemoOptions) -> Result<bool, DemoError> {
     printed.map_err(|source| DemoError::Output { path: "stdout".into(), source })?;
     for (path, content) in [(&options.json, report::json(&rows)), (&options.report, report::html(&head, &rows))] {
         if let Some(path) = path {
-            std::fs::write(path, content).map_err(|source| DemoError::Output { path: path.clone(), source })?;
+            output::save(path, &content).map_err(|source| DemoError::Output { path: path.clone(), source })?;
         }
     }
     let good = report::gain_tenths(&rows) >= Some(GAIN_TENTHS_MIN);

@@ -5,7 +5,10 @@
 //! depends on this crate.
 
 pub mod demo;
+mod input;
+mod output;
 pub mod policies;
+pub mod redo;
 pub mod trace;
 
 pub use demo::{DemoError, DemoOptions, demo};

@@ -12,7 +12,7 @@ mod size;
 pub use run::{DEFAULT_POLICY, PoliciesError, PoliciesOptions, Row, replay};
 pub use size::Size;
 
-use std::io::Write;
+use crate::output;
 use std::path::Path;
 
 /// Replay traces and write what is asked for; the table. Progress goes to stderr.
@@ -31,6 +31,5 @@ pub fn policies(options: &PoliciesOptions) -> Result<String, PoliciesError> {
 }
 
 fn save(path: &Path, text: &str) -> Result<(), PoliciesError> {
-    let written = std::fs::File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| PoliciesError::Write { path: path.to_owned(), source })
+    output::save(path, text).map_err(|source| PoliciesError::Write { path: path.to_owned(), source })
 }

@@ -8,22 +8,21 @@ mod binary;
 mod sniff;
 mod text;
 
+use crate::input::{self, Input, Line};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The longest line that is read: longer ones are no trace.
-pub const LINE_BYTES_MAX: usize = 4096;
+pub const LINE_BYTES_MAX: usize = input::LINE_BYTES_MAX;
 /// The largest request believed (4 GiB, what NBD can carry): larger ones are a wrong unit or a damaged file.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 32;
 /// Addresses end here (64 PiB): what the cache's block numbers can hold.
 pub const ADDRESS_MAX: u64 = 1 << 56;
 /// The most devices of one trace: the cache's slots for grid disks.
 pub const DEVICES_MAX: usize = 4096;
-/// What is looked at to tell the format.
-const SNIFF_BYTES: usize = 64 << 10;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +214,7 @@ impl Devices {
 pub struct TraceReader {
     path: PathBuf,
     format: Format,
-    input: Box<dyn BufRead + Send>,
+    input: Input,
     /// Lines or records read.
     line: u64,
     devices: Devices,
@@ -241,25 +240,13 @@ impl TraceReader {
     /// As [`TraceReader::open`].
     pub fn over(path: &Path, raw: Box<dyn Read + Send>, format: Option<Format>) -> Result<TraceReader, TraceError> {
         let io_error = |source| TraceError::Io { path: path.to_owned(), source };
-        let mut packed = BufReader::with_capacity(SNIFF_BYTES, raw);
-        let magic = packed.fill_buf().map_err(io_error)?;
-        let plain: Box<dyn Read + Send> = if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
-            Box::new(decoder.map_err(|e| io_error(io::Error::new(io::ErrorKind::InvalidData, e.to_string())))?)
-        } else if magic.starts_with(&[0x1f, 0x8b]) {
-            Box::new(flate2::bufread::MultiGzDecoder::new(packed))
-        } else {
-            Box::new(packed)
-        };
-        let mut plain = plain;
-        let mut head = Vec::with_capacity(SNIFF_BYTES);
-        plain.by_ref().take(SNIFF_BYTES as u64).read_to_end(&mut head).map_err(io_error)?;
+        let (input, head) = Input::over(raw).map_err(io_error)?;
         let told = format.or_else(|| sniff::format_of(&head));
         let format = told.ok_or_else(|| TraceError::Unrecognised { path: path.to_owned() })?;
         Ok(TraceReader {
             path: path.to_owned(),
             format,
-            input: Box::new(BufReader::with_capacity(SNIFF_BYTES, io::Cursor::new(head).chain(plain))),
+            input,
             line: 0,
             devices: Devices::default(),
             text: text::TextState::default(),
@@ -286,26 +273,19 @@ impl TraceReader {
 
     /// The next line into the buffer, without its end; false at the end of the file.
     fn read_line(&mut self) -> Result<bool, TraceError> {
-        self.buffer.clear();
-        let path = &self.path;
-        let read = (&mut self.input).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut self.buffer);
-        let read = read.map_err(|source| TraceError::Io { path: path.clone(), source })?;
-        self.line += u64::from(read > 0);
-        if read > LINE_BYTES_MAX {
+        let line = self.input.read_line(&mut self.buffer);
+        let line = line.map_err(|source| TraceError::Io { path: self.path.clone(), source })?;
+        self.line += u64::from(line != Line::None);
+        if line == Line::TooLong {
             return Err(self.bad("the line is too long"));
         }
-        while self.buffer.last().is_some_and(|b| b.is_ascii_whitespace()) {
-            self.buffer.pop();
-        }
-        Ok(read > 0)
+        Ok(line != Line::None)
     }
 
     /// The next `bytes` into the buffer; false at the end of the file, an error when it ends within.
     fn read_record(&mut self, bytes: usize) -> Result<bool, TraceError> {
-        self.buffer.clear();
-        let path = &self.path;
-        let read = (&mut self.input).take(bytes as u64).read_to_end(&mut self.buffer);
-        let read = read.map_err(|source| TraceError::Io { path: path.clone(), source })?;
+        let read = self.input.read_record(bytes, &mut self.buffer);
+        let read = read.map_err(|source| TraceError::Io { path: self.path.clone(), source })?;
         self.line += u64::from(read > 0);
         match read {
             0 => Ok(false),

@@ -1,5 +1,6 @@
 //! Results as text, JSON and a page with bars.
 
+use crate::output::escaped;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -333,10 +334,6 @@ pub(super) fn html(head: &Head, rows: &[Row]) -> String {
     }
     let _ = write!(page, "<h2>Figures</h2>\n<pre>{}</pre>\n</html>\n", escaped(&text(head, rows)));
     page
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a comparison is told as: a table that is Markdown too, JSON, a plot. Text from rows, nothing else.
 
 use super::run::Row;
+use crate::output::{self, escaped, json_string};
 use std::fmt::Write;
 
 /// Whom the default is measured against; CLOCK is shown, but is not one of them.
@@ -45,42 +46,7 @@ pub(super) fn table(rows: &[Row]) -> String {
             ]);
         }
     }
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for (i, line) in lines.iter().enumerate() {
-        for ((column, cell), width) in line.iter().enumerate().zip(&widths) {
-            // Words to the left, numbers to the right. Writing to a string cannot fail.
-            let _ = match column {
-                0 | 3 => write!(text, "| {cell:<width$} "),
-                _ => write!(text, "| {cell:>width$} "),
-            };
-        }
-        text.push_str("|\n");
-        if i == 0 {
-            for (column, width) in widths.iter().enumerate() {
-                let right = if matches!(column, 0 | 3) { '-' } else { ':' };
-                let _ = write!(text, "|-{}{right}", "-".repeat(*width));
-            }
-            text.push_str("|\n");
-        }
-    }
-    text
-}
-
-fn json_string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if u32::from(c) < 32 => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    output::table(&lines, &[0, 3])
 }
 
 /// The rows as scripts read them.
@@ -108,10 +74,6 @@ pub(super) fn json(rows: &[Row]) -> String {
     format!("[\n{}\n]\n", objects.join(",\n"))
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 /// Pixels: names on the left, room for the dots, a line for each trace and size.
 const NAMES_PX: u64 = 320;
 const DOTS_PX: u64 = 640;
@@ -136,10 +98,11 @@ pub(super) fn plot(rows: &[Row]) -> String {
     let (width, height) = (NAMES_PX + DOTS_PX + 40, TOP_PX + LINE_PX * groups.len() as u64 + 30);
     let x_of =
         |milli: u64| NAMES_PX + (milli.clamp(LOW_MILLI, SCALE_MILLI) - LOW_MILLI) * DOTS_PX / (SCALE_MILLI - LOW_MILLI);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"system-ui,sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"8\" y=\"18\" font-size=\"14\">Misses relative to the best of {}</text>\n",
+    let mut svg = output::svg_head(width, height);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        svg,
+        "<text x=\"8\" y=\"18\" font-size=\"14\">Misses relative to the best of {}</text>",
         COMPARED.join(", ")
     );
     for (i, policy) in policies.iter().enumerate() {

@@ -13,6 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Where data lies on several devices, what one of them dropped leaves un-flushed data on the others: no answer is final
+/// before a flush, wherever it is.
+const EVERYWHERE: [Range<u64>; 1] = [Range { start: 0, end: u64::MAX }];
+
 /// A broken promise with its place in the run.
 #[derive(Clone, Debug)]
 pub(super) struct Broken {
@@ -43,6 +47,11 @@ pub(super) struct BookDisk {
 }
 
 impl BookDisk {
+    /// Flash may hold what its disk does not have.
+    fn is_written_back(&self) -> bool {
+        self.served.as_ref().is_some_and(|served| served.is_write_back())
+    }
+
     pub(super) fn new(name: String, model: Model, home: usize, served: Option<Arc<GridDisk>>) -> BookDisk {
         let limit = model.size_bytes();
         BookDisk { name, model, home, limit, served, closing: false, doubt: None, acked: 0, flushed: 0, flushing: None }
@@ -335,14 +344,15 @@ impl Book {
                     }
                 }
                 FlushNews::Dropped => {
+                    let written_back = disk.is_written_back();
                     let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
                     let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
                     let rewritten: Vec<Range<u64>> = odd.map(part).collect();
-                    disk.model.lose_unflushed(&rewritten);
+                    disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
                     let epoch = disk.loss_epoch();
                     disk.doubt = Some(epoch);
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
-                    if disk.served.as_ref().is_some_and(|s| s.is_write_back()) {
+                    if written_back {
                         continue;
                     }
                     for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
@@ -358,9 +368,8 @@ impl Book {
     /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
     /// failed the device by then, and does not guess: what is left counts after the next start.
     pub(super) fn flash_dropped(&mut self) {
-        let written_back = |disk: &&mut BookDisk| disk.served.as_ref().is_some_and(|s| s.is_write_back());
-        for disk in self.disks.values_mut().filter(written_back) {
-            disk.model.lose_unflushed(&[]);
+        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back()) {
+            disk.model.lose_unflushed(&EVERYWHERE);
         }
     }
 
