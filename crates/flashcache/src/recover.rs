@@ -30,8 +30,15 @@ pub(crate) struct Found<R> {
     /// What its headers say of the member: chunks up to this sequence were durable.
     pub(crate) durable: u64,
     pub(crate) footer: Footer,
-    /// Where a walk ended: the page after the last chunk. 0 where there was a footer.
-    pub(crate) end: u32,
+    /// Headers a walk has seen; none where there was a footer.
+    pub(crate) headers: Vec<WalkedHeader>,
+}
+
+/// A chunk's header as a walk has read it. It is not read twice: a page that was discarded, and whose write was lost, may read
+/// as something else the next time.
+pub(crate) struct WalkedHeader {
+    pub(crate) header: ChunkHeader,
+    pub(crate) page: Bytes,
 }
 
 /// What is kept of a segment's records while it is read.
@@ -118,7 +125,7 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         Ok(found) => return Ok(Some(found)),
         Err(footer) => footer,
     };
-    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer, end: 0 };
+    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer, headers: Vec::new() };
     let (mut page, mut header, mut position) = (first, header, 0);
     loop {
         found.last_sequence = header.sequence;
@@ -127,7 +134,7 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         // Looked at before, so that nothing of a chunk that does not count is gathered.
         let _ = format::visit_chunk(&page, owner, gather);
         position += header.pages;
-        found.end = position;
+        found.headers.push(WalkedHeader { header, page });
         if position + shape.align >= shape.segment_pages {
             break;
         }
@@ -167,7 +174,7 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
     };
     let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
     let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, end: 0 })
+    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new() })
 }
 
 /// What an index was rebuilt from.
@@ -191,7 +198,7 @@ pub struct Recovered {
     pub segments: u64,
     /// Segments read chunk by chunk: they had no whole footer.
     pub walked: u64,
-    /// Of them, those the log goes on in, since no segment is free.
+    /// Of them, those the log goes on in.
     pub reopened: u64,
     /// Those of them that had a footer, but a torn one.
     pub torn_footers: u64,
@@ -297,9 +304,10 @@ impl Member {
         }
         said.sort();
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.generation);
+        self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, last_sequence);
-        result.reopened = self.reopen(&found).await?;
+        result.reopened = self.reopen(&found);
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
             said.say(place, mask, false);
@@ -404,7 +412,7 @@ impl Member {
         }
     }
 
-    async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
+    pub(crate) async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
         let data = Buf::padded(bytes, 4096).freeze();
         match self.within_hard_limit(self.config.device.write(offset, data.into(), false)).await {
             Some(done) if done.outcome == Outcome::Done => Ok(()),

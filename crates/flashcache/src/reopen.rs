@@ -1,27 +1,53 @@
-//! Where a crash has left no segment free, the log goes on in those that were being appended to.
+//! After a crash the log goes on in the segments that were being appended to.
 //!
-//! Recovery has to write again what only freed segments say, and what it finds dead: without room for that the flash would have
-//! to be given up. A segment without a footer has room behind its last whole chunk. What lies there may be chunks of the same
+//! Recovery has to write again what only freed segments say, and what it finds dead: where no segment is free, the flash would
+//! have to be given up without that. A segment without a footer has room behind its last whole chunk. What lies there may be chunks of the same
 //! life that a power cut left behind a torn one: a walk takes a chunk only if its sequence is above that of the one before, and
-//! sequences of a new life are above all older ones, so they never come back. Only adds behind what a walk finds.
+//! sequences of a new life are above all older ones, so they never come back. Only adds behind what a walk has found.
 
-use crate::format::{self, Record, SegmentLife};
+use crate::format::{self, Record};
 use crate::member::{Member, MemberError};
-use crate::recover::{Footer, read_bytes};
-use crate::restore::FoundSparse;
-use crate::units::{Position, SegmentId};
+use crate::recover::{Footer, Found, WalkedHeader};
+use crate::restore::{FoundSparse, Sparse};
+use crate::units::SegmentId;
+use device::Outcome;
 use device::sync::lock;
 use std::collections::BTreeMap;
 
 impl Member {
-    /// How many segments the log goes on in. Where others are free it goes on in those.
+    /// What is not known to have been durable and was found is made so: a page that was discarded, and whose write was lost, may
+    /// read as what was written and the next time as something else.
     ///
     /// # Errors
-    /// A chunk that was read before cannot be read any more.
-    pub(crate) async fn reopen(&self, found: &FoundSparse) -> Result<u64, MemberError> {
-        if !lock(&self.log).free.is_empty() {
-            return Ok(0);
+    /// The flash cannot be written.
+    pub(crate) async fn write_headers_again(
+        &self,
+        found: &FoundSparse,
+        alive: &(dyn Fn(&SegmentId, &Found<Sparse>) -> bool + Sync),
+        durable: u64,
+    ) -> Result<(), MemberError> {
+        if self.config.device.geometry().discard_bytes == 0 {
+            return Ok(());
         }
+        let mut any = false;
+        for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
+            for WalkedHeader { header, page } in segment.headers.iter().filter(|h| h.header.sequence > durable) {
+                let offset = self.device_offset(self.shape.page(*id, header.position.0));
+                self.write_again(offset, page).await?;
+                any = true;
+            }
+        }
+        if !any {
+            return Ok(());
+        }
+        match self.within_hard_limit(self.config.device.flush()).await {
+            Some(done) if done.outcome == Outcome::Done => Ok(()),
+            done => Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|done| done.outcome)))),
+        }
+    }
+
+    /// How many segments the log goes on in.
+    pub(crate) fn reopen(&self, found: &FoundSparse) -> u64 {
         // The youngest of each head was the one being appended to. A footer that cannot be read may be there, and would hide
         // what is added; one that is torn has been there: the segment was full.
         let mut youngest: BTreeMap<_, (u64, SegmentId)> = BTreeMap::new();
@@ -29,31 +55,26 @@ impl Member {
             let last = youngest.entry(segment.life.head).or_insert((segment.last_sequence, id));
             *last = (*last).max((segment.last_sequence, id));
         }
-        let mut reopened = 0;
-        for (last_sequence, id) in youngest.into_values() {
-            let Some(segment) = found.get(&id) else { continue };
-            let records = self.records_until(segment.life, segment.end).await?;
-            reopened += u64::from(lock(&self.log).reopen(segment.life, segment.end, last_sequence, records));
-        }
-        Ok(reopened)
+        let mut log = lock(&self.log);
+        let goes_on = |(last_sequence, id): &(u64, SegmentId)| {
+            found.get(id).is_some_and(|segment| {
+                let end = segment.headers.last().map_or(0, |last| last.header.position.0 + last.header.pages);
+                log.reopen(segment.life, end, *last_sequence, self.records_of(segment))
+            })
+        };
+        youngest.values().map(goes_on).filter(|goes_on| *goes_on).count() as u64
     }
 
-    /// The records of a segment's chunks before page `end`, as its footer will have them.
-    async fn records_until(&self, life: SegmentLife, end: u32) -> Result<Vec<Record>, MemberError> {
-        let unit = self.shape.align as usize * 4096;
+    /// The records of a segment that was walked, as its footer will have them.
+    fn records_of(&self, segment: &Found<Sparse>) -> Vec<Record> {
         let mut all = Vec::new();
-        let mut position = 0;
-        while position < end {
-            let offset = self.device_offset(self.shape.page(life.segment, position));
-            let page = read_bytes(self, offset, unit).await.ok();
-            let chunk = page.and_then(|page| format::decode_chunk(&page, &self.config.owner).ok());
-            let Some((header, records)) = chunk.filter(|(header, _)| header.life == life) else {
-                return Err(MemberError::Failed(format!("recovery: the chunk at {offset} is there no more")));
-            };
-            all.push(Record::Chunk { position: Position(position), sequence: header.sequence });
-            all.extend(records);
-            position += header.pages;
+        for WalkedHeader { header, page } in &segment.headers {
+            all.push(Record::Chunk { position: header.position, sequence: header.sequence });
+            // It has been decoded before.
+            if let Ok((_, records)) = format::decode_chunk(page, &self.config.owner) {
+                all.extend(records);
+            }
         }
-        Ok(all)
+        all
     }
 }

@@ -57,6 +57,7 @@ pub const SITUATIONS: &[&str] = &[
     "entry found again by an index checkpoint",
     "dirty part found again by an index checkpoint",
     "rot of an index checkpoint",
+    "recovery goes on in a segment without a footer",
     "suspect block compared: good",
     "suspect block compared: stale",
     "region settled",
