@@ -113,9 +113,8 @@ fn a_checkpoint_says_what_the_log_says_and_is_not_believed_when_it_cannot_be() {
         let by_checkpoint = open(&device_of(&image).await, SHAPE, Some(place), &[disk(7)], &world).await;
         let found = by_checkpoint.recovered.as_ref().unwrap();
         assert_eq!((found.evidence, found.entries, found.unsettled_regions), (Evidence::Checkpoint, entries, 0));
-        assert_eq!(Recovered { evidence: Evidence::Log, walked: 0, ..*found }, {
-            Recovered { walked: 0, ..by_log.recovered.clone().unwrap() }
-        });
+        let by_whom = Recovered { evidence: Evidence::Log, walked: 0, reopened: 0, ..*found };
+        assert_eq!(by_whom, Recovered { walked: 0, reopened: 0, ..by_log.recovered.clone().unwrap() });
         for open in [&by_log, &by_checkpoint] {
             assert_eq!(cached(open, BLOCKS, 1), there);
         }
