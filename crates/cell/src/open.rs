@@ -382,14 +382,18 @@ async fn expel_missing(
             let label = disk.label();
             let out = label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled);
             expelled.extend(out.map(|(id, _)| *id));
+            let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
+            let current = !report.store.stale.contains(&disk.name());
             let gone = |id: &DeviceId, member: &FlashMember| {
                 let is_there = store.cell_disk(*id).is_some();
                 if !member.state.holds_dirty() {
                     return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
                 }
                 // Without flash that holds dirty data which no other has the disk waits for it instead. So it does where the
-                // two do not match: either may be the one that was put back in time.
-                (!is_there || waiting.contains_key(id)) && is_covered(store, &disk, *id)
+                // two do not match and either may be the one that was put back in time; a disk that knows of the last
+                // opening of the cell is not.
+                let was_put_back = || current && !matching.contains(&(disk.id(), *id));
+                (!is_there || waiting.contains_key(id) || was_put_back()) && is_covered(store, &disk, *id)
             };
             let missing: Vec<DeviceId> =
                 label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
@@ -397,7 +401,11 @@ async fn expel_missing(
                 continue;
             }
             for id in &missing {
-                let what = if store.cell_disk(*id).is_some() { "has to wait" } else { "is missing" };
+                let what = match store.cell_disk(*id) {
+                    None => "is missing",
+                    Some(_) if waiting.contains_key(id) => "has to wait",
+                    Some(_) => "is not as it was left",
+                };
                 report.notes.push(format!("flash {} {what}: cell disk {} goes on without it", name(id), disk.name()));
             }
             expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;

@@ -166,10 +166,26 @@ impl GridDisk {
 
     /// Read the disk, and over it what is dirty. The caller holds the range.
     pub(crate) async fn read_current(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        let mut bufs = bufs;
+        loop {
+            let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
+                return self.read_disk(offset, bufs).await;
+            };
+            let failed = || binding.cache.members().filter(|member| member.has_failed()).count();
+            let failed_before = failed();
+            let (result, back) = self.read_over(&binding, offset, bufs).await;
+            bufs = back;
+            match result {
+                // Another member has what that one had, or the disk has it by now.
+                Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
+                result => return (result, bufs),
+            }
+        }
+    }
+
+    /// The same, once, with what this cache says is dirty.
+    async fn read_over(&self, binding: &Binding, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
-            return self.read_disk(offset, bufs).await;
-        };
         // Looked up before the disk is read: what is destaged meanwhile is not dirty afterwards, and not in what was read.
         let mut at = offset / PART_BYTES;
         let mut dirty = Vec::new();

@@ -21,6 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+/// The fewest true pages of a segment: with fewer, the records of destaging, a chunk of a page or more for each, take the last
+/// segment before what they say has freed another.
+const SEGMENT_CHUNKS_MIN: u32 = 16;
+
 /// Why a member cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
@@ -178,6 +182,11 @@ impl Member {
         if segments < segments_min {
             let need = segments_min * u64::from(config.segment_bytes);
             return Err(MemberError::TooSmall(geometry.size_bytes, need));
+        }
+        if segment_pages / align < SEGMENT_CHUNKS_MIN {
+            return Err(MemberError::Config(
+                "a segment must hold at least 16 true pages of the flash device\nhint: make segments larger",
+            ));
         }
         let shape = Shape { segments: segments as u32, segment_pages, align };
         if !shape.holds(config.block_bytes / 4096) {

@@ -376,7 +376,7 @@ impl Setup {
         let block_bytes: u32 = 4096 << prng.below(5);
         let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
         // A segment holds a block with a header and a footer of true pages.
-        let least = if block_bytes == 64 << 10 || page_bytes > 4096 { 128 << 10 } else { 64 << 10 };
+        let least = if block_bytes == 64 << 10 { 128 << 10 } else { 64 << 10 }.max(16 * page_bytes);
         let segment_bytes: u32 = (64 << 10 << prng.below(3)).max(least);
         let mut disks = Vec::new();
         let mut grid_disks = Vec::new();
