@@ -29,11 +29,13 @@ pub enum Sabotage {
     MirrorForgotten,
     /// What the disk has durably is not ended on the mirror.
     MirrorDeathForgotten,
+    /// The checkpoint of an index is believed again after what it says has changed.
+    StaleCheckpoint,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 12] = [
+    pub const ALL: [Sabotage; 13] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -46,6 +48,7 @@ impl Sabotage {
         Sabotage::DirtyBypassed,
         Sabotage::MirrorForgotten,
         Sabotage::MirrorDeathForgotten,
+        Sabotage::StaleCheckpoint,
     ];
 
     /// Its name on the command line.
@@ -64,6 +67,7 @@ impl Sabotage {
             Sabotage::DirtyBypassed => "dirty-bypassed",
             Sabotage::MirrorForgotten => "mirror-forgotten",
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
+            Sabotage::StaleCheckpoint => "stale-checkpoint",
         }
     }
 }

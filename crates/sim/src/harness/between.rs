@@ -188,6 +188,7 @@ impl Run {
                     | Between::DiskBack
                     | Between::DiskStale { .. }
                     | Between::LabelRot { .. }
+                    | Between::CheckpointRot { .. }
             );
             let hurt = match step {
                 Between::FlashAbsent { flash }
@@ -253,6 +254,13 @@ impl Run {
                 Between::LabelRot { device, slot } => {
                     self.machine.label_rot(device, slot);
                     self.situations.hit("one copy of a label rots");
+                }
+                Between::CheckpointRot { flash, pick } => {
+                    if let Some(n) = self.flash_place(flash)
+                        && self.machine.checkpoint_rot(n, pick)
+                    {
+                        self.situations.hit("rot of an index checkpoint");
+                    }
                 }
             }
         }

@@ -260,6 +260,11 @@ pub(super) enum Between {
         device: u64,
         slot: u64,
     },
+    /// A sector of the index checkpoint of a clean stop rots, if there is one: the log says the same.
+    CheckpointRot {
+        flash: u64,
+        pick: u64,
+    },
 }
 
 /// How much is read back after a restart, before clients go on.
@@ -310,7 +315,20 @@ impl Plan {
         let setup = Setup::draw(&mut prng);
         let mut steps = Steps::draw(&setup, &mut prng);
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
+        rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         Plan { seed, setup, steps }
+    }
+}
+
+/// After one clean stop in two. Drawn apart from everything else.
+fn rot_checkpoints(steps: &mut [Step], prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && crash.end == End::CleanStop
+            && prng.chance(1, 2)
+        {
+            crash.between.push(Between::CheckpointRot { flash: prng.below(4), pick: prng.next_u64() });
+        }
     }
 }
 
