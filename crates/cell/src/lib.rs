@@ -17,6 +17,7 @@ mod loss;
 pub mod member_metrics;
 pub mod metrics;
 pub mod open;
+pub mod ordered;
 mod path;
 mod pin;
 pub mod range_lock;

@@ -270,7 +270,8 @@ impl CellStore {
     fn slice_of(&self, key: SliceKey) -> Result<Arc<Slice>, GridDiskError> {
         let mut state = lock(&self.state);
         let Some(space) = space(&state.catalog, key) else { return Err(GridDiskError::NoSuch) };
-        if let Some(slice) = state.slices.get(&key).and_then(Weak::upgrade) {
+        // A journal comes back with the identity of the one that was there before.
+        if let Some(slice) = state.slices.get(&key).and_then(Weak::upgrade).filter(|slice| !slice.is_closed()) {
             return Ok(slice);
         }
         let Some(disk) = state.disks.get(&space.device_id) else {

@@ -29,11 +29,13 @@ pub enum Sabotage {
     MirrorForgotten,
     /// What the disk has durably is not ended on the mirror.
     MirrorDeathForgotten,
+    /// In flush order, what is dirty is written to the disk in place, without a journal.
+    OrderedWithoutJournal,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 12] = [
+    pub const ALL: [Sabotage; 13] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -46,6 +48,7 @@ impl Sabotage {
         Sabotage::DirtyBypassed,
         Sabotage::MirrorForgotten,
         Sabotage::MirrorDeathForgotten,
+        Sabotage::OrderedWithoutJournal,
     ];
 
     /// Its name on the command line.
@@ -64,6 +67,7 @@ impl Sabotage {
             Sabotage::DirtyBypassed => "dirty-bypassed",
             Sabotage::MirrorForgotten => "mirror-forgotten",
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
+            Sabotage::OrderedWithoutJournal => "ordered-without-journal",
         }
     }
 }

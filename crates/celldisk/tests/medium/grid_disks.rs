@@ -261,6 +261,9 @@ fn a_journal_comes_and_goes_with_its_mode() {
     assert_eq!((freed.cache_generation, freed.journal.len()), (2, 0));
     assert!(journal.is_closed());
     assert_eq!(again.catalog().free_bytes(DeviceId(1)), free - AU);
+    let space = again.reserve_journal(g.id, 1).unwrap();
+    let _taken = run(again.take_journal(space, CachingPolicy::Default)).whole();
+    assert!(!again.journal_slice(g.id).unwrap().is_closed(), "another one, while somebody still has the old one");
 }
 
 #[test]
