@@ -6,7 +6,7 @@
 use crate::cell::{Cell, is_write_back, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
-use crate::ordered::{Journal, Owner, journal_bytes, needs_journal};
+use crate::ordered::{JOURNAL_BYTES_MAX, Journal, Owner, journal_bytes, needs_journal};
 use crate::request::CachingMode;
 use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
@@ -142,7 +142,7 @@ impl Cell {
     ) -> Result<celldisk::GridDisk, AdminError> {
         let size_bytes = self.config.journal_bytes.unwrap_or_else(|| journal_bytes(record.size_bytes));
         let least_bytes = 2 * u64::from(self.store().slice(record.id)?.geometry().page_bytes) + LEAST_BATCH_BYTES;
-        let space = self.store().reserve_journal(record.id, size_bytes.max(least_bytes))?;
+        let space = self.store().reserve_journal(record.id, size_bytes.max(least_bytes).min(JOURNAL_BYTES_MAX))?;
         let owner = Owner { cell: self.store().cell_id().0, device: record.cell_disk.0, grid_disk: record.id.0 };
         let journal = Journal::new(space.device(), owner);
         if journal.make_void(self.world.clock.wall()).await.is_err() {

@@ -189,13 +189,15 @@ impl Cell {
         (block != stated).then(|| format!("the flash cache has blocks of {block} bytes instead of {stated}: {why}"))
     }
 
-    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index may take.
+    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index
+    /// and batches in flush order may take.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
         let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
-        self.arena.size_bytes() as u64 + staging + members
+        let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
+        self.arena.size_bytes() as u64 + staging + members + batches
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.

@@ -364,8 +364,10 @@ impl GridDisk {
     async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let mut done = 0;
         while done < len {
-            let n = (len - done).min(crate::session::PIECE_BYTES_MAX);
-            self.write_piece(context, offset + done, self.zeroes(n), fua).await?;
+            // Pieces end at piece borders, so that only the first and the last may be odd.
+            let at = offset + done;
+            let n = (crate::session::PIECE_BYTES_MAX - at % crate::session::PIECE_BYTES_MAX).min(len - done);
+            self.write_piece(context, at, self.zeroes(n), fua).await?;
             done += n;
         }
         Ok(())

@@ -79,7 +79,7 @@ impl GridDisk {
         let Some(OrderedParts { binding, .. }) = self.ordered_parts() else { return };
         let wanted = |g: &GridDisk| {
             let shared = lock(&g.ordered.shared);
-            shared.wanted.is_some() && shared.cut.is_none() && shared.door == Door::Flash
+            shared.wanted.is_some() && shared.cut.is_none() && shared.frozen.is_none() && shared.door == Door::Flash
         };
         if !wanted(self) {
             return;

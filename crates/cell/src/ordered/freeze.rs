@@ -55,9 +55,8 @@ impl GridDisk {
         if self.offline().is_some() {
             return Err(refused("it is offline"));
         }
-        if self.thaw(None) {
-            // Frozen anew, from now on.
-        }
+        // Frozen anew, from now on.
+        self.thaw(None);
         self.open_door(&binding, &journal).await;
         let turn = self.end_batches().await;
         if lock(&self.ordered.shared).door == Door::Disk {
@@ -69,6 +68,8 @@ impl GridDisk {
         let Some(as_of) = as_of(&journal) else { return Err(refused("its journal was rotten: try again later")) };
         let number = {
             let mut shared = lock(&self.ordered.shared);
+            // What it holds on flash would be held all the time.
+            (shared.cut, shared.wanted) = (None, None);
             shared.frozen_count += 1;
             let number = shared.frozen_count;
             shared.frozen = Some(Frozen { number, until: world.clock.now().after(time), _turn: turn });

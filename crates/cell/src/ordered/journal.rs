@@ -18,6 +18,9 @@ use std::sync::Mutex;
 
 /// Parts read or written at a time.
 pub(crate) const CHUNK_PARTS: u64 = 256;
+/// Memory of a batch for each of its parts, at the worst: a stretch of one part with its place on two members (some 700 bytes),
+/// their names to be called clean, and twice its entry in the table.
+const BATCH_BYTES_A_PART: u64 = 1024;
 /// Stretches written in place at the same time: enough for the disk to sort, few enough for requests to get between.
 const RUNS_AT_ONCE: usize = 4;
 
@@ -118,6 +121,11 @@ impl Journal {
     /// Parts the largest batch may have.
     pub(crate) fn parts_max(&self) -> u64 {
         self.places.parts_max()
+    }
+
+    /// The most memory a batch takes: its table, what it holds on flash, and two pieces of data.
+    pub(crate) fn batch_memory_bytes(&self) -> u64 {
+        self.parts_max() * BATCH_BYTES_A_PART + 2 * CHUNK_PARTS * PART_BYTES
     }
 
     /// What the headers say; none when that is not known.

@@ -45,8 +45,8 @@ fn either(a: Moments, b: Moments) -> Moments {
 /// What happened to a grid disk besides requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past {
-    /// Moments at which what was not durable may have been lost, each with what was durable then.
-    losses: Vec<(Moment, Moment)>,
+    /// Moments at which what was not durable may have been lost, each with what was durable then; none: nothing was.
+    losses: Vec<(Moment, Option<Moment>)>,
     /// Operations of a time that was given up.
     abandoned: Vec<Range<u32>>,
     /// Bytes from here on were cut off at that moment.
@@ -55,7 +55,12 @@ pub(super) struct Past {
 
 impl Past {
     pub(super) fn lost(&mut self, now: Moment, flushed_before: Moment) {
-        self.losses.push((now, flushed_before));
+        self.losses.push((now, Some(flushed_before)));
+    }
+
+    /// What was found then is all there is.
+    fn given_up(&mut self, now: Moment) {
+        self.losses.push((now, None));
     }
 
     pub(super) fn abandon(&mut self, ops: Range<u32>) {
@@ -74,7 +79,8 @@ impl Past {
     /// When an acknowledged write may have been lost.
     fn loss_of(&self, info: &OpInfo) -> Moment {
         let mut after = self.losses.iter().filter(|(when, _)| *when >= info.acked);
-        after.find(|(_, flushed)| !info.fua && info.acked >= *flushed).map_or(NEVER, |(when, _)| *when)
+        let lost = |flushed: &Option<Moment>| flushed.is_none_or(|flushed| !info.fua && info.acked >= flushed);
+        after.find(|(_, flushed)| lost(flushed)).map_or(NEVER, |(when, _)| *when)
     }
 }
 
@@ -127,7 +133,8 @@ impl Model {
     /// From here on the grid disk is what was found.
     pub fn go_on_from(&mut self, got: &[u8]) {
         assert_eq!(got.len() as u64, self.size_bytes, "all of the grid disk");
-        self.tick();
+        let now = self.tick();
+        self.past.given_up(now);
         let mut segments = BTreeMap::new();
         for (range, ops) in self.pieces() {
             let bytes = &got[range.start as usize..range.end as usize];
@@ -302,7 +309,12 @@ mod tests {
         model.check_read(read, &bytes).unwrap();
         put(&model, &mut bytes, third);
         let read = model.read_begin(0..SIZE);
-        assert!(model.check_read(read, &bytes).is_err(), "what was given up is back");
+        assert!(model.clone().check_read(read, &bytes).is_err(), "what was given up is back");
+        let again = write(&mut model, 8192);
+        let mut bytes = vec![0; SIZE as usize];
+        put(&model, &mut bytes, first);
+        put(&model, &mut bytes, again);
+        assert!(model.check_stale(&bytes, 0..u64::MAX).is_ok(), "what was given up need not be there");
         let _ = second;
     }
 
