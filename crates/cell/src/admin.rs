@@ -14,7 +14,7 @@ use device::Io;
 use device::sync::lock;
 use flashcache::{MemoryShort, need_bytes};
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why a command was not carried out.
@@ -459,7 +459,7 @@ impl Cell {
         }
         self.discard_flash_areas(&members).await;
         let mut report = OpenReport::default();
-        if let Err(error) = self.open_flash_cache(&members, &mut report).await {
+        if let Err(error) = self.open_flash_cache(&members, &BTreeMap::new(), &mut report).await {
             // Parameters with which no member can work: it must not stay in the catalog.
             let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(error.into());

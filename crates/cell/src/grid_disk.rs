@@ -198,6 +198,10 @@ impl GridDisk {
         self.stopping.store(false, Ordering::Release);
     }
 
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Wait until every request that holds or waits for a range now has ended.
     pub(crate) async fn drain(&self) {
         self.locks.drain().await;
@@ -280,7 +284,7 @@ impl GridDisk {
     }
 
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
-        if self.stopping.load(Ordering::Acquire) {
+        if self.is_stopping() {
             return Err(RequestError::Stopping);
         }
         if self.is_offline.load(Ordering::Acquire) {

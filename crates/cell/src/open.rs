@@ -7,13 +7,13 @@ use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_ba
 use crate::grid_disk::GridDisk;
 use crate::ordered::{Journals, as_of, recover_journals, stale_note};
 use celldisk::{
-    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashMember, FlashState, FormatOptions, GridDiskError,
-    GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
+    CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
+    GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
 };
 use device::sync::lock;
 use device::{Class, Device, World};
 use flashcache::format::Owner;
-use flashcache::{CachedDisk, FlashCache, MemberDevice, MemberError, Recovered};
+use flashcache::{CachedDisk, CheckpointPlace, Evidence, FlashCache, MemberDevice, MemberError, Recovered, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -163,7 +163,12 @@ impl Cell {
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
+        // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
+        let checkpoints = checkpoints(&store, config.sabotage);
         let flash = renew(&store, &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
+        if config.sabotage == Some(Sabotage::StaleCheckpoint) {
+            leave_checkpoints(&store, &checkpoints).await;
+        }
         let mut offline = void_without_dirty(&store, &flash, &strange, &journals, &mut report).await?;
         offline.extend(unapplied);
         if report.unclean {
@@ -182,7 +187,7 @@ impl Cell {
             }
         }
         let cell = Arc::new(cell);
-        cell.open_flash_cache(&flash, &mut report).await?;
+        cell.open_flash_cache(&flash, &checkpoints, &mut report).await?;
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
                 report.notes.push(format!("grid disk {} is not served: {error}", record.name));
@@ -197,6 +202,7 @@ impl Cell {
     pub(crate) async fn open_flash_cache(
         self: &Arc<Self>,
         usable: &BTreeSet<DeviceId>,
+        checkpoints: &BTreeMap<DeviceId, Checkpoint>,
         report: &mut OpenReport,
     ) -> Result<(), CellError> {
         let catalog = self.store().catalog();
@@ -208,7 +214,13 @@ impl Cell {
                 continue;
             };
             let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
-            members.push(MemberDevice { device: slice, owner, durable: disk.label().class == Class::Durable });
+            let checkpoint = checkpoints.get(id).map(|at| CheckpointPlace { token: at.token, segment: at.segment });
+            members.push(MemberDevice {
+                device: slice,
+                owner,
+                durable: disk.label().class == Class::Durable,
+                checkpoint,
+            });
             ids.push(*id);
         }
         if members.is_empty() {
@@ -235,8 +247,13 @@ impl Cell {
         for (index, result) in recovered.into_iter().enumerate() {
             match result {
                 Ok(r) => {
+                    let evidence = match r.evidence {
+                        Evidence::Log => "",
+                        Evidence::LogForCheckpoint => "; its checkpoint could not be used",
+                        Evidence::Checkpoint => ", by its checkpoint",
+                    };
                     report.notes.push(format!(
-                        "flash {}: {} entries in {} segments, {} regions to compare with disk",
+                        "flash {}: {} entries in {} segments, {} regions to compare with disk{evidence}",
                         at_work.devices[index], r.entries, r.segments, r.unsettled_regions
                     ));
                     report.recovered.push((at_work.devices[index], r));
@@ -289,6 +306,12 @@ impl Cell {
         if !clean {
             return Err(CellError::Unflushed);
         }
+        if let Some(at_work) = self.cache_at_work() {
+            let places = at_work.cache.checkpoint().await;
+            let by_device = at_work.devices.iter().copied().zip(places);
+            let at = |place: CheckpointPlace| Checkpoint { token: place.token, segment: place.segment };
+            leave_checkpoints(store, &by_device.filter_map(|(id, place)| Some((id, at(place?)))).collect()).await;
+        }
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");
         let failed = store.renew_stamps(Renewal::CleanStop, &pairs, &mut prng).await;
@@ -332,6 +355,23 @@ impl Cell {
     }
 }
 
+/// The checkpoints that flash devices were left with at a clean stop.
+fn checkpoints(store: &Arc<CellStore>, sabotage: Option<Sabotage>) -> BTreeMap<DeviceId, Checkpoint> {
+    let labels = store.cell_disks().into_iter().map(|disk| (disk.id(), disk.label()));
+    let clean = labels.filter(|(_, label)| label.clean_stop || sabotage == Some(Sabotage::StaleCheckpoint));
+    clean.filter_map(|(id, label)| Some((id, label.checkpoint?))).collect()
+}
+
+/// Say in the labels of flash devices where their checkpoints lie. Where that cannot be said, the next open does without.
+async fn leave_checkpoints(store: &Arc<CellStore>, checkpoints: &BTreeMap<DeviceId, Checkpoint>) {
+    for (id, at) in checkpoints {
+        if let Some(disk) = store.cell_disk(*id) {
+            let at = *at;
+            let _ = disk.update_label(move |label| label.checkpoint = Some(at)).await;
+        }
+    }
+}
+
 /// Flash devices of the cache that are not there: expelled in the label of every disk, durably.
 /// Those expelled by any disk, and those that have to wait, see [`left_out`].
 async fn expel_missing(
@@ -347,14 +387,21 @@ async fn expel_missing(
             let label = disk.label();
             let out = label.flash_members.iter().filter(|(_, m)| m.state == FlashState::Expelled);
             expelled.extend(out.map(|(id, _)| *id));
+            let matching: BTreeSet<(DeviceId, DeviceId)> = store.matching_pairs().into_iter().collect();
             let gone = |id: &DeviceId, member: &FlashMember| {
                 let is_there = store.cell_disk(*id).is_some();
                 if !member.state.holds_dirty() {
                     return !is_there && !matches!(member.state, FlashState::Expelled | FlashState::Absent);
                 }
                 // Without flash that holds dirty data which no other has the disk waits for it instead. So it does where the
-                // two do not match: either may be the one that was put back in time.
-                (!is_there || waiting.contains_key(id)) && is_covered(store, &disk, *id)
+                // two do not match and either may be the one that was put back in time; unless the flash alone has missed
+                // the last opening of the cell. (At later ones nobody knows who had.)
+                let was_put_back = || {
+                    !matching.contains(&(disk.id(), *id))
+                        && report.store.stale == [name(id)]
+                        && !waiting.contains_key(id)
+                };
+                (!is_there || waiting.contains_key(id) || was_put_back()) && is_covered(store, &disk, *id)
             };
             let missing: Vec<DeviceId> =
                 label.flash_members.iter().filter(|(id, m)| gone(id, m)).map(|(id, _)| *id).collect();
@@ -362,7 +409,11 @@ async fn expel_missing(
                 continue;
             }
             for id in &missing {
-                let what = if store.cell_disk(*id).is_some() { "has to wait" } else { "is missing" };
+                let what = match store.cell_disk(*id) {
+                    None => "is missing",
+                    Some(_) if waiting.contains_key(id) => "has to wait",
+                    Some(_) => "is not as it was left",
+                };
                 report.notes.push(format!("flash {} {what}: cell disk {} goes on without it", name(id), disk.name()));
             }
             expel_from(&disk, &missing).await.map_err(|f| CellError::Labels(vec![f]))?;

@@ -67,11 +67,11 @@ impl Session {
         self.counted(checked)
     }
 
+    /// Count what failed. What fails while the grid disk goes away fails because of that: its device may be gone already.
     fn counted<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
-        if result.is_err() {
-            self.disk.counters.errors.one();
-        }
-        result
+        let Err(error) = result else { return result };
+        self.disk.counters.errors.one();
+        Err(if error == RequestError::Io && self.disk.is_stopping() { RequestError::Stopping } else { error })
     }
 
     /// Fill `bufs` from `offset`; any offset and length. The buffers come back in every case; after an error their

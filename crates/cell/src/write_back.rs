@@ -123,13 +123,6 @@ pub(crate) struct WriteBackState {
     round: OneAtATime,
 }
 
-/// Why a read of the disk with what is dirty over it failed.
-enum Unread {
-    /// What is dirty could not be read where it was found.
-    Flash,
-    Disk(RequestError),
-}
-
 #[derive(Debug)]
 struct OneAtATime(Semaphore);
 
@@ -174,27 +167,25 @@ impl GridDisk {
     /// Read the disk, and over it what is dirty. The caller holds the range.
     pub(crate) async fn read_current(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         let mut bufs = bufs;
-        let mut copies = self.cache().map_or(0, |binding| binding.cache.members().count());
         loop {
-            let (result, back) = self.read_current_once(offset, bufs).await;
+            let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
+                return self.read_disk(offset, bufs).await;
+            };
+            let failed = || binding.cache.members().filter(|member| member.has_failed()).count();
+            let failed_before = failed();
+            let (result, back) = self.read_over(&binding, offset, bufs).await;
+            bufs = back;
             match result {
-                // While one copy was waited for, the disk may have got the other: looked up anew, it is found there.
-                Err(Unread::Flash) if copies > 1 && self.check_not_lost().is_ok() => {
-                    (bufs, copies) = (back, copies - 1)
-                }
-                Err(Unread::Flash) => return (Err(RequestError::Io), back),
-                Err(Unread::Disk(error)) => return (Err(error), back),
-                Ok(()) => return (Ok(()), back),
+                // Another member has what that one had, or the disk has it by now.
+                Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
+                result => return (result, bufs),
             }
         }
     }
 
-    async fn read_current_once(&self, offset: u64, bufs: Bufs) -> (Result<(), Unread>, Bufs) {
+    /// The same, once, with what this cache says is dirty.
+    async fn read_over(&self, binding: &Binding, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let Some(binding) = self.cache().filter(|b| b.cache.has_dirty(&b.disk)) else {
-            let (result, bufs) = self.read_disk(offset, bufs).await;
-            return (result.map_err(Unread::Disk), bufs);
-        };
         // Looked up before the disk is read: what is destaged meanwhile is not dirty afterwards, and not in what was read.
         let mut at = offset / PART_BYTES;
         let mut dirty = Vec::new();
@@ -209,12 +200,12 @@ impl GridDisk {
         }
         let (result, mut bufs) = self.read_disk(offset, bufs).await;
         if let Err(error) = result {
-            return (Err(Unread::Disk(error)), bufs);
+            return (Err(error), bufs);
         }
         for (parts, hit) in dirty {
             let piece = Buf::zeroed(((parts.end - parts.start) * PART_BYTES) as usize);
             let (result, back) = binding.cache.read_hit(hit, piece.into()).await;
-            let (Ok(()), Some(back)) = (result, back) else { return (Err(Unread::Flash), bufs) };
+            let (Ok(()), Some(back)) = (result, back) else { return (Err(RequestError::Io), bufs) };
             // The request may begin or end within a part.
             let low = (parts.start * PART_BYTES).max(offset);
             let high = (parts.end * PART_BYTES).min(offset + len);
@@ -226,7 +217,7 @@ impl GridDisk {
             });
         }
         if binding.cache.has_lost(&binding.disk) {
-            return (Err(Unread::Disk(RequestError::Io)), bufs);
+            return (Err(RequestError::Io), bufs);
         }
         (Ok(()), bufs)
     }

@@ -33,7 +33,7 @@ pub use dirty::DirtyMap;
 pub use disk::{CellDisk, FormatOptions};
 pub use error::{CellDiskError, IoError};
 pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
-pub use label::{DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
+pub use label::{Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
 pub use layout::{Place, Slot};
 pub use probe::{Probe, probe};
 pub use slice::{Slice, join_outcomes};

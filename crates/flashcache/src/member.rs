@@ -21,6 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+/// The fewest true pages of a segment: with fewer, the records of destaging, a chunk of a page or more for each, take the last
+/// segment before what they say has freed another.
+const SEGMENT_CHUNKS_MIN: u32 = 16;
+
 /// Why a member cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
@@ -143,6 +147,8 @@ pub struct Member {
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
+    /// Nothing is written to the log any more.
+    pub(crate) frozen: AtomicBool,
     /// What it has done.
     pub counters: Counters,
 }
@@ -176,6 +182,11 @@ impl Member {
         if segments < segments_min {
             let need = segments_min * u64::from(config.segment_bytes);
             return Err(MemberError::TooSmall(geometry.size_bytes, need));
+        }
+        if segment_pages / align < SEGMENT_CHUNKS_MIN {
+            return Err(MemberError::Config(
+                "a segment must hold at least 16 true pages of the flash device\nhint: make segments larger",
+            ));
         }
         let shape = Shape { segments: segments as u32, segment_pages, align };
         if !shape.holds(config.block_bytes / 4096) {
@@ -217,6 +228,7 @@ impl Member {
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             counters: Counters::default(),
             config,
             world,
@@ -408,7 +420,7 @@ impl Member {
     async fn write(self: Arc<Self>, write: LogWrite) {
         let offset = self.device_offset(self.shape.page(write.segment, write.position));
         let bytes = u64::from(write.pages) * 4096;
-        if self.has_failed() {
+        if self.has_failed() || self.frozen.load(Ordering::Acquire) {
             return;
         }
         let done = write.done();

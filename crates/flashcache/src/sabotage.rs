@@ -31,11 +31,13 @@ pub enum Sabotage {
     MirrorDeathForgotten,
     /// In flush order, what is dirty is written to the disk in place, without a journal.
     OrderedWithoutJournal,
+    /// The checkpoint of an index is believed again after what it says has changed.
+    StaleCheckpoint,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 13] = [
+    pub const ALL: [Sabotage; 14] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -49,6 +51,7 @@ impl Sabotage {
         Sabotage::MirrorForgotten,
         Sabotage::MirrorDeathForgotten,
         Sabotage::OrderedWithoutJournal,
+        Sabotage::StaleCheckpoint,
     ];
 
     /// Its name on the command line.
@@ -68,6 +71,7 @@ impl Sabotage {
             Sabotage::MirrorForgotten => "mirror-forgotten",
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
             Sabotage::OrderedWithoutJournal => "ordered-without-journal",
+            Sabotage::StaleCheckpoint => "stale-checkpoint",
         }
     }
 }

@@ -99,6 +99,8 @@ prop_compose! {
             ring_generation: numbers.4,
             ring_generation_dead: numbers.5,
             cache_era: if is_disk { 0 } else { numbers.6 },
+            checkpoint: (!is_disk && numbers.1 % 2 == 1)
+                .then_some(celldisk::Checkpoint { token: numbers.1, segment: numbers.6 as u32 }),
         }
     }
 }
@@ -450,6 +452,7 @@ fn the_largest_label_fits_its_section() {
         ring_generation: u64::MAX,
         ring_generation_dead: u64::MAX,
         cache_era: 0,
+        checkpoint: None,
     };
     let bytes = label.encode(Place::ALL[0]);
     assert!(bytes.len() as u64 <= celldisk::section::SectionKind::Label.room_bytes());

@@ -124,7 +124,8 @@ impl Run {
     ) -> bool {
         {
             let mut admin = lock(&self.admin);
-            admin.recaching = pending == Pending::Caching;
+            // A grid disk that is made smaller gets a new cache generation, and its cache anew.
+            admin.recaching = matches!(pending, Pending::Caching | Pending::Resize { .. });
             admin.pending = Some(pending.clone());
         }
         let (tx, rx) = one_shot();

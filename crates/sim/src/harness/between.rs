@@ -188,6 +188,7 @@ impl Run {
                     | Between::DiskBack
                     | Between::DiskStale { .. }
                     | Between::LabelRot { .. }
+                    | Between::CheckpointRot { .. }
             );
             let hurt = match step {
                 Between::FlashAbsent { flash }
@@ -255,12 +256,21 @@ impl Run {
                 }
                 Between::FlashFault { flash, kind, ppm } => {
                     if let Some(n) = self.flash_place(flash) {
+                        // With the last label unreadable, the one before counts: as if it had been put back in time.
+                        lock(&self.book).flash_hurt = true;
                         self.machine.flash_fault_at_open(n, kind, ppm);
                     }
                 }
                 Between::LabelRot { device, slot } => {
                     self.machine.label_rot(device, slot);
                     self.situations.hit("one copy of a label rots");
+                }
+                Between::CheckpointRot { flash, pick } => {
+                    if let Some(n) = self.flash_place(flash)
+                        && self.machine.checkpoint_rot(n, pick)
+                    {
+                        self.situations.hit("rot of an index checkpoint");
+                    }
                 }
             }
         }

@@ -274,6 +274,11 @@ pub(super) enum Between {
         device: u64,
         slot: u64,
     },
+    /// A sector of the index checkpoint of a clean stop rots, if there is one: the log says the same.
+    CheckpointRot {
+        flash: u64,
+        pick: u64,
+    },
 }
 
 /// How much is read back after a restart, before clients go on.
@@ -324,7 +329,20 @@ impl Plan {
         let setup = Setup::draw(&mut prng);
         let mut steps = Steps::draw(&setup, &mut prng);
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
+        rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         Plan { seed, setup, steps }
+    }
+}
+
+/// After one clean stop in two. Drawn apart from everything else.
+fn rot_checkpoints(steps: &mut [Step], prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && crash.end == End::CleanStop
+            && prng.chance(1, 2)
+        {
+            crash.between.push(Between::CheckpointRot { flash: prng.below(4), pick: prng.next_u64() });
+        }
     }
 }
 
@@ -375,7 +393,7 @@ impl Setup {
         let block_bytes: u32 = 4096 << prng.below(5);
         let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
         // A segment holds a block with a header and a footer of true pages.
-        let least = if block_bytes == 64 << 10 || page_bytes > 4096 { 128 << 10 } else { 64 << 10 };
+        let least = if block_bytes == 64 << 10 { 128 << 10 } else { 64 << 10 }.max(16 * page_bytes);
         let segment_bytes: u32 = (64 << 10 << prng.below(3)).max(least);
         let mut disks = Vec::new();
         let mut grid_disks = Vec::new();

@@ -201,6 +201,7 @@ impl Display for Between {
                 write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
             }
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
+            Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }
     }
 }

@@ -13,6 +13,7 @@ use cell::{Cell, GridDisk, OpenReport};
 use celldisk::{FlashState, GridDiskId};
 use device::Instant;
 use device::sync::lock;
+use flashcache::Evidence;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,8 +180,21 @@ impl Run {
         ];
         noted.into_iter().filter(|(is, _)| *is).for_each(|(_, row)| self.situations.hit(row));
         for (_, recovered) in &report.recovered {
+            match recovered.evidence {
+                Evidence::Log if report.unclean => self.situations.hit("index rebuilt from the log after a crash"),
+                Evidence::Log => {}
+                Evidence::LogForCheckpoint => {
+                    self.situations.hit("index checkpoint not believed: rebuilt from the log")
+                }
+                Evidence::Checkpoint => {
+                    self.situations.hit("index checkpoint used");
+                    self.situations.hit_times("dirty part found again by an index checkpoint", recovered.dirty_parts);
+                    self.situations.hit_times("entry found again by an index checkpoint", recovered.entries);
+                }
+            }
             self.situations.hit_times("recovered entry", recovered.entries);
             self.situations.hit_times("segment without a footer walked by its chunks", recovered.walked);
+            self.situations.hit_times("recovery goes on in a segment without a footer", recovered.reopened);
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
         }
