@@ -144,7 +144,6 @@ impl GridDisk {
     }
 
     /// Step 2 but for the header: what the disk will get is in the journal, durably.
-    #[expect(clippy::type_complexity, reason = "what the steps that follow need")]
     async fn fill_journal(
         &self,
         binding: &Binding,

@@ -16,6 +16,10 @@ use std::ops::Range;
 /// Moments, as ascending stretches without their ends.
 type Moments = Vec<Range<Moment>>;
 
+fn one(moments: Range<Moment>) -> Moments {
+    vec![moments]
+}
+
 fn both(a: &Moments, b: &Moments) -> Moments {
     let mut out = Moments::new();
     for x in a {
@@ -183,13 +187,14 @@ impl Model {
     /// When bytes that `ops` have touched may have been as operation `op` has left them.
     fn moments_of(&self, op: u32, ops: &BTreeSet<u32>) -> Moments {
         let info = &self.ops[op as usize];
-        let mut left: Moments = vec![if op == NEW { 0 } else { info.begin + 1 }..NEVER];
+        let begun = if op == NEW { 0 } else { info.begin + 1 };
+        let mut left = one(begun..NEVER);
         for &other in ops.iter().filter(|&&other| other != op) {
             let later = &self.ops[other as usize];
             let certain = later.kind != Kind::Trim && later.acked != NEVER && later.begin > info.decided;
             if certain {
                 let back = self.past.loss_of(later);
-                let mut allowed: Moments = vec![0..later.acked + 1];
+                let mut allowed = one(0..later.acked + 1);
                 if back != NEVER {
                     allowed.push(back + 1..NEVER);
                 }
