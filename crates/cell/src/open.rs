@@ -5,6 +5,7 @@
 
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::grid_disk::GridDisk;
+use crate::ordered::{Journals, as_of, recover_journals, stale_note};
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
     GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
@@ -158,6 +159,7 @@ impl Cell {
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
+        let (journals, unapplied) = recover_journals(&store, &mut report).await;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
@@ -167,14 +169,15 @@ impl Cell {
         if config.sabotage == Some(Sabotage::StaleCheckpoint) {
             leave_checkpoints(&store, &checkpoints).await;
         }
-        let offline = void_without_dirty(&store, &flash, &strange, &mut report).await?;
+        let mut offline = void_without_dirty(&store, &flash, &strange, &journals, &mut report).await?;
+        offline.extend(unapplied);
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
         }
 
         let block_bytes = block_bytes(&store, &config, &mut report);
-        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, ..State::default() };
+        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, journals, ..State::default() };
         let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
         cell.block_bytes = block_bytes;
         for disk in store.cell_disks() {
@@ -286,6 +289,8 @@ impl Cell {
         for disk in &disks {
             disk.stop();
             disk.drain().await;
+            disk.thaw(None);
+            drop(disk.end_batches().await);
         }
         let mut clean = true;
         for disk in &disks {
@@ -484,6 +489,7 @@ async fn void_without_dirty(
     store: &Arc<CellStore>,
     usable: &BTreeSet<DeviceId>,
     strange: &BTreeSet<(DeviceId, DeviceId)>,
+    journals: &Journals,
     report: &mut OpenReport,
 ) -> Result<BTreeMap<GridDiskId, String>, CellError> {
     let missing = |disk: DeviceId, flash: DeviceId| !usable.contains(&flash) || strange.contains(&(disk, flash));
@@ -505,7 +511,11 @@ async fn void_without_dirty(
         if is_write_back(record) || was_dirty {
             let catalog = store.catalog();
             let name = catalog.members.get(flash).map_or_else(|| flash.to_string(), |m| m.name.clone());
-            let why = offline_note(&record.name, &name);
+            let as_of = journals.get(&record.id).filter(|_| is_write_back(record)).and_then(|journal| as_of(journal));
+            let why = match as_of {
+                Some(as_of) => stale_note(&record.name, &name, as_of),
+                None => offline_note(&record.name, &name),
+            };
             report.notes.push(why.clone());
             offline.insert(record.id, why);
         } else {

@@ -205,6 +205,16 @@ impl Run {
                         self.situations.hit("flash absent at start");
                     }
                 }
+                Between::AllFlashAbsent => {
+                    for n in 0..self.machine.flash_count() {
+                        self.note_hurt(true, Some(n));
+                        self.machine.flash_vanishes(n);
+                    }
+                    self.situations.hit("all flash absent at start");
+                    for disk in lock(&self.book).disks.values_mut().filter(|disk| disk.in_order) {
+                        disk.lost_at.get_or_insert(disk.model.last_end());
+                    }
+                }
                 Between::FlashBack { .. } => {
                     for n in 0..self.machine.flash_count() {
                         if self.machine.flash(n).is_gone() {
