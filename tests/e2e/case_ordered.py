@@ -127,6 +127,8 @@ def without_any_flash_the_disk_is_of_one_moment_and_may_be_accepted():
         client.disconnect()
         rounds = Rounds(cell)
         rounds.until(lambda: cell.metric("GD_FC_IO_RQ_BATCH", "data") >= 2, "batches")
+        # No batch from here on: what follows is on flash alone.
+        flashcell("freeze", "data", "--for", "50", "-c", cell.dir)
         until = rounds.flushed + 5
         rounds.until(lambda: rounds.flushed > until, "more rounds")
         cell.kill()
@@ -136,7 +138,7 @@ def without_any_flash_the_disk_is_of_one_moment_and_may_be_accepted():
             cell.start()
             all_eio(cell)
             contains(cell.log(), "its disk is consistent as of", "the log says of when the disk is")
-            contains(grid_disk(cell)["staleAsOf"], "20", "LIST GRIDDISK says of when the disk is")
+            check(grid_disk(cell)["staleAsOf"] > 0, "LIST GRIDDISK says of when the disk is")
             found = disk_alone(cell)
             stale = of_one_moment(found, "the disk without its flash")
             check(0 < stale < rounds.flushed, f"round {stale} of {rounds.flushed}: the disk is old")

@@ -265,6 +265,9 @@ impl Steps<'_> {
     /// from there.
     fn all_flash_lost(&mut self) {
         let disk = if self.prng.chance(2, 3) { 0 } else { self.place(1).disk };
+        // All flash is there, takes dirty data, and no FLUSH of before holds on.
+        self.end(End::Kill, 0, vec![Between::FlashBack { flash: 0 }, Between::DiskBack], Pass::Nothing);
+        self.cache_again();
         // Becomes flush order.
         self.set_caching(disk, CachingMode::WriteThrough, CachingPolicy::Default);
         let rounds = self.prng.between(2, 8);
@@ -284,7 +287,23 @@ impl Steps<'_> {
         }
         let end = pick(self.prng, &[End::PowerCut, End::PowerCut, End::Kill]);
         let bound_ns = pick(self.prng, &[2_000_000, 20_000_000, 3 * self.setup.settle_every.as_nanos() as u64]);
-        let delay_ns = self.prng.below(bound_ns);
+        let delay_ns = if self.prng.chance(2, 3) {
+            // In the middle of the batch that this makes: of single pages, one after the other, all over the grid disk.
+            self.all_done();
+            let pages = self.setup.grid_disks[disk as usize].size_bytes / 4096;
+            for _ in 0..self.prng.between(6, 20) {
+                let page = self.prng.below(pages);
+                self.each(&Place { disk, ranges: vec![(page * 4096, 4096)] }, Verb::Write { fua: false });
+                self.all_done();
+            }
+            self.flush(disk);
+            self.all_done();
+            self.steps.push(Step::Admin(Admin::Flush { disk, cancel: false }));
+            let bound_ns = pick(self.prng, &[3_000_000, 10_000_000, 30_000_000]);
+            self.prng.below(bound_ns)
+        } else {
+            self.prng.below(bound_ns)
+        };
         self.end(end, delay_ns, vec![Between::AllFlashAbsent], Pass::Nothing);
         // The end has been called for: these are under way, or never begun.
         let place = Place { disk, ..self.place(12) };
