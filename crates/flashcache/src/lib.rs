@@ -5,6 +5,7 @@
 
 pub mod busy;
 pub mod cache;
+mod carry;
 pub mod checkpoint;
 pub mod counters;
 mod dirty;
