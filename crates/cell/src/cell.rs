@@ -3,7 +3,7 @@
 //! This file holds the state and what the front ends ask of it; [`crate::open`] brings a cell up, [`crate::admin`] changes
 //! it, [`crate::expel`] goes on without a failed flash device.
 
-use crate::grid_disk::{GridDisk, GridDiskParts};
+use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
@@ -253,9 +253,10 @@ impl Cell {
             c.cache.set_worth(&handle, worth_map(record));
             (c.cache, handle)
         });
-        let dirty = cache.as_ref().is_some_and(|(cache, handle)| cache.has_dirty(handle));
+        let ordered = cache.as_ref().filter(|_| mode == CachingMode::WriteBackOrdered);
+        let dirty_parts = ordered.map_or(0, |(cache, handle)| cache.dirty_bytes(handle).div_ceil(PART_BYTES));
         let journal = lock(&self.state).journals.get(&record.id).cloned();
-        disk.ordered.set_journal(journal, dirty && mode == CachingMode::WriteBackOrdered, self.world.clock.now());
+        disk.ordered.set_journal(journal, dirty_parts, self.world.clock.now());
         disk.set_cache_and_gate(cache, mode, gate);
     }
 
