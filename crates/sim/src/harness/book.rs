@@ -311,7 +311,8 @@ impl Book {
             return self.violate("I6", text);
         }
         let Some(disk) = self.disks.get_mut(&request.disk) else { return };
-        let disk_bytes = disk.model.size_bytes();
+        // While it is made larger it serves its new size before whoever asked for that is told.
+        let disk_bytes = disk.model.size_bytes().max(disk.served.as_ref().map_or(0, |s| s.size_bytes()));
         let judged = match (request.part, answer) {
             (Part::Read(read), Answer::Bytes(bytes)) => disk.model.check_read(read, &bytes),
             (Part::Change(op), _) => {
