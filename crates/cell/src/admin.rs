@@ -348,6 +348,18 @@ impl Cell {
         altered
     }
 
+    /// Fill a grid disk in another way from now on.
+    ///
+    /// # Errors
+    /// There is no such grid disk, or a device fails.
+    pub async fn set_fill(self: &Arc<Self>, name: &str, fill: celldisk::FillStrategy) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        let _ = self.stood(self.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.fill = fill).await?);
+        disk.set_filling(fill, &self.feed);
+        Ok(())
+    }
+
     /// Give the disks everything of these grid disks that is dirty; nothing more becomes dirty while what is returned lives.
     pub(crate) async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
         if let Some(disk) = disks.iter().find(|disk| disk.frozen_until().is_some()) {

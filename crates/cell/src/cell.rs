@@ -3,6 +3,7 @@
 //! This file holds the state and what the front ends ask of it; [`crate::open`] brings a cell up, [`crate::admin`] changes
 //! it, [`crate::expel`] goes on without a failed flash device.
 
+use crate::feed::{Feed, FeedConfig};
 use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
@@ -32,6 +33,8 @@ pub struct CellConfig {
     pub accept_diverged: bool,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
+    /// How grid disks whose fill strategy is feed are filled.
+    pub feed: FeedConfig,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -44,6 +47,7 @@ impl Default for CellConfig {
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
             journal_bytes: None,
+            feed: FeedConfig::default(),
             sabotage: None,
         }
     }
@@ -71,6 +75,8 @@ pub struct Cell {
     pub(crate) alarm: Arc<Notify>,
     /// Who hears of failed flushes of a cell disk.
     pub(crate) losses: BTreeMap<DeviceId, Arc<LossListeners>>,
+    /// What waits to be written to flash.
+    pub(crate) feed: Arc<Feed>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -110,6 +116,7 @@ impl Cell {
             arena: Arena::new(config.arena_bytes),
             world,
             block_bytes: config.cache.block_bytes,
+            feed: Arc::new(Feed::new(config.feed)),
             config,
             store,
             state: Mutex::new(state),
@@ -239,6 +246,7 @@ impl Cell {
             return;
         }
         let mode = mode_in_force(record);
+        disk.set_filling(record.fill, &self.feed);
         let mut gate = None;
         let cache = self.cache_at_work().map(|c| {
             if mode.is_write_back()

@@ -521,6 +521,7 @@ const TABLE: &[&[Definition]] = &[
     ),
     counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
         + c.member("write_fill_bytes")
+        + c.member("insert_bytes")
         + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
@@ -592,7 +593,8 @@ const TABLE: &[&[Definition]] = &[
         Formula::Counter(Reading::FlashCache(|c| c.member("fill_skips_space")))
     ),
     counter!(FlashCache, "FC_IO_RQ_W", Requests, "4 KiB parts written into the cache", |c| c.member("fills")
-        + c.member("write_fills")),
+        + c.member("write_fills")
+        + c.member("inserts")),
     counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
         .member("fills")),
     counter!(
@@ -661,6 +663,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         crate::saving::ROWS,
         crate::keep_metrics::ROWS,
         crate::ordered_metrics::ROWS,
+        crate::fill_metrics::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }

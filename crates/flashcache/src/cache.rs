@@ -4,7 +4,7 @@
 //! to mark and to invalidate. Never touches a slow disk: the cell brings data and takes hits.
 
 use crate::busy::BusyTuning;
-use crate::fill::FillCause;
+use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
@@ -548,21 +548,31 @@ impl FlashCache {
     /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits. `membership` is from
     /// before the data was read from disk, or before the write of it was marked: a member that has taken over the region
     /// since has no mark of it and gets no fill.
-    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>, cause: FillCause, membership: u64) {
+    pub fn fill(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: View<'_>,
+        cause: FillCause,
+        membership: u64,
+    ) -> FillReport {
         let first = parts.start;
+        let mut report = FillReport::default();
         let mut pieces: SmallVec<[(usize, Range<u64>); 2]> = SmallVec::new();
         self.by_seat(disk, parts, |seat, parts| pieces.extend(seat.map(|seat| (seat, parts))));
         if self.membership() != membership {
-            return;
+            return FillReport { stale: true, ..report };
         }
         for (seat, parts) in pieces {
             self.by_worth(disk, parts, |parts, cached| {
                 if cached {
                     let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-                    self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+                    let data = data.slice(low as usize..high as usize);
+                    self.seats[seat].member.fill(disk.slot, parts, data, cause, &mut report);
                 }
             });
         }
+        report
     }
 
     /// End the cached copies of `parts` without a write: what was filled may not be on the disk any more.

@@ -38,7 +38,7 @@ pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
 };
 pub use counters::Counters;
-pub use fill::FillCause;
+pub use fill::{FillCause, FillReport};
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};

@@ -33,11 +33,13 @@ pub enum Sabotage {
     OrderedWithoutJournal,
     /// The checkpoint of an index is believed again after what it says has changed.
     StaleCheckpoint,
+    /// Data that waited to be written to flash is, whatever has been written since it was read.
+    NoteNotChecked,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 14] = [
+    pub const ALL: [Sabotage; 15] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -52,6 +54,7 @@ impl Sabotage {
         Sabotage::MirrorDeathForgotten,
         Sabotage::OrderedWithoutJournal,
         Sabotage::StaleCheckpoint,
+        Sabotage::NoteNotChecked,
     ];
 
     /// Its name on the command line.
@@ -72,6 +75,7 @@ impl Sabotage {
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
             Sabotage::OrderedWithoutJournal => "ordered-without-journal",
             Sabotage::StaleCheckpoint => "stale-checkpoint",
+            Sabotage::NoteNotChecked => "note-not-checked",
         }
     }
 }

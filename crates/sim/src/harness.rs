@@ -11,6 +11,7 @@ mod short;
 mod stage;
 mod stale;
 mod tell;
+mod victims;
 mod watch;
 
 pub use short::{ShrunkSeed, shrink_seed};

@@ -1,8 +1,8 @@
 //! The catalog's payload, field by field.
 
 use super::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FlashCache, FlashLog, GridDisk, Lineage, Member,
-    ModeSwitch, Purpose, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FillStrategy, FlashCache, FlashLog, GridDisk, Lineage,
+    Member, ModeSwitch, Purpose, TermMark,
 };
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{DeviceId, GridDiskId, Stamp};
@@ -35,6 +35,21 @@ impl Purpose {
             3 => Ok(Purpose::Temp),
             _ => Err(DecodeError::Value { what: "purpose" }),
         }
+    }
+}
+
+impl FillStrategy {
+    /// 0 stands where nothing was said.
+    fn code(self) -> u8 {
+        match self {
+            FillStrategy::Read => 0,
+            FillStrategy::Evict => 1,
+            FillStrategy::Feed => 2,
+        }
+    }
+    fn of_code(code: u8) -> Result<FillStrategy, DecodeError> {
+        let found = FillStrategy::ALL.into_iter().find(|strategy| strategy.code() == code);
+        found.ok_or(DecodeError::Value { what: "fill strategy" })
     }
 }
 
@@ -318,7 +333,9 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     // Eight bytes that were reserved: without ranges and journal they are zero, as before there were any.
     e.u16(g.caching_ranges.len() as u16);
     e.u8(g.journal.len() as u8);
-    e.zeroes(5);
+    e.zeroes(1);
+    e.u8(g.fill.code());
+    e.zeroes(3);
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
@@ -330,19 +347,21 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     }
 }
 
-/// Pinned ranges and the journal's extents, whose counts stand together before both.
-fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>), DecodeError> {
+/// Pinned ranges and the journal's extents, whose counts stand together before both, and the fill strategy beside those.
+fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>, FillStrategy), DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
     let journal_count = d.count8(JOURNAL_EXTENTS_MAX, "journal")?;
-    d.reserved(5, what)?;
+    d.reserved(1, what)?;
+    let fill = FillStrategy::of_code(d.u8(what)?)?;
+    d.reserved(3, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
         let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
-    Ok((ranges, decode_extent_list(d, journal_count, "journal")?))
+    Ok((ranges, decode_extent_list(d, journal_count, "journal")?, fill))
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -369,7 +388,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let (caching_ranges, journal) = decode_tail(d)?;
+    let (caching_ranges, journal, fill) = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -380,6 +399,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         caching_mode,
         mode_switch,
         caching_policy,
+        fill,
         caching_ranges,
         journal,
         cache_generation,

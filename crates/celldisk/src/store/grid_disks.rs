@@ -5,7 +5,9 @@
 
 use super::{CellStore, ChangeError, Changed, GridDiskError};
 use crate::allocate::{allocate, append, count, cut};
-use crate::catalog::{CachingMode, CachingPolicy, Catalog, Extent, GridDisk, ModeSwitch, Purpose, ranges};
+use crate::catalog::{
+    CachingMode, CachingPolicy, Catalog, Extent, FillStrategy, GridDisk, ModeSwitch, Purpose, ranges,
+};
 use crate::disk::CellDisk;
 use crate::error::IoError;
 use crate::ids::{DeviceId, GridDiskId};
@@ -165,6 +167,7 @@ impl CellStore {
             caching_mode: spec.caching_mode,
             mode_switch: None,
             caching_policy: spec.caching_policy,
+            fill: FillStrategy::default(),
             caching_ranges: Vec::new(),
             journal: Vec::new(),
             cache_generation: 1,

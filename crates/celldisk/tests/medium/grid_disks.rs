@@ -4,8 +4,8 @@ use crate::slices::{create, spec};
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, open, options, read, run, write};
 use celldisk::layout::{CACHING_RANGES_MAX, DATA_OFFSET, EXTENTS_MAX, GRID_DISKS_MAX};
 use celldisk::{
-    CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FlashCacheSpec, FlashLogSpec,
-    GridDiskError, GridDiskId, Purpose, Role, Stamp,
+    CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FillStrategy, FlashCacheSpec,
+    FlashLogSpec, GridDiskError, GridDiskId, Purpose, Role, Stamp,
 };
 use device::{FailKind, Outcome, Verb, WallTime};
 use futures_executor::LocalPool;
@@ -329,6 +329,7 @@ fn a_full_house_of_grid_disks_fits() {
                 caching_mode: CachingMode::WriteBackOrdered,
                 mode_switch: None,
                 caching_policy: CachingPolicy::Keep,
+                fill: FillStrategy::default(),
                 caching_ranges: Vec::new(),
                 journal: Vec::new(),
                 cache_generation: u32::MAX,

@@ -7,9 +7,9 @@ use celldisk::layout::{
     TERMS_MAX, dirty_granule_bytes_for,
 };
 use celldisk::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FlashCache,
-    FlashLog, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place, Purpose, Role,
-    Stamp, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FillStrategy,
+    FlashCache, FlashLog, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place,
+    Purpose, Role, Stamp, TermMark,
 };
 use device::{Class, Prng, WallTime};
 use proptest::prelude::*;
@@ -125,6 +125,7 @@ prop_compose! {
         switch in prop::option::of((modes(), modes())),
         policy in prop::sample::select(vec![CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None]),
         gaps in prop::collection::vec((any::<bool>(), any::<bool>()), 0..=4),
+        fill in prop::sample::select(&FillStrategy::ALL[..]),
         numbers in any::<(u32, u64)>(),
         texts in ("[^\\p{Cc}]{0,32}", "[^\\p{Cc}]{0,32}"),
         asm in prop::collection::btree_map("[a-z]{1,8}", "[^\\p{Cc}]{0,5}", 0..=8),
@@ -151,6 +152,7 @@ prop_compose! {
             caching_mode: mode,
             mode_switch: switch.map(|(from, to)| ModeSwitch { from, to }),
             caching_policy: policy,
+            fill,
             caching_ranges,
             journal: Vec::new(),
             cache_generation: numbers.0,
@@ -336,6 +338,7 @@ fn whole() -> Catalog {
             caching_mode: CachingMode::WriteThrough,
             mode_switch: None,
             caching_policy: CachingPolicy::Default,
+            fill: FillStrategy::default(),
             caching_ranges: Vec::new(),
             journal: Vec::new(),
             cache_generation: 1,

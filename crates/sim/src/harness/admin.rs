@@ -93,6 +93,7 @@ impl Run {
             Admin::SetCaching { disk, caching } => {
                 let _answered = self.set_caching(life, disk, caching).await;
             }
+            Admin::SetFill { disk, fill } => self.set_fill(life, disk, fill).await,
             Admin::Evict { disk } => self.evict_one(life, disk).await,
             Admin::Pin { disk, offset, len, policy } => {
                 let _answered = self.pin(life, disk, offset, len, policy).await;
@@ -329,6 +330,21 @@ impl Run {
         };
         let work = async move { cell.set_caching(&name, Some(caching.mode), Some(caching.policy)).await };
         self.command(life, Pending::Caching, work, then).await
+    }
+
+    async fn set_fill(self: &Arc<Self>, life: &Life, place: u64, fill: celldisk::FillStrategy) {
+        let Some((_, name)) = self.target(place) else { return };
+        let cell = life.cell.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit(match fill {
+                celldisk::FillStrategy::Read => "admin: filled by read",
+                celldisk::FillStrategy::Evict => "admin: filled by evict",
+                celldisk::FillStrategy::Feed => "admin: filled by feed",
+            }),
+            Err(error) => run.judge("set fill strategy", &error),
+        };
+        let work = async move { cell.set_fill(&name, fill).await };
+        self.command(life, Pending::Caching, work, then).await;
     }
 
     async fn evict_one(self: &Arc<Self>, life: &Life, place: u64) {

@@ -243,7 +243,7 @@ impl Book {
             Verb::Zeroes { fua, .. } => Part::Change(disk.model.begin_zeroes(range.clone(), fua)),
             Verb::Trim { fua } => Part::Change(disk.model.begin_trim(range.clone(), fua)),
             Verb::Flush => Part::Flush(disk.model.flush_begin()),
-            Verb::Prefetch | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
+            Verb::Prefetch | Verb::Offer | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
         };
         let mut part = part;
         if let Part::Read(read) = part
@@ -304,7 +304,8 @@ impl Book {
 
     fn succeeded(&mut self, request: &Request, answer: Answer, key: (u64, u64)) {
         let connected = self.sessions.get_mut(&key).filter(|s| s.number == request.session);
-        if let Some(connected) = &connected
+        // An offer asks nothing of the disk, and says nothing of it.
+        if let Some(connected) = connected.as_ref().filter(|_| request.verb != Verb::Offer)
             && connected.doomed_above.is_some_and(|epoch| request.loss_epoch > epoch)
         {
             let text = format!("{request:?} succeeded on a connection whose un-flushed writes a failed flush has lost");

@@ -8,6 +8,7 @@ mod pins;
 mod scenes;
 
 use crate::disk::DiskConfig;
+use celldisk::FillStrategy;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
 use flashcache::{BusyTuning, Endurance, MemoryNeed, PolicyKind};
@@ -80,6 +81,8 @@ pub(super) struct Setup {
     pub(super) ordered: bool,
     /// Of each journal.
     pub(super) journal_bytes: u64,
+    /// The most the feeder writes, a second.
+    pub(super) feed_rate_bytes: u64,
     /// In write-back over two flash devices.
     pub(super) mirrored: bool,
     /// The only flash device that comes to harm.
@@ -114,6 +117,8 @@ pub(super) enum Verb {
     },
     Flush,
     Prefetch,
+    /// A buffer cache lets go of a block it has read before, and offers it.
+    Offer,
     Status,
     /// A read or write that reaches beyond the end.
     BeyondEnd {
@@ -156,6 +161,10 @@ pub(super) enum Admin {
     SetCaching {
         disk: u64,
         caching: Caching,
+    },
+    SetFill {
+        disk: u64,
+        fill: FillStrategy,
     },
     /// To none and back: what was cached is read from disk again.
     Evict {
@@ -448,6 +457,7 @@ impl Setup {
             write_back,
             ordered,
             journal_bytes,
+            feed_rate_bytes: 64 << prng.fork("feed").between(10, 20),
             mirrored,
             victim,
             disks,
@@ -638,6 +648,7 @@ impl Steps<'_> {
         } else {
             match prng.below(60) {
                 0..=2 => Verb::Prefetch,
+                6..=11 => Verb::Offer,
                 3 | 4 => Verb::Status,
                 5 => Verb::BeyondEnd { write: prng.chance(1, 2) },
                 _ => Verb::Read,
@@ -659,7 +670,8 @@ impl Steps<'_> {
             2 => Admin::Drop { disk },
             3..=6 => Admin::Resize { disk, size_bytes: AU_BYTES * prng.between(1, 40) },
             7 => Admin::Rename { disk },
-            8..=12 => Admin::SetCaching { disk, caching: caching(prng) },
+            8 | 9 => Admin::SetFill { disk, fill: pick(prng, &FillStrategy::ALL) },
+            10..=12 => Admin::SetCaching { disk, caching: caching(prng) },
             13..=16 => Admin::Evict { disk },
             17 => Admin::DropFlashCache,
             _ => Admin::CreateFlashCache {

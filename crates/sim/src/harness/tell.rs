@@ -86,6 +86,7 @@ impl Display for Io {
             }
             Verb::Trim { fua: with } => write!(f, "trim{} grid disk {disk}: {offset} +{len}", fua(with))?,
             Verb::Prefetch => write!(f, "prefetch grid disk {disk}: {offset} +{len}")?,
+            Verb::Offer => write!(f, "a buffer cache offers a block of grid disk {disk}")?,
             Verb::Status => write!(f, "block status of grid disk {disk}: {offset} +{len}")?,
             Verb::BeyondEnd { write } => {
                 write!(f, "{} beyond the end of grid disk {disk}: {len} bytes", if write { "write" } else { "read" })?;
@@ -111,6 +112,7 @@ impl Display for Admin {
             Admin::Resize { disk, size_bytes } => write!(f, "resize grid disk {disk} to {size_bytes} bytes"),
             Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
             Admin::SetCaching { disk, caching } => write!(f, "set caching of grid disk {disk}: {caching}"),
+            Admin::SetFill { disk, fill } => write!(f, "fill grid disk {disk} by {fill:?}"),
             Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
             Admin::Pin { disk, offset, len, policy } => {
                 write!(f, "pin {len} bytes of grid disk {disk} from {offset} on: {policy:?}")
