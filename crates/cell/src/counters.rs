@@ -129,6 +129,8 @@ pub struct GridDiskCounters {
     pub insert_skips_overloaded: Counter,
     /// Not to be cached, or not worth its wear.
     pub insert_skips_not_useful: Counter,
+    /// Of the inserts, what was fed.
+    pub fed: Counter,
     /// Reads that waited for the feeder, or could not, and made room for others.
     pub feed_overruns: Counter,
     /// Reads that followed others and were left out.

@@ -127,7 +127,10 @@ impl Feed {
                 let Some(disk) = disk.upgrade() else { continue };
                 let bytes = data.len_bytes() as i64;
                 match disk.insert(note, data).await {
-                    Offered::Inserted => allowance -= bytes,
+                    Offered::Inserted => {
+                        disk.counters.fed.one();
+                        allowance -= bytes;
+                    }
                     // Flash is left alone for this turn.
                     Offered::WriterOverloaded => break,
                     Offered::Exists | Offered::NotCurrent | Offered::NotUseful => {}

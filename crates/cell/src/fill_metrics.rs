@@ -41,6 +41,7 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         "blocks offered or fed that are not to be cached, or would not be worth the wear",
         |c| c.insert_skips_not_useful.get()
     ),
+    counter!(GridDisk, "GD_FC_IO_RQ_FEED", Requests, "blocks that were fed: of GD_FC_IO_RQ_INSERT", |c| c.fed.get()),
     counter!(
         GridDisk,
         "GD_FC_IO_RQ_FEED_OVERRUN",

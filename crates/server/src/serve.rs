@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError};
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
-use cell::{Cell, CellConfig, CellError, OpenReport};
+use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
@@ -181,6 +181,12 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
         },
         arena_bytes: located.config.memory.work.as_usize(),
         journal_bytes: tuning.journal.map(|size| size.0),
+        feed: FeedConfig {
+            rate_bytes: tuning.feed_rate.0,
+            boost: tuning.feed_boost,
+            noprefetch: tuning.noprefetch,
+            ..FeedConfig::default()
+        },
         sabotage,
         ..CellConfig::default()
     })

@@ -35,6 +35,13 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),
     Attribute::new("diskType", HARD_OR_FLASH, "hard disk or flash disk"),
     Attribute::new("errorCount", Kind::Number, "I/O errors since creation"),
+    Attribute::new(
+        "fillStrategy",
+        Kind::Status(&["read", "evict", "feed"]),
+        "when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate",
+    )
+    .modifiable()
+    .own(),
     Attribute::new("frozenFor", Kind::Number, "seconds until a freeze of its disk ends").own(),
     Attribute::new("id", Kind::Name, "identity of the grid disk"),
     Attribute::new("offset", Kind::Size, "bytes from the start of the cell disk"),
@@ -65,6 +72,7 @@ const CREATE_ALL_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingMode"),
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
+    SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("purpose"),
 ];
 
@@ -75,6 +83,7 @@ const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingMode"),
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
+    SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("offset"),
     SettingSpec::attribute("purpose"),
 ];

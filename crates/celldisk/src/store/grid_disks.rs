@@ -34,6 +34,8 @@ pub struct GridDiskSpec {
     pub caching_mode: CachingMode,
     /// Caching policy.
     pub caching_policy: CachingPolicy,
+    /// When it is filled.
+    pub fill: FillStrategy,
     /// Clients it is available to; empty for all.
     pub available_to: String,
     /// Comment.
@@ -167,7 +169,7 @@ impl CellStore {
             caching_mode: spec.caching_mode,
             mode_switch: None,
             caching_policy: spec.caching_policy,
-            fill: FillStrategy::default(),
+            fill: spec.fill,
             caching_ranges: Vec::new(),
             journal: Vec::new(),
             cache_generation: 1,

@@ -11,8 +11,8 @@ use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
 use celldisk::catalog::CatalogError;
 use celldisk::{
-    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, GridDiskError, GridDiskId, GridDiskSpec, LabelError,
-    Purpose, Role,
+    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, FillStrategy, GridDiskError, GridDiskId,
+    GridDiskSpec, LabelError, Purpose, Role,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,10 +185,20 @@ fn policy_named(word: &str) -> Step<CachingPolicy> {
     }
 }
 
+fn fill_named(word: &str) -> Step<FillStrategy> {
+    match word.to_ascii_lowercase().as_str() {
+        "read" => Ok(FillStrategy::Read),
+        "evict" => Ok(FillStrategy::Evict),
+        "feed" => Ok(FillStrategy::Feed),
+        _ => Err(Refusal::unsupported(format!("fillStrategy={word}"))),
+    }
+}
+
 /// The attributes a grid disk may be given, of whatever statement.
 struct GridDiskSettings {
     mode: Option<CachingMode>,
     policy: Option<CachingPolicy>,
+    fill: Option<FillStrategy>,
     purpose: Option<Purpose>,
     size_bytes: Option<u64>,
     comment: Option<String>,
@@ -206,6 +216,7 @@ impl GridDiskSettings {
         Ok(GridDiskSettings {
             mode: mode.transpose()?,
             policy: change.choice("cachingPolicy").map(policy_named).transpose()?,
+            fill: change.choice("fillStrategy").map(fill_named).transpose()?,
             purpose: purpose.transpose()?,
             size_bytes: change.size_bytes("size"),
             comment: change.text("comment").map(str::to_owned),
@@ -249,6 +260,7 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             purpose: settings.purpose.unwrap_or(Purpose::Data),
             caching_mode: settings.mode.unwrap_or(CachingMode::WriteThrough),
             caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
+            fill: settings.fill.unwrap_or_default(),
             available_to: settings.available_to.clone().unwrap_or_default(),
             comment: settings.comment.clone().unwrap_or_default(),
             created: context.world.clock.wall(),
@@ -315,6 +327,9 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
     for name in names {
         if settings.mode.is_some() || settings.policy.is_some() {
             cell.set_caching(&name, settings.mode, settings.policy).await?;
+        }
+        if let Some(fill) = settings.fill {
+            cell.set_fill(&name, fill).await?;
         }
         if let Some(size_bytes) = settings.size_bytes {
             let size_now = cell.grid_disk(&name).map_or(0, |disk| disk.size_bytes());

@@ -68,6 +68,7 @@ pub(super) fn spec(cell: &Cell, name: &str, home: usize, size_bytes: u64, cachin
         purpose: Purpose::Data,
         caching_mode: caching.mode,
         caching_policy: caching.policy,
+        fill: celldisk::FillStrategy::Read,
         available_to: String::new(),
         comment: String::new(),
         created: device::WallTime(1),

@@ -224,6 +224,7 @@ impl Run {
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {
             self.note_order(&disk, crash);
+            self.note_feed(&disk);
             hits += disk.counters.cache_hits.requests.get();
             partial += disk.counters.cache_partial_hits.requests.get();
             let rows = [
@@ -276,6 +277,17 @@ impl Run {
         if crash {
             self.note_requests(&lock(&self.book));
         }
+    }
+
+    /// What was fed, or was not. What buffer caches offer is counted where they do.
+    fn note_feed(&self, disk: &Arc<GridDisk>) {
+        let counters = &disk.counters;
+        let rows = [
+            ("feed: written to flash", &counters.fed),
+            ("feed: made room for younger data", &counters.feed_overruns),
+            ("feed: left out as prefetched", &counters.feed_skips_prefetch),
+        ];
+        rows.into_iter().for_each(|(row, counter)| self.situations.hit_times(row, counter.get()));
     }
 
     /// Flush order: what batches there were, and how far the last one is.
