@@ -509,6 +509,14 @@ impl Cell {
         let _turn = self.turn().await?;
         let _drying = self.dry(&self.grid_disks()).await?;
         self.check_nothing_dirty()?;
+        // Whatever becomes of this, the labels are about to be told that there is no dirty data: whoever has some later passes
+        // a closed door, and says so there.
+        for disk in self.grid_disks() {
+            if let Some(record) = self.record(&disk).filter(is_write_back) {
+                self.bind(&disk, &record);
+                disk.drain().await;
+            }
+        }
         // Before the catalog forgets the flash: a label that waited for it would wait for ever.
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
             self.settle_dirty_label(disk.id(), true).await;
@@ -524,13 +532,6 @@ impl Cell {
         let dropped = self.store().drop_flash_cache().await;
         if self.store().catalog().flash_cache.is_some() {
             at_work.iter().for_each(|c| c.cache.set_leaving(false));
-            // The doors to dirty data are closed again: the labels have just been told that there is none.
-            for disk in self.grid_disks() {
-                if let Some(record) = self.record(&disk).filter(is_write_back) {
-                    self.bind(&disk, &record);
-                    disk.drain().await;
-                }
-            }
             let _ = self.stood(dropped?);
             return Ok(());
         }
