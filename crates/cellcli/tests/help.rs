@@ -85,6 +85,8 @@ fn statements() {
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
                              default | keep | none
               comment        free text (text)
+              fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
+                             read | evict | feed
               purpose        what the database keeps on it (word)
                              data | redo | temp
           CREATE GRIDDISK name cellDisk=name [, option=value]...
@@ -98,6 +100,8 @@ fn statements() {
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
                              default | keep | none
               comment        free text (text)
+              fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
+                             read | evict | feed
               offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)
                              data | redo | temp

@@ -157,6 +157,7 @@ fn own_attributes_are_marked() {
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
             "GRIDDISK.cachingMode",
+            "GRIDDISK.fillStrategy",
             "GRIDDISK.frozenFor",
             "GRIDDISK.purpose",
             "GRIDDISK.staleAsOf",
