@@ -57,7 +57,7 @@ impl From<AdminError> for Refusal {
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
             AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
-            AdminError::NoJournal(_) => ErrorCode::DeviceFailed,
+            AdminError::NoJournal(_) | AdminError::FlashUncertain(_) => ErrorCode::DeviceFailed,
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
