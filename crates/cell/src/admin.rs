@@ -475,15 +475,14 @@ impl Cell {
         if !failed.is_empty() {
             return Err(CellError::Labels(failed).into());
         }
-        if let Err(error) = self.discard_flash_areas(&members).await {
+        let opened = async {
+            self.discard_flash_areas(&members).await?;
+            Ok(self.open_flash_cache(&members, &BTreeMap::new(), &mut OpenReport::default()).await?)
+        };
+        if let Err(error) = opened.await {
+            // No member can work with it: it must not stay in the catalog.
             let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(error);
-        }
-        let mut report = OpenReport::default();
-        if let Err(error) = self.open_flash_cache(&members, &BTreeMap::new(), &mut report).await {
-            // Parameters with which no member can work: it must not stay in the catalog.
-            let _ = self.stood(self.store().drop_flash_cache().await?);
-            return Err(error.into());
         }
         let disks = self.grid_disks();
         let bound = disks.iter().filter_map(|disk| Some((disk, self.record(disk)?)));
@@ -518,13 +517,9 @@ impl Cell {
         let _turn = self.turn().await?;
         let _drying = self.dry(&self.grid_disks()).await?;
         self.check_nothing_dirty()?;
-        // Whatever becomes of this, the labels are about to be told that there is no dirty data: whoever has some later passes
-        // a closed door, and says so there.
+        // Whatever becomes of this: it may be refused after the labels have been told.
         for disk in self.grid_disks() {
-            if let Some(record) = self.record(&disk).filter(is_write_back) {
-                self.bind(&disk, &record);
-                disk.drain().await;
-            }
+            self.close_door(&disk).await;
         }
         // Before the catalog forgets the flash: a label that waited for it would wait for ever.
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {

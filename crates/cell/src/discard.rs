@@ -29,14 +29,13 @@ impl Cell {
         let areas = members.iter().filter_map(|id| Some((*id, self.store().flash_cache_slice(*id).ok()?)));
         let clock = &self.world.clock;
         let discards = areas.map(|(id, area)| async move { (id, discard_all(&(area as Device), clock).await) });
-        for (id, done) in join_all(discards).await {
-            if done.is_err() {
-                self.store().take_out(id, "a discard may still happen");
-                let name = self.store().catalog().members.get(&id).map_or_else(|| id.to_string(), |m| m.name.clone());
-                return Err(AdminError::FlashUncertain(name));
-            }
+        let mut refused = Ok(());
+        for (id, _) in join_all(discards).await.into_iter().filter(|(_, done)| done.is_err()) {
+            self.store().take_out(id, "a discard may still happen");
+            let name = self.store().catalog().members.get(&id).map_or_else(|| id.to_string(), |m| m.name.clone());
+            refused = Err(AdminError::FlashUncertain(name));
         }
-        Ok(())
+        refused
     }
 }
 
