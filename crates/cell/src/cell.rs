@@ -70,7 +70,7 @@ pub struct Cell {
     /// Rung by grid disks whose flush has failed.
     pub(crate) alarm: Arc<Notify>,
     /// Who hears of failed flushes of a cell disk.
-    pub(crate) losses: BTreeMap<DeviceId, Arc<LossListeners>>,
+    pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -115,7 +115,7 @@ impl Cell {
             state: Mutex::new(state),
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
-            losses: BTreeMap::new(),
+            losses: Mutex::default(),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -219,7 +219,8 @@ impl Cell {
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });
-        if let Some(listeners) = self.losses.get(&record.cell_disk) {
+        let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
+        if let Some(listeners) = listeners {
             listeners.add(&disk);
             disk.hears_of_losses();
         }

@@ -5,6 +5,7 @@
 pub mod admin;
 mod cached;
 pub mod cell;
+mod cell_disks;
 pub mod counters;
 mod discard;
 mod divert;
@@ -15,6 +16,7 @@ pub mod housekeeping;
 mod keep_metrics;
 mod loss;
 pub mod member_metrics;
+mod membership;
 pub mod metrics;
 pub mod open;
 pub mod ordered;

@@ -183,7 +183,7 @@ impl Cell {
         for disk in store.cell_disks() {
             let same = |gate: &&Device| std::ptr::addr_eq(Arc::as_ptr(gate), Arc::as_ptr(disk.device()));
             if let Some(at) = gates.iter().position(|gate| same(&gate)) {
-                cell.losses.insert(disk.id(), listeners[at].clone());
+                lock(&cell.losses).insert(disk.id(), listeners[at].clone());
             }
         }
         let cell = Arc::new(cell);
@@ -240,7 +240,8 @@ impl Cell {
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
         for (id, member) in at_work.devices.iter().zip(at_work.cache.members()) {
-            if let Some(listeners) = self.losses.get(id) {
+            let listeners = lock(&self.losses).get(id).cloned();
+            if let Some(listeners) = listeners {
                 listeners.add_member(member);
             }
         }

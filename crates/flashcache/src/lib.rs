@@ -27,6 +27,7 @@ mod reopen;
 mod restore;
 pub mod sabotage;
 mod snapshot;
+pub mod succession;
 mod sync;
 pub mod units;
 pub mod worth;

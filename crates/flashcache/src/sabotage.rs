@@ -33,11 +33,15 @@ pub enum Sabotage {
     OrderedWithoutJournal,
     /// The checkpoint of an index is believed again after what it says has changed.
     StaleCheckpoint,
+    /// A flash device leaves the cache with what is dirty on it.
+    RemovedBeforeDestage,
+    /// A flash device keeps what it holds of regions that have gone to a new one.
+    MovedRegionKept,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 14] = [
+    pub const ALL: [Sabotage; 16] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -52,6 +56,8 @@ impl Sabotage {
         Sabotage::MirrorDeathForgotten,
         Sabotage::OrderedWithoutJournal,
         Sabotage::StaleCheckpoint,
+        Sabotage::RemovedBeforeDestage,
+        Sabotage::MovedRegionKept,
     ];
 
     /// Its name on the command line.
@@ -72,6 +78,8 @@ impl Sabotage {
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
             Sabotage::OrderedWithoutJournal => "ordered-without-journal",
             Sabotage::StaleCheckpoint => "stale-checkpoint",
+            Sabotage::RemovedBeforeDestage => "removed-before-destage",
+            Sabotage::MovedRegionKept => "moved-region-kept",
         }
     }
 }

@@ -120,6 +120,17 @@ pub const SITUATIONS: &[&str] = &[
     "admin: caching changed",
     "admin: flash cache created",
     "admin: flash cache dropped",
+    "members: flash joins a running cache",
+    "members: flash leaves a running cache",
+    "members: flash leaves in whose place another comes",
+    "members: flash that has failed leaves",
+    "members: flash that is missing leaves",
+    "members: flash that had left joins again",
+    "members: one flash device becomes two in write-back",
+    "members: two flash devices become one in write-back",
+    "members: a change is cancelled",
+    "members: crash in a change: the old members",
+    "members: crash in a change: the new members",
     "caches again once everything is healed",
 ];
 

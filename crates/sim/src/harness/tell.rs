@@ -121,6 +121,10 @@ impl Display for Admin {
             Admin::AcceptStale { disk } => {
                 write!(f, "go on with grid disk {disk} from its disk alone, if it is offline")
             }
+            Admin::ChangeFlash { pick, cancel } => {
+                let cancelled = if *cancel { ", then CANCEL FLUSH" } else { "" };
+                write!(f, "change the members of the flash cache (pick {pick}){cancelled}")
+            }
             Admin::DropFlashCache => f.write_str("drop the flash cache"),
             Admin::CreateFlashCache { all, size_bytes } => {
                 write!(

@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Watch {
     /// When members of a flash cache were first seen to have failed, by life, cache and place.
-    failed_since: BTreeMap<(u64, u128, usize), Instant>,
+    failed_since: BTreeMap<(u64, u128, u128), Instant>,
     /// Hits seen in finished lives and the memory announced in this one.
     pub(super) hits: u64,
     announced_bytes: u64,
@@ -109,9 +109,11 @@ impl Run {
         let now = self.now();
         let mut failed_before = Vec::new();
         let cache_id = cell.store().catalog().flash_cache.as_ref().map_or(0, |cache| cache.id.0);
+        let devices = cell.flash_cache_devices();
         for (n, member) in cache.members().enumerate() {
             if member.has_failed() {
-                let since = *watch.failed_since.entry((life.number, cache_id, n)).or_insert(now);
+                let device = devices.get(n).map_or(0, |id| id.0);
+                let since = *watch.failed_since.entry((life.number, cache_id, device)).or_insert(now);
                 if since < request.begun {
                     failed_before.push(n);
                 }

@@ -1,0 +1,82 @@
+"""Flash devices join and leave the flash cache while clients write and verify; one that has failed is replaced."""
+
+import threading
+
+from case_clients import fio
+from case_write_back import WRITE_BACK, loaded
+from harness import check, contains, equal, need, served, test
+
+# More than one region of the grid disk for each flash device, and a cache that does not hold all of it.
+SIZE = "--size=24m"
+
+
+def members(cell):
+    return sorted(cell.json("list flashcache attributes all")[0]["cellDisk"])
+
+
+def set_members(cell, *names):
+    cell.cellcli(f"alter flashcache celldisk='{','.join(names)}'")
+    equal(members(cell), sorted(names), "members of the flash cache")
+
+
+def flash_names(cell):
+    rows = cell.json("list celldisk attributes all")
+    return sorted(row["name"] for row in rows if row["diskType"] == "FlashDisk")
+
+
+@test
+def flash_joins_and_leaves_under_fio_verify():
+    need("fio")
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M", "48M")) as cell:
+        names = flash_names(cell)
+        equal(len(names), 3, "flash cell disks")
+        failed = []
+
+        def verify():
+            try:
+                common = (SIZE, "--bsrange=4k-64k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--thread=1")
+                backlog = ("--rw=randrw", "--verify_backlog=64", "--do_verify=1", "--io_size=768m", "--randseed=4")
+                fio(cell, "w", "--uri=" + cell.uri(), *common, *backlog)
+            except Exception as error:  # told in the main thread
+                failed.append(error)
+
+        thread = threading.Thread(target=verify)
+        thread.start()
+        changes = 0
+        sets = (names[:2], names[1:], names, names[:1], [names[0], names[2]])
+        while thread.is_alive():
+            set_members(cell, *sets[changes % len(sets)])
+            changes += 1
+            thread.join(0.2)
+        if failed:
+            raise failed[0]
+        print(f"# {changes} changes", flush=True)
+        check(changes >= 3, "too few changes: the run tested nothing")
+        refused = cell.cellcli("alter flashcache celldisk='CD_00_cell'", ok=None)
+        check(refused.returncode != 0, "a disk is no member of a flash cache")
+        contains(refused.stderr, "CELL-", "the message of a refused change")
+        cell.stop()
+
+
+@test
+def members_are_kept_over_crashes_and_one_that_left_is_not_believed():
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        names = flash_names(cell)
+        with loaded(cell) as load:
+            for some in (names[:1], names, names[1:], names, names[1:]):
+                load.more()
+                set_members(cell, *some)
+            load.more()
+            load.end()
+        for some in (names, names[:1]):
+            cell.kill()
+            cell.start()
+            load.read()
+            # What left before, with older data, joins again.
+            set_members(cell, *some)
+            load.read()
+        cell.kill()
+        cell.start()
+        equal(members(cell), names[:1], "members after a crash")
+        load.read()
+        cell.stop()
