@@ -16,6 +16,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct CellConfig {
     pub accept_diverged: bool,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
+    /// How often the list of what is hot on each flash device of the cache is made anew.
+    pub hot_every: Duration,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -44,6 +47,7 @@ impl Default for CellConfig {
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
             journal_bytes: None,
+            hot_every: Duration::from_secs(60),
             sabotage: None,
         }
     }
@@ -71,6 +75,7 @@ pub struct Cell {
     pub(crate) alarm: Arc<Notify>,
     /// Who hears of failed flushes of a cell disk.
     pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
+    pub(crate) refilled_blocks: AtomicU64,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -90,6 +95,8 @@ pub(crate) struct State {
     pub(crate) alerts: Vec<String>,
     /// Of grid disks that have one.
     pub(crate) journals: crate::ordered::Journals,
+    /// What is hot on members of the flash cache, or was when they failed.
+    pub(crate) hot: crate::refill::HotLists,
 }
 
 /// The most alerts kept; older ones go first.
@@ -116,6 +123,7 @@ impl Cell {
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
             losses: Mutex::default(),
+            refilled_blocks: AtomicU64::new(0),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -195,9 +203,11 @@ impl Cell {
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
-        let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
+        let flash_members = cache.map_or(0, |c| c.members().count() as u64);
+        let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
-        self.arena.size_bytes() as u64 + staging + members + batches
+        let lists = flash_members * (flashcache::hot::HOT_BLOCKS_MAX * size_of::<flashcache::hot::HotBlock>()) as u64;
+        self.arena.size_bytes() as u64 + staging + members + batches + lists
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.

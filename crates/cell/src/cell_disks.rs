@@ -71,8 +71,12 @@ impl Cell {
         if let Some(what) = what {
             return Err(AdminError::CellDiskInUse(member.name.clone(), what));
         }
-        // A disk may still wait for what was on it.
-        self.check_nobody_waits(true)?;
+        // A disk that was put back in time may wait for what was on it then.
+        let disks = self.store().cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk);
+        let waits: Vec<DeviceId> = disks.filter(|disk| disk.label().is_dirty_on(&id)).map(|disk| disk.id()).collect();
+        if let Some(record) = catalog.grid_disks.values().find(|record| waits.contains(&record.cell_disk)) {
+            return Err(AdminError::StillDirty(record.name.clone()));
+        }
         let disk = match self.store().members().remove(&id) {
             Some(MemberStatus::InService(disk)) => Some(disk),
             _ => None,

@@ -25,6 +25,7 @@ mod path;
 mod pin;
 pub mod range_lock;
 mod rebind;
+mod refill;
 pub mod request;
 pub mod saving;
 pub mod session;

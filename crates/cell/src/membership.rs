@@ -250,6 +250,7 @@ impl Cell {
         let leaving = old.cache.places_of(&plan.leaving.iter().map(|id| id.0).collect());
         self.discard_areas(plan.joining.iter().filter_map(|id| space.device(*id))).await;
         let next = self.successor(plan, &space, &old, &leaving).await?;
+        let hot = self.hot_of(&old).await;
         let disks = self.grid_disks();
         let bars: Vec<_> = disks.iter().map(|disk| (disk.bar(), disk)).collect();
         for disk in &disks {
@@ -270,11 +271,13 @@ impl Cell {
                 self.bind(disk, &record);
             }
         }
-        let cell = self.clone();
-        self.world.spawn.spawn(Box::pin(async move { cell.run_expel(next).await }));
+        self.start_member_work(next.clone());
         for (bar, disk) in bars {
             // Writes that began under the old one have ended when this returns.
             self.flush_before_filling(disk, bar).await;
+        }
+        if !plan.joining.is_empty() {
+            self.start_refill(&next.cache, hot);
         }
         Ok(())
     }

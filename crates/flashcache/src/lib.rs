@@ -11,6 +11,7 @@ mod dirty;
 mod fill;
 pub mod format;
 pub mod governor;
+pub mod hot;
 pub mod index;
 mod keep;
 mod log;

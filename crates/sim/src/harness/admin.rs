@@ -37,7 +37,7 @@ pub(super) struct AdminState {
     recaching: bool,
     /// When that had last happened.
     recached: Option<Instant>,
-    names: u64,
+    pub(super) names: u64,
     ids_seen: BTreeSet<u64>,
     pub(super) pins: super::pins::Pins,
     /// Flash devices that have left the cache.
@@ -103,6 +103,7 @@ impl Run {
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::AcceptStale { disk } => self.accept_stale(life, disk).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
+            Admin::ReplaceFlash { pick } => self.replace_flash(life, pick).await,
             Admin::ChangeFlash { pick, cancel } => self.change_flash(life, pick, cancel).await,
             Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
         }

@@ -134,6 +134,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
         settle_every: setup.settle_every,
         accept_diverged: setup.accept_diverged,
         journal_bytes: Some(setup.journal_bytes),
+        hot_every: setup.hot_every,
         sabotage,
     }
 }

@@ -1,8 +1,9 @@
 //! The members of the flash cache change while it runs: which change a plan means, and what becomes of it.
 
 use super::admin::Pending;
+use super::plan::AU_BYTES;
 use super::stage::{Life, Run};
-use cell::{AdminError, Cell};
+use cell::{AdminError, Cell, NewDevice};
 use celldisk::{DeviceId, MemberStatus, Role};
 use device::sync::lock;
 use std::collections::BTreeSet;
@@ -94,6 +95,77 @@ impl Run {
             changed
         };
         self.command(life, Pending::Members(change), work, then).await;
+    }
+
+    /// A blank device that is there becomes a new cell disk, and a member in the place of those that are missing or have failed.
+    pub(super) async fn replace_flash(self: &Arc<Self>, life: &Life, pick: u64) {
+        let cell = life.cell.clone();
+        let Some(before) = members(&cell) else { return };
+        let live: Vec<String> = candidates(&cell, &before)
+            .into_iter()
+            .filter(|(_, id)| before.contains(id))
+            .map(|(name, _)| name)
+            .collect();
+        if self.plan.setup.mirrored && live.is_empty() {
+            return;
+        }
+        let name = |n: usize| {
+            let mut admin = lock(&self.admin);
+            admin.names += 1;
+            format!("FD{n}r{}", admin.names)
+        };
+        let count = self.machine.flash_count();
+        let mut blank = None;
+        for turn in 0..count {
+            let n = ((pick % count as u64) as usize + turn) % count;
+            if self.machine.flash(n).is_gone() {
+                continue;
+            }
+            let device = self.machine.flash(n).connect(&life.process);
+            // Asked by the machine's owner, not by the cell.
+            let (tx, rx) = device::sync::one_shot();
+            let asked = device.clone();
+            device::Spawn::spawn(
+                &life.process,
+                Box::pin(async move { tx.send(matches!(celldisk::probe(&asked).await, Ok(celldisk::Probe::Blank))) }),
+            );
+            if rx.await == Some(true) {
+                blank = Some((device, name(n)));
+                break;
+            }
+        }
+        let Some((device, name)) = blank else { return };
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit("members: a blank flash device takes the place of one that is gone"),
+            Err(AdminError::FlashNotAtWork(_)) if !lock(&run.book).hurt_flashes.is_empty() => {
+                run.situations.hit("members: a device has just failed");
+            }
+            Err(error) => run.judge("replace flash", &error),
+        };
+        let work = async move {
+            let new = NewDevice {
+                device,
+                name: name.clone(),
+                role: Role::Flash,
+                class: None,
+                page_bytes: None,
+                au_bytes: Some(AU_BYTES),
+            };
+            cell.create_cell_disk(new, false).await?;
+            let names: Vec<String> = live.into_iter().chain([name]).collect();
+            cell.change_flash_cache(&names, &mut |_, _| ()).await?;
+            for (id, status) in cell.store().members() {
+                let catalog = cell.store().catalog();
+                let Some(member) = catalog.members.get(&id).filter(|member| member.role == Role::Flash) else {
+                    continue;
+                };
+                if matches!(status, MemberStatus::Missing) && !catalog.is_cached_on(&id) {
+                    cell.drop_cell_disk(&member.name).await?;
+                }
+            }
+            Ok(())
+        };
+        self.command(life, Pending::Caching, work, then).await;
     }
 
     fn note_change(&self, change: &FlashChange, missing: bool, failed: bool) {

@@ -64,6 +64,8 @@ pub(super) struct Setup {
     pub(super) flashes: Vec<DiskConfig>,
     /// How many of them, at the end, no cache is created on.
     pub(super) spares: usize,
+    /// How often the lists of hot blocks are made anew.
+    pub(super) hot_every: Duration,
     pub(super) grid_disks: Vec<GridDiskSetup>,
     /// All of the flash cache, over all devices.
     pub(super) flash_cache_bytes: u64,
@@ -186,6 +188,10 @@ pub(super) enum Admin {
         pick: u64,
         cancel: bool,
     },
+    /// A blank flash device becomes a new cell disk and a member, in the place of those that are missing or have failed.
+    ReplaceFlash {
+        pick: u64,
+    },
     CreateFlashCache {
         all: bool,
         size_bytes: u64,
@@ -277,6 +283,11 @@ pub(super) enum Between {
         kind: FaultKind,
         ppm: u32,
     },
+    /// A device is larger than it was.
+    DeviceGrows {
+        device: u64,
+        by_bytes: u64,
+    },
     /// One copy of the label rots; the other must answer.
     LabelRot {
         device: u64,
@@ -339,6 +350,7 @@ impl Plan {
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         members::add(&mut steps, &setup, &mut prng.fork("members"));
+        members::grow(&mut steps, &mut prng.fork("growth"));
         Plan { seed, setup, steps }
     }
 }
@@ -465,6 +477,7 @@ impl Setup {
             disks,
             flashes,
             spares,
+            hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
             grid_disks,
             flash_cache_bytes,
             block_bytes,

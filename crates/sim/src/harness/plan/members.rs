@@ -3,7 +3,7 @@
 //!
 //! Drawn apart from everything else, so that a plan without them stays what it was.
 
-use super::{Admin, Between, Crash, End, Io, Mishap, Pass, Setup, Step, Verb, pick};
+use super::{AU_BYTES, Admin, Between, Crash, End, Io, Mishap, Pass, Setup, Step, Verb, pick};
 use crate::disk::DiskConfig;
 use device::Prng;
 use std::time::Duration;
@@ -39,6 +39,14 @@ pub(super) fn add(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
             // The end comes while it is under way, or upon it.
             Step::Crash(crash) if crash.end != End::CleanStop && prng.chance(1, 4) => next.push(change(prng)),
             Step::Crash(_) if prng.chance(1, 5) => scene(&mut next, setup, prng),
+            // A blank device at the start is replaced some time after it.
+            Step::Crash(crash)
+                if crash.between.iter().any(|b| matches!(b, Between::FlashBlank { .. })) && prng.chance(1, 2) =>
+            {
+                next.push(step);
+                next.push(Step::Admin(Admin::ReplaceFlash { pick: prng.next_u64() }));
+                continue;
+            }
             _ => {}
         }
         next.push(step);
@@ -46,7 +54,25 @@ pub(super) fn add(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
     *steps = next;
 }
 
+/// Devices that are larger after a crash: of one seed in three, and hardly ever the same one twice.
+pub(super) fn grow(steps: &mut [Step], prng: &mut Prng) {
+    if !prng.chance(1, 3) {
+        return;
+    }
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && prng.chance(1, 3)
+        {
+            let by_bytes = AU_BYTES * prng.between(1, 12) + pick(prng, &[0, 4096]);
+            crash.between.push(Between::DeviceGrows { device: prng.next_u64(), by_bytes });
+        }
+    }
+}
+
 fn change(prng: &mut Prng) -> Step {
+    if prng.chance(1, 4) {
+        return Step::Admin(Admin::ReplaceFlash { pick: prng.next_u64() });
+    }
     Step::Admin(Admin::ChangeFlash { pick: prng.next_u64(), cancel: prng.chance(1, 8) })
 }
 
@@ -95,6 +121,11 @@ fn scene(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
             pick(prng, &[Between::FlashAbsent { flash }, Between::FlashBlank { flash }, Between::FlashBack { flash }]);
         end(steps, prng, vec![between]);
         each(steps, Verb::Read);
+        steps.push(Step::Admin(Admin::ReplaceFlash { pick: prng.next_u64() }));
+        if prng.chance(1, 4) {
+            end(steps, prng, Vec::new());
+        }
+        rest(steps);
         steps.push(change(prng));
         rest(steps);
     }
