@@ -79,6 +79,10 @@ impl GridDisk {
         let _guard = self.lock_bytes(bytes.start, bytes.end - bytes.start, LockMode::Exclusive).await;
         let whole = || self.check_not_lost().is_ok() && self.check(bytes.start, bytes.end - bytes.start).is_ok();
         let Some(binding) = self.as_noted(note).filter(|_| whole()) else { return Offered::NotCurrent };
+        if binding.cache.is_dirty(&binding.disk, &parts) {
+            // Flash has it, newer than the disk. (With a flush that fails now, the copies below end; dirty data must not.)
+            return Offered::Exists;
+        }
         let view = data.view(0..data.len_bytes());
         let FillReport { taken, there, crowded, stale } =
             self.fill(&binding, parts, view, FillCause::Insert, note.permit);
