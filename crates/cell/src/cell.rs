@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub(crate) alerts: Vec<String>,
     /// Of grid disks that have one.
     pub(crate) journals: crate::ordered::Journals,
+    /// Counters of members that have left the flash cache, so that its own never go back.
+    pub(crate) left_counters: BTreeMap<&'static str, u64>,
     /// What is hot on members of the flash cache, or was when they failed.
     pub(crate) hot: crate::refill::HotLists,
 }

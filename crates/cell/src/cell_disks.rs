@@ -27,7 +27,6 @@ impl Cell {
         let (device, listeners) = Cell::gate(new.device, &self.world);
         let now = self.world.clock.now().0;
         let mut prng = self.world.prng.fork(&format!("cell disk at {now}"));
-        // Of a simulated world the time alone decides, of a real one its seed.
         let mut random = || prng.next_u128().max(1);
         let options = FormatOptions {
             cell_id: self.store().cell_id(),
@@ -45,7 +44,7 @@ impl Cell {
         let disk = formatted.map_err(|error| CellError::Format { name: new.name, error })?;
         let id = disk.id();
         lock(&self.losses).insert(id, listeners);
-        let _ = self.stood(self.store().add(disk).await?);
+        self.stood(self.store().add(disk).await?);
         Ok(id)
     }
 

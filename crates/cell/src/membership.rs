@@ -265,7 +265,15 @@ impl Cell {
             return Err(error);
         }
         old.cache.retire(&leaving, &next.cache);
-        lock(&self.state).cache = Some(next.clone());
+        {
+            let mut state = lock(&self.state);
+            state.cache = Some(next.clone());
+            for member in old.cache.members().enumerate().filter(|(i, _)| leaving.contains(i)).map(|(_, m)| m) {
+                for (name, value) in member.counters.snapshot() {
+                    *state.left_counters.entry(name).or_default() += value;
+                }
+            }
+        }
         for disk in &disks {
             if let Some(record) = self.record(disk) {
                 self.bind(disk, &record);

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// The most blocks of a list: with blocks of 16 KiB 4 GiB, which is what a refill of two minutes brings; 6 MiB of memory.
 pub const HOT_BLOCKS_MAX: usize = 256 << 10;
 
+/// Heats that the index tells apart, but for none.
+const HEATS: usize = 3;
+
 /// A block that was asked for since it came into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HotBlock {
@@ -35,20 +38,22 @@ impl FlashCache {
     pub async fn hot_blocks(&self, index: usize) -> Vec<HotBlock> {
         let Some(seat) = self.seats.get(index).filter(|seat| !seat.member.has_failed()) else { return Vec::new() };
         let ids: BTreeMap<DiskSlot, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
-        let mut blocks: Vec<HotBlock> = Vec::new();
+        // Shards are by hash, so who finds a full list is not of one place.
+        let mut by_heat: [Vec<HotBlock>; HEATS] = std::array::from_fn(|_| Vec::new());
         for shard in 0..seat.member.index.shards() {
             seat.member.index.for_each_of(shard, |e| {
-                if e.frequency() > 0
-                    && let Some(&disk) = ids.get(&e.key().slot())
-                {
-                    blocks.push(HotBlock { disk, block: e.key().block(), heat: e.frequency() });
+                let heat = e.frequency();
+                let list = by_heat.get_mut(usize::from(heat).wrapping_sub(1)).filter(|l| l.len() < HOT_BLOCKS_MAX);
+                if let (Some(list), Some(&disk)) = (list, ids.get(&e.key().slot())) {
+                    list.push(HotBlock { disk, block: e.key().block(), heat });
                 }
             });
-            if blocks.len() > 2 * HOT_BLOCKS_MAX {
-                in_heat_order(&mut blocks);
+            if by_heat[HEATS - 1].len() == HOT_BLOCKS_MAX {
+                break;
             }
             yield_now().await;
         }
+        let mut blocks = by_heat.into_iter().flatten().collect();
         in_heat_order(&mut blocks);
         blocks
     }

@@ -12,7 +12,7 @@
 //!
 //! Never moves data, never touches a slow disk.
 
-use crate::cache::{FlashCache, MemberDevice, Seat, Shared, new_seat, recover, start};
+use crate::cache::{FlashCache, MEMBERS_MAX, MemberDevice, Seat, Shared, new_seat, recover, start};
 use crate::index::Killed;
 use crate::member::{MemberError, shape_of};
 use crate::recover::Recovered;
@@ -92,6 +92,9 @@ impl FlashCache {
             let name = format!("flash member {:032x}", device.owner.device_id);
             let seat = new_seat(&config, device, memory_bytes_max, mirrored && several, &shared, world, &name)?;
             seats.push(seat);
+        }
+        if seats.is_empty() || seats.len() > MEMBERS_MAX {
+            return Err(MemberError::Config("a flash cache has 1 to 64 members"));
         }
         let disks = lock(&self.disks).clone();
         for seat in &seats[stay..] {
