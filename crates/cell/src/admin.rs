@@ -82,6 +82,12 @@ pub enum AdminError {
     /// Its disk is kept as it is.
     #[error("grid disk {0} is frozen\nhint: ALTER GRIDDISK {0} THAW, or wait until the freeze ends by itself")]
     IsFrozen(String),
+    /// A discard of it may still happen.
+    #[error(
+        "flash {0}: nobody knows whether a discard of its area has happened or will\n\
+         hint: restart the cell, then repeat the command; until then the device is out of service"
+    )]
+    FlashUncertain(String),
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),
@@ -488,7 +494,10 @@ impl Cell {
         if !failed.is_empty() {
             return Err(CellError::Labels(failed).into());
         }
-        self.discard_flash_areas(&members).await;
+        if let Err(error) = self.discard_flash_areas(&members).await {
+            let _ = self.stood(self.store().drop_flash_cache().await?);
+            return Err(error);
+        }
         let mut report = OpenReport::default();
         if let Err(error) = self.open_flash_cache(&members, &BTreeMap::new(), &mut report).await {
             // Parameters with which no member can work: it must not stay in the catalog.

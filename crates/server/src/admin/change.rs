@@ -61,7 +61,7 @@ impl From<AdminError> for Refusal {
             AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
                 ErrorCode::NotPermittedNow
             }
-            AdminError::NoJournal(_) => ErrorCode::DeviceFailed,
+            AdminError::NoJournal(_) | AdminError::FlashUncertain(_) => ErrorCode::DeviceFailed,
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,

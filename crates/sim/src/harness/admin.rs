@@ -171,7 +171,9 @@ impl Run {
         let memory = matches!(error, AdminError::Memory(_));
         let disk_out = self.life().is_some_and(|life| life.cell.store().members().values().any(out));
         let sole_copy = matches!(error, AdminError::StillDirty(_)) && (lock(&self.book).flash_hurt || disk_out);
-        if unsafe_here {
+        if matches!(error, AdminError::FlashUncertain(_)) {
+            self.situations.hit("admin: a discard that may still happen takes flash out of service");
+        } else if unsafe_here {
             self.situations.hit("admin: write-back refused where it is not safe");
         } else if sole_copy {
             self.situations.hit("admin: refused while flash holds the only copy");
