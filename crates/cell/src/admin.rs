@@ -492,6 +492,8 @@ impl Cell {
             .collect();
         let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
         if !failed.is_empty() {
+            // Whether it can work at all is not known yet: the next start must not have to find out.
+            let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(CellError::Labels(failed).into());
         }
         if let Err(error) = self.discard_flash_areas(&members).await {
