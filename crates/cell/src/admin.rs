@@ -29,6 +29,25 @@ pub enum AdminError {
     /// The grid disk has sessions.
     #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
     InUse(String, usize),
+    /// Not a flash cell disk.
+    #[error(
+        "cell disk {0} is no flash\nhint: LIST CELLDISK WHERE diskType=FlashDisk shows those that a flash cache may be on"
+    )]
+    NoFlash(String),
+    /// A flash cell disk that the cell does not use in this life.
+    #[error(
+        "flash cell disk {0} is not at work: it has failed, is missing, or was left out at the start\n\
+         hint: leave it out of the list, or mend it and restart the cell"
+    )]
+    FlashNotAtWork(String),
+    /// Something lies on it.
+    #[error(
+        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first"
+    )]
+    CellDiskInUse(String, &'static str),
+    /// Nobody would be left.
+    #[error("no flash cell disk is at work\nhint: DROP FLASHCACHE, or give the cell a flash device")]
+    NoFlashLeft,
     /// Dirty data could not be given to the disk.
     #[error(
         "grid disk {0} still has data that only flash holds: its disk, or the flash, does not take or give it at the moment\n\
@@ -380,7 +399,7 @@ impl Cell {
     }
 
     /// Nothing is dirty of grid disks that are not served or offline either: they have nobody who could destage it.
-    fn check_nothing_dirty(&self) -> Result<(), AdminError> {
+    pub(crate) fn check_nothing_dirty(&self) -> Result<(), AdminError> {
         let offline = lock(&self.state).offline.keys().next().copied();
         let served: u64 = self.dirty_bytes(&self.grid_disks());
         let (there, lost) = self.flash_cache().map_or((0, 0), |cache| cache.all_dirty_bytes());
@@ -399,7 +418,7 @@ impl Cell {
 
     /// No disk's label says that it waits for flash, or (`and_absent`) could say so: one that could not be written, or is not
     /// there, would wait for ever once the catalog has forgotten the flash.
-    fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
+    pub(crate) fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
             Some(disk) => !disk.label().is_whole(),
@@ -473,6 +492,8 @@ impl Cell {
             .collect();
         let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
         if !failed.is_empty() {
+            // Whether it can work at all is not known yet: the next start must not have to find out.
+            let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(CellError::Labels(failed).into());
         }
         let opened = async {

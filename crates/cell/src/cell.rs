@@ -17,6 +17,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct CellConfig {
     pub journal_bytes: Option<u64>,
     /// How grid disks whose fill strategy is feed are filled.
     pub feed: FeedConfig,
+    /// How often the list of what is hot on each flash device of the cache is made anew.
+    pub hot_every: Duration,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -48,6 +51,7 @@ impl Default for CellConfig {
             accept_diverged: false,
             journal_bytes: None,
             feed: FeedConfig::default(),
+            hot_every: Duration::from_secs(60),
             sabotage: None,
         }
     }
@@ -73,10 +77,11 @@ pub struct Cell {
     pub(crate) arena: Arena,
     /// Rung by grid disks whose flush has failed.
     pub(crate) alarm: Arc<Notify>,
-    /// Who hears of failed flushes of a cell disk.
-    pub(crate) losses: BTreeMap<DeviceId, Arc<LossListeners>>,
     /// What waits to be written to flash.
     pub(crate) feed: Arc<Feed>,
+    /// Who hears of failed flushes of a cell disk.
+    pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
+    pub(crate) refilled_blocks: AtomicU64,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -96,6 +101,10 @@ pub(crate) struct State {
     pub(crate) alerts: Vec<String>,
     /// Of grid disks that have one.
     pub(crate) journals: crate::ordered::Journals,
+    /// Counters of members that have left the flash cache, so that its own never go back.
+    pub(crate) left_counters: BTreeMap<&'static str, u64>,
+    /// What is hot on members of the flash cache, or was when they failed.
+    pub(crate) hot: crate::refill::HotLists,
 }
 
 /// The most alerts kept; older ones go first.
@@ -122,7 +131,8 @@ impl Cell {
             state: Mutex::new(state),
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
-            losses: BTreeMap::new(),
+            losses: Mutex::default(),
+            refilled_blocks: AtomicU64::new(0),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -202,9 +212,11 @@ impl Cell {
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
-        let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
+        let flash_members = cache.map_or(0, |c| c.members().count() as u64);
+        let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
-        self.arena.size_bytes() as u64 + staging + members + batches
+        let lists = flash_members * (flashcache::hot::HOT_BLOCKS_MAX * size_of::<flashcache::hot::HotBlock>()) as u64;
+        self.arena.size_bytes() as u64 + staging + members + batches + lists
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
@@ -226,7 +238,8 @@ impl Cell {
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });
-        if let Some(listeners) = self.losses.get(&record.cell_disk) {
+        let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
+        if let Some(listeners) = listeners {
             listeners.add(&disk);
             disk.hears_of_losses();
         }

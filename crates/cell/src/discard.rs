@@ -7,7 +7,7 @@
 
 use crate::Cell;
 use crate::admin::AdminError;
-use celldisk::DeviceId;
+use celldisk::{DeviceId, Slice};
 use device::{Clock, Device, Outcome};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -23,10 +23,21 @@ impl Cell {
     /// Discard the areas of the flash cache that has just been created, as far as the devices do it.
     ///
     /// # Errors
-    /// [`AdminError::FlashUncertain`]: a discard may still happen, and would fall upon what is written meanwhile. The device is
-    /// out of service.
+    /// As [`Cell::discard_areas`].
     pub(crate) async fn discard_flash_areas(&self, members: &BTreeSet<DeviceId>) -> Result<(), AdminError> {
         let areas = members.iter().filter_map(|id| Some((*id, self.store().flash_cache_slice(*id).ok()?)));
+        self.discard_areas(areas).await
+    }
+
+    /// The same for areas that are about to be of it.
+    ///
+    /// # Errors
+    /// [`AdminError::FlashUncertain`]: a discard may still happen, and would fall upon what is written meanwhile. The device is
+    /// out of service.
+    pub(crate) async fn discard_areas(
+        &self,
+        areas: impl Iterator<Item = (DeviceId, Arc<Slice>)>,
+    ) -> Result<(), AdminError> {
         let clock = &self.world.clock;
         let discards = areas.map(|(id, area)| async move { (id, discard_all(&(area as Device), clock).await) });
         let mut refused = Ok(());

@@ -7,6 +7,7 @@
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
 use crate::member_metrics::MemberFigures;
+use device::sync::lock;
 use flashcache::{EnduranceFigures, KeepUsage};
 use std::collections::BTreeMap;
 
@@ -168,6 +169,7 @@ pub struct CacheTotals {
     stale_dirty_bytes: u64,
     dirty_age_ns: u64,
     entries: u64,
+    refills: u64,
     index_bytes: u64,
     memory_bytes: u64,
     memory_bytes_max: u64,
@@ -203,6 +205,10 @@ impl CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
             (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
+            totals.refills = cell.refilled_blocks();
+            for (&name, value) in &lock(&cell.state).left_counters {
+                *totals.members.entry(name).or_default() += value;
+            }
             for member in cache.members() {
                 let need = member.memory_need();
                 totals.entries += member.entries() as u64;
@@ -603,6 +609,13 @@ const TABLE: &[&[Definition]] = &[
         Requests,
         "reads whose misses were not kept in the cache since flash was busier than the disk",
         |c| c.fill_skips_busy.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_REFILL",
+        Requests,
+        "blocks brought back to flash that came in the place of other flash",
+        |c| c.refills
     ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large

@@ -110,14 +110,14 @@ fn statements() {
     expect![[r#"
         ALTER FLASHCACHE: the flash cache of the cell
           ALTER FLASHCACHE ALL [option=value [, option=value]...] [FLUSH [NOWAIT] | CANCEL FLUSH] [FORCE]
-            drop and make again on all flash cell disks, or flush
+            use all flash cell disks; with a size drop and make again; or flush
             options:
               size  bytes in all (size)
             operations:
               FLUSH [NOWAIT]: write dirty data from flash to disk; NOWAIT returns at once
               CANCEL FLUSH: stop a flush and admit new data again
           ALTER FLASHCACHE [option=value [, option=value]...] [FLUSH [NOWAIT] | CANCEL FLUSH] [FORCE]
-            drop and make again on the cell disks named, or flush
+            use the cell disks named; with a size drop and make again; or flush
             options:
               cellDisk  flash cell disks it uses (list)
               size      bytes in all (size, with cellDisk)

@@ -38,6 +38,6 @@ pub use layout::{Place, Slot};
 pub use probe::{Probe, probe};
 pub use slice::{Slice, join_outcomes};
 pub use store::{
-    CellStore, ChangeError, Changed, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec, JournalSpace,
-    MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+    CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec,
+    JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
 };

@@ -35,11 +35,15 @@ pub enum Sabotage {
     StaleCheckpoint,
     /// Data that waited to be written to flash is, whatever has been written since it was read.
     NoteNotChecked,
+    /// A flash device leaves the cache with what is dirty on it.
+    RemovedBeforeDestage,
+    /// A flash device keeps what it holds of regions that have gone to a new one.
+    MovedRegionKept,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 15] = [
+    pub const ALL: [Sabotage; 17] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -55,6 +59,8 @@ impl Sabotage {
         Sabotage::OrderedWithoutJournal,
         Sabotage::StaleCheckpoint,
         Sabotage::NoteNotChecked,
+        Sabotage::RemovedBeforeDestage,
+        Sabotage::MovedRegionKept,
     ];
 
     /// Its name on the command line.
@@ -76,6 +82,8 @@ impl Sabotage {
             Sabotage::OrderedWithoutJournal => "ordered-without-journal",
             Sabotage::StaleCheckpoint => "stale-checkpoint",
             Sabotage::NoteNotChecked => "note-not-checked",
+            Sabotage::RemovedBeforeDestage => "removed-before-destage",
+            Sabotage::MovedRegionKept => "moved-region-kept",
         }
     }
 }

@@ -5,6 +5,7 @@ mod between;
 mod book;
 mod direct;
 mod machine;
+mod members;
 mod pins;
 mod plan;
 mod short;

@@ -3,8 +3,8 @@
 //! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
 //! the first failure and say which were done.
 
-use super::Context;
 use super::rows::{flash_cache_name, rows, timestamp};
+use super::{Context, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -25,16 +25,16 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(code: ErrorCode, what: impl Into<String>, hint: Option<&str>) -> Refusal {
+    pub(super) fn new(code: ErrorCode, what: impl Into<String>, hint: Option<&str>) -> Refusal {
         Refusal { code, what: what.into(), hint: hint.map(str::to_owned) }
     }
 
-    fn unsupported(what: impl Into<String>) -> Refusal {
+    pub(super) fn unsupported(what: impl Into<String>) -> Refusal {
         let what = format!("{} is not supported by this version", what.into());
         Refusal::new(ErrorCode::NotSupported, what, None)
     }
 
-    fn missing(object: ObjectType, name: &str) -> Refusal {
+    pub(super) fn missing(object: ObjectType, name: &str) -> Refusal {
         let what = format!("{} does not exist: {name}", object.spec().title);
         let hint = format!("LIST {} shows what there is", object.spec().word);
         Refusal::new(ErrorCode::NoSuchObject, what, Some(&hint))
@@ -57,6 +57,10 @@ impl From<AdminError> for Refusal {
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
             AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
+            AdminError::NoFlash(_) => ErrorCode::InvalidValue,
+            AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
+                ErrorCode::NotPermittedNow
+            }
             AdminError::NoJournal(_) | AdminError::FlashUncertain(_) => ErrorCode::DeviceFailed,
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
@@ -98,7 +102,7 @@ impl From<GridDiskError> for Refusal {
 /// Lines of success, and what ended the statement early.
 pub(super) type Done = (Vec<String>, Option<Refusal>);
 
-type Step<T = ()> = Result<T, Refusal>;
+pub(super) type Step<T = ()> = Result<T, Refusal>;
 
 /// A catalog change that some devices did not take stands; the log tells.
 fn stood<T>(changed: Changed<T>) -> T {
@@ -115,7 +119,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::GridDisk => create_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => create_flash_cache(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
-        ObjectType::CellDisk => Err(Refusal::unsupported("CREATE CELLDISK on a running cell")),
+        ObjectType::CellDisk => cell_disks::create(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -141,14 +145,14 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::GridDisk => drop_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => drop_flash_cache(context, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
-        ObjectType::CellDisk => Err(Refusal::unsupported("DROP CELLDISK on a running cell")),
+        ObjectType::CellDisk => cell_disks::drop(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
     };
     (lines, ended.err())
 }
 
 /// The names a statement is about: those given, each of which must exist, or all of the disk type; then WHERE.
-fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
+pub(super) fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
     let rows = rows(context, change.object);
     let attribute = |row: &cellcli::Row, name| row.get(name).map(cellcli::Value::text);
     let mut chosen = Vec::new();
@@ -416,7 +420,8 @@ async fn drop_flash_cache(context: &Arc<Context>, lines: &mut Vec<String>) -> St
     Ok(())
 }
 
-/// With a size or cell disks: drop and make again, as the vendor's.
+/// With a size: drop and make again, as the vendor's. Without: the members become those named, and the others keep what they
+/// hold.
 async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     if let Some(operation @ (Operation::Flush | Operation::CancelFlush)) = change.operation {
         if context.cell.store().catalog().flash_cache.is_none() {
@@ -441,8 +446,13 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
         (Target::All(_), None) => Vec::new(),
         (_, None) => same_disks,
     };
-    context.cell.drop_flash_cache().await?;
-    context.cell.create_flash_cache(change.size_bytes("size"), &on).await?;
+    if let Some(size_bytes) = change.size_bytes("size") {
+        context.cell.drop_flash_cache().await?;
+        context.cell.create_flash_cache(Some(size_bytes), &on).await?;
+    } else {
+        let mut progress = |done: u64, all: u64| tracing::info!(done, all, "change of the flash cache, bytes destaged");
+        context.cell.change_flash_cache(&on, &mut progress).await?;
+    }
     lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&catalog.cell_name)));
     Ok(())
 }

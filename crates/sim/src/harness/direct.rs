@@ -137,6 +137,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
         accept_diverged: setup.accept_diverged,
         journal_bytes: Some(setup.journal_bytes),
         feed: FeedConfig { rate_bytes: setup.feed_rate_bytes, waiting_bytes_max: 1 << 20, ..FeedConfig::default() },
+        hot_every: setup.hot_every,
         sabotage,
     }
 }

@@ -265,6 +265,17 @@ impl Machine {
         device.rot(page..page + 4096)
     }
 
+    /// A device is larger; what was kept of it fits no more.
+    pub(super) fn grow(&self, device: u64, by_bytes: u64) {
+        let (disks, flashes) = (self.disk_count(), self.flash_count());
+        let n = (device % (disks + flashes) as u64) as usize;
+        let (units, n) = if n < disks { (&self.disks, n) } else { (&self.flashes, n - disks) };
+        let unit = &mut lock(units)[n];
+        let size_bytes = unit.device.size_bytes();
+        unit.device.grow((size_bytes + by_bytes) / 4096 * 4096);
+        unit.kept = None;
+    }
+
     /// Rot one copy of one of a device's two labels; its other copy is good.
     pub(super) fn label_rot(&self, device: u64, slot: u64) {
         let all = self.all();

@@ -4,6 +4,7 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod members;
 mod pins;
 mod scenes;
 
@@ -62,6 +63,10 @@ impl Caching {
 pub(super) struct Setup {
     pub(super) disks: Vec<DiskConfig>,
     pub(super) flashes: Vec<DiskConfig>,
+    /// How many of them, at the end, no cache is created on.
+    pub(super) spares: usize,
+    /// How often the lists of hot blocks are made anew.
+    pub(super) hot_every: Duration,
     pub(super) grid_disks: Vec<GridDiskSetup>,
     /// All of the flash cache, over all devices.
     pub(super) flash_cache_bytes: u64,
@@ -187,6 +192,15 @@ pub(super) enum Admin {
         disk: u64,
     },
     DropFlashCache,
+    /// Some of the flash devices are the members of the flash cache from then on; perhaps cancelled under way.
+    ChangeFlash {
+        pick: u64,
+        cancel: bool,
+    },
+    /// A blank flash device becomes a new cell disk and a member, in the place of those that are missing or have failed.
+    ReplaceFlash {
+        pick: u64,
+    },
     CreateFlashCache {
         all: bool,
         size_bytes: u64,
@@ -278,6 +292,11 @@ pub(super) enum Between {
         kind: FaultKind,
         ppm: u32,
     },
+    /// A device is larger than it was.
+    DeviceGrows {
+        device: u64,
+        by_bytes: u64,
+    },
     /// One copy of the label rots; the other must answer.
     LabelRot {
         device: u64,
@@ -339,6 +358,8 @@ impl Plan {
         let mut steps = Steps::draw(&setup, &mut prng);
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
+        members::add(&mut steps, &setup, &mut prng.fork("members"));
+        members::grow(&mut steps, &mut prng.fork("growth"));
         Plan { seed, setup, steps }
     }
 }
@@ -452,6 +473,9 @@ impl Setup {
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
         let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
         let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
+        let spare = members::spare(&flashes, &mut prng.fork("spare"));
+        let spares = spare.iter().count();
+        flashes.extend(spare);
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             write_back,
@@ -462,6 +486,8 @@ impl Setup {
             victim,
             disks,
             flashes,
+            spares,
+            hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
             grid_disks,
             flash_cache_bytes,
             block_bytes,

@@ -123,6 +123,13 @@ impl Display for Admin {
             Admin::AcceptStale { disk } => {
                 write!(f, "go on with grid disk {disk} from its disk alone, if it is offline")
             }
+            Admin::ChangeFlash { pick, cancel } => {
+                let cancelled = if *cancel { ", then CANCEL FLUSH" } else { "" };
+                write!(f, "change the members of the flash cache (pick {pick}){cancelled}")
+            }
+            Admin::ReplaceFlash { pick } => {
+                write!(f, "a blank flash device takes the place of those that are gone (pick {pick})")
+            }
             Admin::DropFlashCache => f.write_str("drop the flash cache"),
             Admin::CreateFlashCache { all, size_bytes } => {
                 write!(
@@ -202,6 +209,7 @@ impl Display for Between {
             Between::FlashFault { flash, kind, ppm } => {
                 write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
             }
+            Between::DeviceGrows { device, by_bytes } => write!(f, "device {device} grows by {by_bytes} bytes"),
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
             Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }

@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Watch {
     /// When members of a flash cache were first seen to have failed, by life, cache and place.
-    failed_since: BTreeMap<(u64, u128, usize), Instant>,
+    failed_since: BTreeMap<(u64, u128, u128), Instant>,
     /// Hits seen in finished lives and the memory announced in this one.
     pub(super) hits: u64,
     announced_bytes: u64,
@@ -109,9 +109,11 @@ impl Run {
         let now = self.now();
         let mut failed_before = Vec::new();
         let cache_id = cell.store().catalog().flash_cache.as_ref().map_or(0, |cache| cache.id.0);
+        let devices = cell.flash_cache_devices();
         for (n, member) in cache.members().enumerate() {
             if member.has_failed() {
-                let since = *watch.failed_since.entry((life.number, cache_id, n)).or_insert(now);
+                let device = devices.get(n).map_or(0, |id| id.0);
+                let since = *watch.failed_since.entry((life.number, cache_id, device)).or_insert(now);
                 if since < request.begun {
                     failed_before.push(n);
                 }
@@ -168,9 +170,11 @@ impl Run {
             ("grid disk offline: the only copy of something is not there", "is offline"),
             ("ordered: batch put in place at an opening", "was put in place"),
         ];
+        rows.push(("cell disk has grown at an opening", "has grown by"));
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
         rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
         self.situations.hit(if report.unclean { "opened after an unclean stop" } else { "opened after a clean stop" });
+        self.check_grown(cell);
         let store = &report.store;
         let noted = [
             (!store.stale.is_empty(), "catalog copy brought up to date at open"),
@@ -197,6 +201,23 @@ impl Run {
             self.situations.hit_times("recovery goes on in a segment without a footer", recovered.reopened);
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
+        }
+    }
+
+    /// What devices have more than they had is free space.
+    fn check_grown(&self, cell: &Arc<Cell>) {
+        if !std::mem::take(&mut lock(&self.history).grown) || self.machine.some_flash_harmed() {
+            return;
+        }
+        let catalog = cell.store().catalog();
+        for (id, status) in cell.store().members() {
+            let (celldisk::MemberStatus::InService(disk), Some(member)) = (status, catalog.members.get(&id)) else {
+                continue;
+            };
+            let counts = (member.au_count, disk.label().au_count(), disk.au_count_possible());
+            if counts.0 != counts.2 || counts.1 != counts.2 {
+                self.violate("I5", format!("cell disk {}: units by catalog, label, device: {counts:?}", member.name));
+            }
         }
     }
 
@@ -238,6 +259,7 @@ impl Run {
             rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));
         }
         self.situations.hit_times("hit", hits);
+        self.situations.hit_times("members: hot block brought back to new flash", cell.refilled_blocks());
         self.situations.hit_times("partial hit", partial);
         lock(&self.watch).hits += hits;
         if cell.alerts().iter().any(|a| a.contains("is offline")) {
