@@ -490,18 +490,16 @@ impl Cell {
             .filter(|d| d.role() == Role::Disk)
             .flat_map(|d| members.iter().map(|f| (d.id(), *f)))
             .collect();
-        let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
-        if !failed.is_empty() {
-            // Whether it can work at all is not known yet: the next start must not have to find out.
-            let _ = self.stood(self.store().drop_flash_cache().await?);
-            return Err(CellError::Labels(failed).into());
-        }
         let opened = async {
+            let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
+            if !failed.is_empty() {
+                return Err(AdminError::from(CellError::Labels(failed)));
+            }
             self.discard_flash_areas(&members).await?;
             Ok(self.open_flash_cache(&members, &BTreeMap::new(), &mut OpenReport::default()).await?)
         };
         if let Err(error) = opened.await {
-            // No member can work with it: it must not stay in the catalog.
+            // No member can work with it, or it is not known whether any can: the next start must not have to find out.
             let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(error);
         }
