@@ -470,15 +470,25 @@ impl Cell {
             0 => self.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).count(),
             n => n,
         };
-        self.check_index_memory(&devices, size_total_bytes.map(|all| all / count.max(1) as u64))?;
+        let size_bytes = size_total_bytes.map(|all| all / count.max(1) as u64);
+        self.check_index_memory(&devices, size_bytes)?;
+        let segment_bytes = self.config.cache.segment_bytes;
+        if catalog.flash_cache.is_none() {
+            // What no member could work with must not be in the catalog for a moment: a crash then would leave it there.
+            let (devices, size_bytes) = self.store().flash_cache_area(&devices, size_bytes, segment_bytes)?;
+            for disk in devices.iter().filter_map(|id| self.store().cell_disk(*id)) {
+                let geometry = device::Geometry { size_bytes, ..disk.device().geometry() };
+                flashcache::check_area(&geometry, segment_bytes, self.block_bytes).map_err(CellError::from)?;
+            }
+        }
         let mut prng = self.world.prng.fork("flash cache");
         let mut stamp = prng.next_u128();
         stamp ^= u128::from(self.world.clock.wall().0) << 64 | u128::from(self.world.clock.now().0);
         let spec = FlashCacheSpec {
             id: Stamp(stamp.max(1)),
             devices,
-            size_per_device_bytes: size_total_bytes.map(|all| all / count.max(1) as u64),
-            segment_bytes: self.config.cache.segment_bytes,
+            size_per_device_bytes: size_bytes,
+            segment_bytes,
             block_bytes: self.block_bytes,
             created: self.world.clock.wall(),
         };

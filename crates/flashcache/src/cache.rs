@@ -8,7 +8,6 @@ use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
-use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::read::{Residence, Stretch};
 use crate::recover::{Evidence, Recovered};
 use crate::regions::{Candidate, Suspect};
@@ -32,26 +31,6 @@ pub const MEMBERS_MAX: usize = 64;
 /// KEEP data unused for a day counts as DEFAULT data: the vendor's time, one turn of what comes round daily.
 pub const KEEP_UNUSED: Duration = Duration::from_secs(24 * 3600);
 
-/// A policy by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PolicyKind {
-    /// S3-FIFO over segments. What it knows is in the order of the log, so a restart costs it nothing.
-    #[default]
-    S3Fifo,
-    /// The strategy that misses least in sampled models, see `docs/policies.md`. What it knows is in memory only: after a
-    /// restart it reads the disk more for a while.
-    Adaptive,
-}
-
-impl PolicyKind {
-    fn policy(self, shape: CacheShape) -> Arc<dyn Policy> {
-        Arc::new(match self {
-            PolicyKind::S3Fifo => AdaptiveLog::s3_fifo(shape),
-            PolicyKind::Adaptive => AdaptiveLog::new(shape),
-        })
-    }
-}
-
 /// How a cache works.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
@@ -59,8 +38,6 @@ pub struct CacheConfig {
     pub block_bytes: u32,
     /// Unit of allocation and reclaim, a power of two from 64 KiB to 64 MiB.
     pub segment_bytes: u32,
-    /// Who enters and who stays.
-    pub policy: PolicyKind,
     /// Memory per member for data on its way to flash.
     pub staging_bytes: usize,
     /// Slower than this, a read goes to the disk as well and the member rests.
@@ -88,7 +65,6 @@ impl Default for CacheConfig {
         CacheConfig {
             block_bytes: 16 << 10,
             segment_bytes: 2 << 20,
-            policy: PolicyKind::default(),
             staging_bytes: 32 << 20,
             soft_limit: Duration::from_millis(100),
             hard_limit: Duration::from_secs(10),
@@ -820,7 +796,7 @@ pub(crate) fn new_seat(
     };
     let mut world = world.clone();
     world.prng = world.prng.fork(name);
-    let member = Member::new(member_config, world, &|shape| config.policy.policy(shape))?;
+    let member = Member::new(member_config, world)?;
     Ok(Seat::new(member, device.owner.device_id, device.durable))
 }
 

@@ -3,7 +3,7 @@
 //! Copies of one record would otherwise beget copies with each segment that is given up, until the log holds nothing else.
 //! Never looks at flash or memory of the cache: the caller decides what is still needed.
 
-use crate::format::Record;
+use crate::format::{HeadKind, Record};
 use crate::units::{Position, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,10 @@ pub(crate) struct Carried {
     frees: BTreeMap<SegmentId, u32>,
     /// Marked regions, by grid disk and generation.
     marks: BTreeSet<(u64, u32, u64)>,
+    /// Where a segment of this generation has its place among the others, and since when: the last word.
+    kept: BTreeMap<SegmentId, (u64, u32, HeadKind)>,
+    /// What the policy asked to be told.
+    policy_note: Option<u8>,
 }
 
 impl Carried {
@@ -32,6 +36,11 @@ impl Carried {
             Record::Mark { disk, generation, region, set: true } => {
                 self.marks.insert((disk, generation, region));
             }
+            Record::Kept { segment, generation, head, sequence } => {
+                let last = self.kept.entry(segment).or_insert((sequence, generation, head));
+                *last = (*last).max((sequence, generation, head));
+            }
+            Record::PolicyNote { note } => self.policy_note = Some(note),
             Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
         }
     }
@@ -60,7 +69,8 @@ impl Carried {
 
     /// Nothing to say.
     pub(crate) fn is_empty(&self) -> bool {
-        self.invalidations.is_empty() && self.frees.is_empty() && self.marks.is_empty()
+        let needed = self.invalidations.is_empty() && self.frees.is_empty() && self.marks.is_empty();
+        needed && self.kept.is_empty() && self.policy_note.is_none()
     }
 
     /// The records.
@@ -70,8 +80,11 @@ impl Carried {
         };
         let free = |(segment, generation): (SegmentId, u32)| Record::Free { segment, generation };
         let mark = |(disk, generation, region): (u64, u32, u64)| Record::Mark { disk, generation, region, set: true };
+        let kept = |(segment, (sequence, generation, head))| Record::Kept { segment, generation, head, sequence };
+        let invalidations = self.invalidations.into_iter().map(invalidation);
+        let warmth = self.kept.into_iter().map(kept).chain(self.policy_note.map(|note| Record::PolicyNote { note }));
         let marks = self.marks.into_iter().map(mark);
-        self.invalidations.into_iter().map(invalidation).chain(self.frees.into_iter().map(free)).chain(marks)
+        invalidations.chain(self.frees.into_iter().map(free)).chain(marks).chain(warmth)
     }
 }
 

@@ -100,6 +100,8 @@ pub enum Item<'a> {
         /// It was of the keep head and has aged.
         aged: bool,
     },
+    /// What the policy asks to be told: [`crate::policy::Policy::note`].
+    PolicyNote(u8),
     /// A region whose blocks have to be compared with the disk.
     Region {
         /// The grid disk's number in the checkpoint.
@@ -115,6 +117,7 @@ const KIND_DISK: u8 = 1;
 const KIND_SEGMENT: u8 = 2;
 const KIND_REGION: u8 = 3;
 const KIND_INDEX: u8 = 4;
+const KIND_POLICY_NOTE: u8 = 5;
 const FATE_FREE: u8 = 255;
 const META_DIRTY: u8 = 0b1000;
 const META_AGED: u8 = 0b1_0000;
@@ -178,6 +181,7 @@ impl Writer {
                 out.extend(segment.0.to_le_bytes());
                 out.extend(generation.to_le_bytes());
             }
+            Item::PolicyNote(note) => out.extend([KIND_POLICY_NOTE, note]),
             Item::Region { disk, region } => {
                 out.extend([KIND_REGION, 0]);
                 out.extend(disk.to_le_bytes());
@@ -334,6 +338,7 @@ fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
             let fate = fate.ok_or(FormatError::Limits("head"))?;
             Ok(Item::Segment { segment: SegmentId(from.u32()?), generation: from.u32()?, fate, aged })
         }
+        KIND_POLICY_NOTE => Ok(Item::PolicyNote(flag)),
         KIND_REGION => Ok(Item::Region { disk: from.u16()?, region: from.u64()? }),
         KIND_INDEX => {
             let (mask, valid, disk) = (from.u16()?, from.u16()?, from.u16()?);

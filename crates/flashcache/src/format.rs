@@ -193,6 +193,22 @@ pub enum Record {
         /// and its sequence.
         sequence: u64,
     },
+    /// A segment is the youngest of a head as it is: it was looked at and stays. For warmth alone.
+    Kept {
+        /// Which segment,
+        segment: SegmentId,
+        /// its generation then,
+        generation: u32,
+        /// the head,
+        head: HeadKind,
+        /// and the sequence that was next then.
+        sequence: u64,
+    },
+    /// What the policy asks to be told after a restart: [`crate::policy::Policy::note`]. For warmth alone.
+    PolicyNote {
+        /// Its note.
+        note: u8,
+    },
     /// In footers: the records that follow come from this chunk.
     Chunk {
         /// Its first page.
@@ -207,6 +223,8 @@ const KIND_MARK: u8 = 5;
 const KIND_FREE: u8 = 6;
 const KIND_CHUNK: u8 = 16;
 const KIND_LINK: u8 = 17;
+const KIND_KEPT: u8 = 18;
+const KIND_POLICY_NOTE: u8 = 19;
 
 impl Record {
     /// Bytes when encoded.
@@ -216,7 +234,8 @@ impl Record {
             Record::Entry { crcs, .. } => 28 + 4 * crcs.len(),
             Record::Invalidation { .. } | Record::Chunk { .. } => 16,
             Record::Mark { .. } => 24,
-            Record::Link { .. } => 20,
+            Record::Link { .. } | Record::Kept { .. } => 20,
+            Record::PolicyNote { .. } => 4,
             Record::Free { .. } => 12,
         }
     }
@@ -259,6 +278,13 @@ impl Record {
                 out.extend(generation.to_le_bytes());
                 out.extend(sequence.to_le_bytes());
             }
+            Record::Kept { segment, generation, head, sequence } => {
+                out.extend([KIND_KEPT, *head as u8, 0, 0]);
+                out.extend(segment.0.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+                out.extend(sequence.to_le_bytes());
+            }
+            Record::PolicyNote { note } => out.extend([KIND_POLICY_NOTE, *note, 0, 0]),
             Record::Chunk { position, sequence } => {
                 out.extend([KIND_CHUNK, 0, 0, 0]);
                 out.extend(position.0.to_le_bytes());
@@ -349,6 +375,11 @@ impl<'a> Seen<'a> {
                 let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
                 return Ok(Seen::Other(Record::Link { segment, generation, sequence: from.u64()? }));
             }
+            KIND_KEPT => {
+                let (head, segment, generation) = (HeadKind::decode(flag)?, SegmentId(from.u32()?), from.u32()?);
+                return Ok(Seen::Other(Record::Kept { segment, generation, head, sequence: from.u64()? }));
+            }
+            KIND_POLICY_NOTE => return Ok(Seen::Other(Record::PolicyNote { note: flag })),
             other => return Err(FormatError::UnknownKind(other)),
         };
         let position = from.position()?;

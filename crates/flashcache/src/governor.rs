@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn a_refused_block_is_known_when_it_comes_again() {
         let shape = CacheShape::of(64 << 20, 1 << 20, 16 << 10, 4096).unwrap();
-        let policy = AdaptiveLog::s3_fifo(shape);
+        let policy = AdaptiveLog::new(shape);
         let key = BlockKey::new(crate::units::DiskSlot(1), 7);
         for head in [HeadKind::Small, HeadKind::Main, HeadKind::Main] {
             assert_eq!(policy.admit(key, 4), Admission::To(head));

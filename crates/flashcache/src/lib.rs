@@ -36,14 +36,12 @@ pub mod worth;
 pub mod write_back;
 
 pub use busy::{BusyFlash, BusyTuning};
-pub use cache::{
-    CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
-};
+pub use cache::{CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, SettleList, WriteTicket};
 pub use counters::Counters;
 pub use fill::{FillCause, FillReport};
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use keep::KeepUsage;
-pub use member::{Member, MemberConfig, MemberError, SegmentCounts};
+pub use member::{Member, MemberConfig, MemberError, SegmentCounts, check_area};
 pub use memory::{MemoryNeed, MemoryShort, block_within, need_bytes};
 pub use read::{Hit, HitError, Residence, Stretch};
 pub use recover::{Evidence, Recovered};

@@ -58,6 +58,8 @@ pub(crate) struct Segment {
     pub(crate) proven: bool,
     /// It was in the keep head, unused for so long that its blocks count as others.
     pub(crate) aged: bool,
+    /// It has its place among the others since this sequence, not since it was full; 0: since it was full.
+    pub(crate) kept_at: u64,
     /// Positions of chunks and footers not yet written, open chunk included.
     pub(crate) unwritten: BTreeSet<u32>,
 }
@@ -164,6 +166,8 @@ pub(crate) struct LogState {
     pub(crate) cleaning: VecDeque<SegmentId>,
     pub(crate) free: VecDeque<SegmentId>,
     pub(crate) sealed: [VecDeque<SegmentId>; 4],
+    /// The last note of the policy that was said.
+    pub(crate) policy_note: u8,
     heads: [Option<OpenSegment>; 4],
     /// Records that go into the next chunk closed, whichever head's it is.
     pending: VecDeque<Record>,
@@ -216,6 +220,7 @@ impl LogState {
             state: SegmentState::Free,
             proven: false,
             aged: false,
+            kept_at: 0,
             unwritten: BTreeSet::new(),
         };
         LogState {
@@ -229,6 +234,7 @@ impl LogState {
             cleaning: VecDeque::new(),
             free: VecDeque::new(),
             sealed: Default::default(),
+            policy_note: 0,
             heads: Default::default(),
             pending: VecDeque::new(),
             staged: BTreeMap::new(),
@@ -291,6 +297,7 @@ impl LogState {
             self.set_state(id, SegmentState::Sealed(to));
             self.segments[id.0 as usize].aged = false;
             self.sealed[to as usize].push_back(id);
+            self.say_kept(id, to);
         }
     }
 
@@ -489,6 +496,7 @@ impl LogState {
         segment.generation += 1;
         segment.proven = false;
         segment.aged = false;
+        segment.kept_at = 0;
         let generation = segment.generation;
         self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);
@@ -679,6 +687,14 @@ impl LogState {
                 .segments
                 .get(segment.0 as usize)
                 .is_some_and(|target| !(target.generation > *generation && target.proven)),
+            Record::Kept { segment, generation, sequence, .. } => {
+                *segment != reclaiming
+                    && self
+                        .segments
+                        .get(segment.0 as usize)
+                        .is_some_and(|target| target.generation == *generation && target.kept_at <= *sequence)
+            }
+            Record::PolicyNote { note } => *note == self.policy_note,
             _ => false,
         }
     }
@@ -706,6 +722,24 @@ impl LogState {
         assert_eq!(self.segments[id.0 as usize].state, SegmentState::Reclaiming, "only a victim is kept");
         self.set_state(id, SegmentState::Sealed(head));
         self.sealed[head as usize].push_back(id);
+        self.say_kept(id, head);
+    }
+
+    /// The place of a segment among the others is worth finding again after a crash.
+    fn say_kept(&mut self, segment: SegmentId, head: HeadKind) {
+        let sequence = self.next_sequence();
+        let kept = &mut self.segments[segment.0 as usize];
+        kept.kept_at = sequence;
+        let generation = kept.generation;
+        self.append_record(Record::Kept { segment, generation, head, sequence });
+    }
+
+    /// What the policy asks to be told after a restart, if that is not said yet.
+    pub(crate) fn say_policy_note(&mut self, note: u8) {
+        if self.policy_note != note {
+            self.policy_note = note;
+            self.append_record(Record::PolicyNote { note });
+        }
     }
 
     /// A reclaimed segment's free record is durable and nobody reads it: it may be opened again.

@@ -10,7 +10,7 @@ use crate::index::{Index, KilledList};
 use crate::keep::Keep;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::memory::{self, MemoryNeed};
-use crate::policy::{CacheShape, Policy};
+use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
@@ -160,16 +160,11 @@ impl Member {
     ///
     /// # Errors
     /// Parameters outside their limits, or an area too small.
-    pub(crate) fn new(
-        config: MemberConfig,
-        world: World,
-        policy: &dyn Fn(CacheShape) -> Arc<dyn Policy>,
-    ) -> Result<Arc<Member>, MemberError> {
+    pub(crate) fn new(config: MemberConfig, world: World) -> Result<Arc<Member>, MemberError> {
         let geometry = config.device.geometry();
         let (shape, cache_shape) = shape_of(&geometry, config.segment_bytes, config.block_bytes)?;
         let segment_pages = shape.segment_pages;
         let area_bytes = u64::from(shape.segments) * u64::from(config.segment_bytes);
-        let policy = policy(cache_shape);
         let pages = shape.segments as usize * segment_pages as usize;
         let entries_max = config.memory_bytes_max.map_or(pages, |limit_bytes| {
             memory::entries_within(area_bytes, config.segment_bytes, config.block_bytes, limit_bytes) as usize
@@ -180,7 +175,7 @@ impl Member {
         Ok(Arc::new(Member {
             shape,
             block_parts: config.block_bytes / 4096,
-            policy,
+            policy: Arc::new(AdaptiveLog::new(cache_shape)),
             index: Index::new(entries_max).with_dirty_max(pages),
             regions: Regions::default(),
             dirty: Dirty::new(shape.segments),
@@ -446,6 +441,14 @@ impl Member {
             futures_util::future::Either::Right(((), _)) => None,
         }
     }
+}
+
+/// Whether a device with this geometry could be a member of a cache with such segments and blocks.
+///
+/// # Errors
+/// Why not: parameters outside their limits, or an area too small.
+pub fn check_area(geometry: &Geometry, segment_bytes: u32, block_bytes: u32) -> Result<(), MemberError> {
+    shape_of(geometry, segment_bytes, block_bytes).map(|_| ())
 }
 
 /// How a device is divided.

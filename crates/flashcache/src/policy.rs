@@ -133,6 +133,10 @@ pub trait Policy: Send + Sync {
     /// The oldest segment of a head, which holds `residents`. `must` when too many have been
     /// kept in a row: [`Judgement::Keep`] is then taken as giving up all of it.
     fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement;
+    /// What it wants to be told after a restart; 0 for nothing.
+    fn note(&self) -> u8;
+    /// After a restart: what it had noted last, or 0. A note it does not know is as 0.
+    fn remind(&self, note: u8);
 }
 
 /// Segments kept in a row after which one has to be given up: reading their footers takes time that fills wait for.

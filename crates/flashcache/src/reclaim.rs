@@ -164,6 +164,7 @@ impl Member {
             // record. A write that comes later finds no name to invalidate, but settling its region needs a sync, which
             // makes the free record durable first; a write that came before has invalidated by name.
             let mut log = lock(&self.log);
+            log.say_policy_note(self.policy.note());
             let mut carried = Carried::default();
             for ((_, record), marked) in records.iter().zip(marked) {
                 let carry = match record {

@@ -213,6 +213,9 @@ pub struct Recovered {
     pub torn_parts: u64,
 }
 
+/// By segment: since which sequence it has its place, in which generation, at which head.
+type KeptAt = BTreeMap<SegmentId, (u64, u32, HeadKind)>;
+
 /// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
 const LIFE_SHIFT: u32 = 32;
 
@@ -272,6 +275,8 @@ impl Member {
         let mut durable = 0;
         let mut marks: BTreeMap<RegionKey, (u64, bool)> = BTreeMap::new();
         let mut last_sequence = 0;
+        let mut kept = KeptAt::new();
+        let mut policy_note = (0, 0);
         for segment in found.values() {
             last_sequence = last_sequence.max(segment.last_sequence);
             durable = durable.max(segment.durable);
@@ -294,6 +299,11 @@ impl Member {
                             }
                         }
                     }
+                    Record::Kept { segment, generation, head, sequence } => {
+                        let last = kept.entry(*segment).or_insert((*sequence, *generation, *head));
+                        *last = (*last).max((*sequence, *generation, *head));
+                    }
+                    Record::PolicyNote { note } => policy_note = policy_note.max((*sequence, *note)),
                     Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
                 }
             }
@@ -307,7 +317,8 @@ impl Member {
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.generation);
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
-        self.restore_segments(&found, &freed, last_sequence);
+        self.restore_segments(&found, &freed, &kept, last_sequence);
+        self.remind_policy(policy_note.1);
         result.reopened = self.reopen(&found);
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
@@ -445,7 +456,13 @@ impl Member {
         }
     }
 
-    fn restore_segments(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>, last_sequence: u64) {
+    fn restore_segments(
+        &self,
+        found: &FoundSparse,
+        freed: &BTreeMap<SegmentId, u32>,
+        kept: &KeptAt,
+        last_sequence: u64,
+    ) {
         let mut log = lock(&self.log);
         let mut order: Vec<(u64, SegmentId, HeadKind)> = Vec::new();
         for index in 0..self.shape.segments {
@@ -456,8 +473,15 @@ impl Member {
                 Some(f) if f.life.generation > freed_at => {
                     segment.generation = f.life.generation;
                     segment.proven = true;
-                    log.set_state(id, SegmentState::Sealed(f.life.head));
-                    order.push((f.last_sequence, id, f.life.head));
+                    // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
+                    // clean may be lost. One without a footer may be gone on with.
+                    let place = kept.get(&id).filter(|(_, generation, _)| *generation == f.life.generation);
+                    let place = place.filter(|_| f.life.head != HeadKind::Dirty && f.footer == Footer::Whole);
+                    segment.kept_at = place.map_or(0, |(sequence, _, _)| *sequence);
+                    let head = place.map_or(f.life.head, |(_, _, head)| *head);
+                    let since = f.last_sequence.max(segment.kept_at);
+                    log.set_state(id, SegmentState::Sealed(head));
+                    order.push((since, id, head));
                 }
                 other => {
                     segment.generation = other.map_or(freed_at, |f| f.life.generation.max(freed_at));
@@ -471,6 +495,12 @@ impl Member {
             log.sealed[head as usize].push_back(id);
         }
         log.set_life_after(last_sequence);
+    }
+
+    /// After a restart.
+    pub(crate) fn remind_policy(&self, note: u8) {
+        self.policy.remind(note);
+        lock(&self.log).policy_note = note;
     }
 
     fn carry_from_freed(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>, durable: u64) {

@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+/// How often an entry counts as hit that was found in the log: hits are not in it, and what is cached has lasted there. With 0 the first
+/// segments that are looked at would all be cold, whatever was hot before the crash.
+const FREQUENCY_FOUND: u8 = 1;
+
 /// An entry of a registered grid disk, as its segment names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundEntry {
@@ -235,7 +239,7 @@ impl Sieve<'_> {
             return Err([Killed::clean(page, found.alive)].into_iter().collect());
         }
         let suspect = self.is_suspect(found.key);
-        Ok(Entry::new(found.key, page, found.mask, 0, suspect).without(found.mask & !found.alive))
+        Ok(Entry::new(found.key, page, found.mask, FREQUENCY_FOUND, suspect).without(found.mask & !found.alive))
     }
 
     fn region_of(&self, key: BlockKey) -> u64 {

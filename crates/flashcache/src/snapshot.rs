@@ -129,6 +129,7 @@ impl Member {
             let Some(DiskName { id, generation }) = name else { continue };
             full.extend(writer.push(&Item::Disk { number: number as u16, generation, id }));
         }
+        full.extend(writer.push(&Item::PolicyNote(self.policy.note())));
         rest.segments.iter().for_each(|segment| full.extend(writer.push(segment)));
         for RegionKey { slot, region } in self.regions.keys() {
             full.extend(writer.push(&Item::Region { disk: slot.0, region }));
@@ -193,6 +194,7 @@ impl Member {
         let Some(loaded) = self.read_checkpoint(at).await else { return Ok(None) };
         let mut result = Recovered { evidence: Evidence::Checkpoint, ..Recovered::default() };
         result.segments = self.restore_log(&loaded);
+        self.remind_policy(loaded.policy_note);
         for &key in &loaded.regions {
             self.regions.restore(key);
             result.unsettled_regions += 1;
@@ -267,6 +269,7 @@ impl Member {
 /// A checkpoint while it is read.
 struct Loaded {
     sequence: u64,
+    policy_note: u8,
     /// By number in the checkpoint: the grid disk here, if it is registered in that generation.
     slots: Vec<Option<DiskSlot>>,
     /// Grid disks registered here that it knows.
@@ -284,6 +287,7 @@ impl Loaded {
     fn new(member: &Member, sequence: u64) -> Loaded {
         Loaded {
             sequence,
+            policy_note: 0,
             slots: Vec::new(),
             known: 0,
             segments: Vec::with_capacity(member.shape.segments as usize),
@@ -314,6 +318,7 @@ impl Loaded {
                 }
                 _ => self.bad = true,
             },
+            Item::PolicyNote(note) => self.policy_note = note,
             Item::Region { disk, region } => {
                 self.regions.extend(self.slot(disk).map(|slot| RegionKey { slot, region }));
             }

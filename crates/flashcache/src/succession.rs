@@ -14,7 +14,7 @@
 
 use crate::cache::{FlashCache, MEMBERS_MAX, MemberDevice, Seat, Shared, new_seat, recover, start};
 use crate::index::Killed;
-use crate::member::{MemberError, shape_of};
+use crate::member::{MemberError, check_area};
 use crate::recover::Recovered;
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, Page, REGION_PARTS};
@@ -37,7 +37,7 @@ impl FlashCache {
     /// # Errors
     /// Why not.
     pub fn check_device(&self, geometry: &Geometry) -> Result<(), MemberError> {
-        shape_of(geometry, self.config.segment_bytes, self.config.block_bytes).map(|_| ())
+        check_area(geometry, self.config.segment_bytes, self.config.block_bytes)
     }
 
     /// These members are about to leave: should one fail, its expulsion waits for what becomes of that. `false`: they stay.

@@ -31,6 +31,13 @@ fn record(prng: &mut Prng) -> Record {
             generation: prng.next_u64() as u32,
             sequence: prng.next_u64(),
         },
+        3 if prng.chance(1, 4) => Record::Kept {
+            segment: SegmentId(prng.next_u64() as u32),
+            generation: prng.next_u64() as u32,
+            head: HeadKind::ALL[prng.below(4) as usize],
+            sequence: prng.next_u64(),
+        },
+        3 if prng.chance(1, 4) => Record::PolicyNote { note: prng.next_u64() as u8 },
         3 => Record::Chunk { position: Position(prng.below(512) as u32), sequence: prng.next_u64() },
         n => {
             let kind = [EntryKind::Clean, EntryKind::Dirty, EntryKind::Zero, EntryKind::Trim][n as usize - 4];

@@ -82,6 +82,22 @@ impl CellStore {
         Ok(devices)
     }
 
+    /// The flash devices a flash cache on these (all that are in service, when none is named) would be on, and how many bytes of
+    /// each it would have: `wanted`, or all that is free.
+    ///
+    /// # Errors
+    /// No flash device is in service, or not even one unit is free.
+    pub fn flash_cache_area(
+        &self,
+        devices: &[DeviceId],
+        wanted: Option<u64>,
+        segment_bytes: u32,
+    ) -> Result<(Vec<DeviceId>, u64), GridDiskError> {
+        let devices = self.flash_devices(devices)?;
+        let size_bytes = self.region_bytes(&devices, wanted, segment_bytes.into())?;
+        Ok((devices, size_bytes))
+    }
+
     /// Whole allocation units of the coarsest device, and whole segments.
     fn region_bytes(
         &self,
@@ -143,8 +159,8 @@ impl CellStore {
         if self.catalog().flash_cache.is_some() {
             return Err(GridDiskError::Exists { what: "the flash cache" });
         }
-        let devices = self.flash_devices(&spec.devices)?;
-        let size_bytes = self.region_bytes(&devices, spec.size_per_device_bytes, spec.segment_bytes.into())?;
+        let (devices, size_bytes) =
+            self.flash_cache_area(&spec.devices, spec.size_per_device_bytes, spec.segment_bytes)?;
         let reserved = self.reserve_on_each(&devices, size_bytes)?;
         let cache = FlashCache {
             id: spec.id,

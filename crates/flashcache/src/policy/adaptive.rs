@@ -4,7 +4,7 @@
 use super::ghosts::Ghosts;
 use super::purse::Purse;
 use super::shadow::{Shadow, sample_limit};
-use super::strategy::{MOVED_QUARTERS_MAX, S3_FIFO, STRATEGIES, Side, Strategy};
+use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
 use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
 use crate::format::HeadKind;
 use crate::units::BlockKey;
@@ -19,10 +19,9 @@ pub struct AdaptiveLog {
     purse: Purse,
     /// Blocks with a hash below this are shown to the models.
     sample_limit: u64,
-    shadow: Option<Mutex<Shadow>>,
+    shadow: Mutex<Shadow>,
     /// The strategy in force.
     strategy: AtomicUsize,
-    fixed: Option<Strategy>,
     draws: AtomicU64,
 }
 
@@ -30,30 +29,13 @@ impl AdaptiveLog {
     /// A policy for a cache of this shape.
     #[must_use]
     pub fn new(shape: CacheShape) -> AdaptiveLog {
-        AdaptiveLog { shadow: Some(Mutex::new(Shadow::new(&shape))), ..AdaptiveLog::with(shape, None) }
-    }
-
-    /// One that never changes its strategy: for ablations.
-    #[must_use]
-    pub fn fixed(shape: CacheShape, strategy: Strategy) -> AdaptiveLog {
-        AdaptiveLog::with(shape, Some(strategy))
-    }
-
-    /// S3-FIFO as it was published: everything is let in, what was hit is written again whatever that costs.
-    #[must_use]
-    pub fn s3_fifo(shape: CacheShape) -> AdaptiveLog {
-        AdaptiveLog { purse: Purse::bottomless(), ..AdaptiveLog::with(shape, Some(S3_FIFO)) }
-    }
-
-    fn with(shape: CacheShape, fixed: Option<Strategy>) -> AdaptiveLog {
         AdaptiveLog {
             shape,
             ghosts: Mutex::new(Ghosts::new(shape.blocks())),
             purse: Purse::new(&shape),
             sample_limit: sample_limit(&shape),
-            shadow: None,
+            shadow: Mutex::new(Shadow::new(&shape)),
             strategy: AtomicUsize::new(0),
-            fixed,
             draws: AtomicU64::new(0),
         }
     }
@@ -77,11 +59,11 @@ impl AdaptiveLog {
     }
 
     fn strategy(&self) -> Strategy {
-        self.fixed.unwrap_or(STRATEGIES[self.strategy_in_force()])
+        STRATEGIES[self.strategy_in_force()]
     }
 
     fn sampled(&self, key: BlockKey) -> Option<&Mutex<Shadow>> {
-        self.shadow.as_ref().filter(|_| key.hash() <= self.sample_limit)
+        (key.hash() <= self.sample_limit).then_some(&self.shadow)
     }
 
     /// An even draw from 0 to 1023; a race costs a repeated draw, nothing else.
@@ -168,6 +150,17 @@ impl Policy for AdaptiveLog {
             ghosts.put(resident.key);
         }
         Judgement::Reclaim(verdicts)
+    }
+
+    /// The strategy in force.
+    fn note(&self) -> u8 {
+        self.strategy_in_force() as u8 + 1
+    }
+
+    fn remind(&self, note: u8) {
+        let Some(strategy) = usize::from(note).checked_sub(1).filter(|s| *s < STRATEGIES.len()) else { return };
+        lock(&self.shadow).follow(strategy);
+        self.strategy.store(strategy, Ordering::Relaxed);
     }
 }
 

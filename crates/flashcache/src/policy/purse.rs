@@ -24,11 +24,6 @@ impl Purse {
         Purse { content: AtomicI64::new(0), content_max, price_per_page }
     }
 
-    /// One that pays for everything.
-    pub(super) fn bottomless() -> Purse {
-        Purse { content: AtomicI64::new(i64::MAX / 2), content_max: i64::MAX / 2, price_per_page: 0 }
-    }
-
     /// So many pages were missed.
     pub(super) fn earn(&self, pages: u32) {
         let more = i64::from(pages) * EARNED_PER_PAGE;

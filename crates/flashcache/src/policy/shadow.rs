@@ -52,6 +52,11 @@ impl Shadow {
         Shadow { models, until_look: LOOK_EVERY, best: 0 }
     }
 
+    /// This strategy is in force until another has proved better.
+    pub(super) fn follow(&mut self, strategy: usize) {
+        self.best = strategy;
+    }
+
     /// A sampled block was asked for: the strategy to follow from now on.
     pub(super) fn access(&mut self, key: BlockKey) -> usize {
         let name = (key.hash() >> 8) as u32;

@@ -36,9 +36,6 @@ pub const STRATEGIES: [Strategy; 8] = [
     variant(102, 3, CACHE * 2, 614, 410, 1024),
 ];
 
-/// S3-FIFO as it was published (Yang et al., SOSP 2023): nothing is kept in place, everything is let in.
-pub(super) const S3_FIFO: Strategy = variant(102, 1, CACHE, NEVER, NEVER, 1024);
-
 const fn variant(
     small_share: u32,
     promote_hits: u8,

@@ -120,7 +120,6 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
         cache: CacheConfig {
             block_bytes: setup.block_bytes,
             segment_bytes: setup.segment_bytes,
-            policy: setup.policy,
             staging_bytes: setup.staging_bytes,
             soft_limit: setup.soft_limit,
             hard_limit: setup.hard_limit,

@@ -12,7 +12,7 @@ use crate::disk::DiskConfig;
 use celldisk::FillStrategy;
 use celldisk::layout::DATA_OFFSET;
 use device::{Class, FailKind, Prng};
-use flashcache::{BusyTuning, Endurance, MemoryNeed, PolicyKind};
+use flashcache::{BusyTuning, Endurance, MemoryNeed};
 use std::time::Duration;
 
 use crate::disk::FaultKind;
@@ -79,7 +79,6 @@ pub(super) struct Setup {
     pub(super) chunk_age: Duration,
     pub(super) settle_every: Duration,
     pub(super) accept_diverged: bool,
-    pub(super) policy: PolicyKind,
     /// Grid disks that would be in write-through are in write-back, over durable flash devices.
     pub(super) write_back: bool,
     /// Write-back is in flush order.
@@ -500,7 +499,6 @@ impl Setup {
             chunk_age: Duration::from_micros(prng.between(500, 50_000)),
             settle_every: Duration::from_millis(prng.between(2, 200)),
             accept_diverged: prng.chance(1, 2),
-            policy: if prng.fork("policy").chance(1, 2) { PolicyKind::S3Fifo } else { PolicyKind::Adaptive },
             endurance: endurance(&mut prng.fork("endurance")),
             keep_unused: Duration::from_millis(prng.fork("keep").between(20, 1_000)),
             index_bytes,
