@@ -2,7 +2,7 @@
 //!
 //! A policy never does I/O and never sees data. It answers three questions: where a new block goes, which head gives up its
 //! oldest segment, and what becomes of that segment: it stays where it is, or its space comes free and some of its blocks
-//! are written again.
+//! are written again. What it wants to know after a restart fits into a byte; the rest it learns anew.
 
 mod adaptive;
 mod ghosts;
@@ -12,6 +12,8 @@ mod strategy;
 
 pub use adaptive::AdaptiveLog;
 pub use strategy::{STRATEGIES, Strategy};
+
+pub(crate) use strategy::MOVED_QUARTERS_MAX;
 
 use crate::format::HeadKind;
 use crate::meter::Meter;

@@ -10,7 +10,7 @@ use crate::governor::Allowance;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
-use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
+use crate::policy::{Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
@@ -28,8 +28,6 @@ use std::sync::{Arc, PoisonError};
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
 /// Less than one in so many of the entries an index may have left: reclaim runs.
 const ENTRIES_LOW: usize = 32;
-/// Of a segment's pages, so many in 1/4 may be written again: reclaim always gains space.
-const MOVED_QUARTERS_MAX: u32 = 3;
 
 /// What became of a segment that was looked at.
 enum Reclaimed {

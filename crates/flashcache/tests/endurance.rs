@@ -152,7 +152,8 @@ fn copies_at_reclaim_are_refused_when_it_is_empty() {
                     let left = rig.cache.members().next().unwrap().endurance_figures().budget_left_bytes;
                     assert!(left.is_none_or(|left| left == 0), "{left:?}");
                     assert_eq!(rig.counters()["reclaims"], 0);
-                    (0..filled).for_each(|block| assert!(rig.holds(block)));
+                    // Often enough to be worth a copy.
+                    (0..filled).for_each(|block| assert!((0..3).all(|_| rig.holds(block))));
                 }
                 // A region for itself, far from what is cached.
                 let part = (1000 + n) * 256;

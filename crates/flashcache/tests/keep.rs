@@ -82,11 +82,12 @@ impl Rig {
         }
     }
 
-    /// Traffic that is worth the main head.
-    async fn offer_and_hit(&self, blocks: Range<u64>) {
-        for block in blocks {
-            self.offer(&self.other, block).await;
-            assert!((0..3).all(|_| self.holds(&self.other, block)));
+    /// Traffic that is worth the main head: more blocks than there is room for, again and again.
+    async fn ask_for_others(&self, times: u64) {
+        for block in (0..times * SEGMENTS * SEGMENT_BLOCKS).map(|n| n % (SEGMENTS * SEGMENT_BLOCKS * 3 / 2)) {
+            if !self.holds(&self.other, block) {
+                self.offer(&self.other, block).await;
+            }
         }
     }
 
@@ -190,7 +191,7 @@ fn what_is_unused_ages_to_default_and_what_is_used_stays() {
         assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.clone().count());
         assert_eq!(rig.count(&rig.keep, 60..90, Residence::Cached), 30, "aged, not gone");
         // Default traffic evicts what has aged, and does not move it back.
-        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 12).await;
+        rig.ask_for_others(12).await;
         assert_eq!(rig.count(&rig.keep, used.clone(), Residence::Kept), used.count());
         assert_eq!(rig.count(&rig.keep, 60..90, Residence::Disk), 30);
         assert_eq!(rig.counters()["keep_moves"], 0);
@@ -209,7 +210,7 @@ fn what_is_unpinned_becomes_default_data() {
         assert_eq!(rig.count(&rig.keep, 0..30, Residence::Kept), 30);
         assert_eq!(rig.count(&rig.keep, 60..270, Residence::Cached), 210, "not gone, and no byte was written again");
         assert_eq!(rig.counters()["moves"], 0);
-        rig.offer_and_hit(0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
+        rig.ask_for_others(6).await;
         assert_eq!(rig.count(&rig.keep, 0..30, Residence::Kept), 30);
         assert_eq!(rig.count(&rig.keep, 60..270, Residence::Disk), 210);
     });

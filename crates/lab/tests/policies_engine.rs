@@ -239,7 +239,7 @@ fn a_cell_misses_what_the_replay_says_on_a_real_trace() {
 #[test]
 fn a_crash_costs_little_warmth() {
     let distinct = 40_000;
-    let [soon, later] = cost_of_a_crash("zipf", &zipf(200_000, distinct), distinct, 12_000);
+    let [soon, later] = cost_of_a_crash("zipf", &zipf(240_000, distinct), distinct, 20_000);
     assert!(soon <= 1050 && later <= 1050, "zipf: {soon}, {later}");
     let Some((blocks, distinct)) = trace("arc-OLTP.lis.zst") else { return };
     let [soon, later] = cost_of_a_crash("arc-OLTP", &blocks[..400_000], distinct, u64::from(distinct) / 10);

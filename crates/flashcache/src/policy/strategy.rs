@@ -84,4 +84,4 @@ impl Strategy {
 }
 
 /// Pages of a segment that may be written again, in quarters: reclaim always gains.
-pub(super) const MOVED_QUARTERS_MAX: u32 = 3;
+pub(crate) const MOVED_QUARTERS_MAX: u32 = 3;
