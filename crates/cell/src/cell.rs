@@ -212,10 +212,10 @@ impl Cell {
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
-        let flash_members = cache.map_or(0, |c| c.members().count() as u64);
+        let flash_members = cache.as_ref().map_or(0, |c| c.members().count() as u64);
         let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
-        let lists = flash_members * (flashcache::hot::HOT_BLOCKS_MAX * size_of::<flashcache::hot::HotBlock>()) as u64;
+        let lists: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.hot_list_bytes_max()).sum();
         self.arena.size_bytes() as u64 + staging + members + batches + lists
     }
 

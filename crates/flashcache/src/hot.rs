@@ -4,6 +4,7 @@
 //! time and lets others go between two.
 
 use crate::cache::FlashCache;
+use crate::member::Member;
 use crate::units::DiskSlot;
 use device::spawn::yield_now;
 use device::sync::lock;
@@ -31,6 +32,14 @@ pub fn in_heat_order(blocks: &mut Vec<HotBlock>) {
     blocks.sort_unstable_by_key(|hot| (std::cmp::Reverse(hot.heat), hot.disk, hot.block));
     blocks.dedup_by_key(|hot| (hot.disk, hot.block));
     blocks.truncate(HOT_BLOCKS_MAX);
+}
+
+impl Member {
+    /// The most bytes the list of its hot blocks takes.
+    #[must_use]
+    pub fn hot_list_bytes_max(&self) -> u64 {
+        (self.index.entries_max().min(HOT_BLOCKS_MAX) * size_of::<HotBlock>()) as u64
+    }
 }
 
 impl FlashCache {
