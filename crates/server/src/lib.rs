@@ -11,6 +11,7 @@
 mod admin;
 pub mod config;
 pub mod console;
+pub mod dcli;
 mod devices;
 mod http;
 mod init;
