@@ -4,6 +4,7 @@
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
 mod dcli;
+mod trust;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use server::console::ConsoleOptions;
@@ -33,6 +34,8 @@ enum Sub {
     Cellcli(Cellcli),
     /// Run a command, copy files or run a script on many cells over ssh
     Dcli(dcli::Dcli),
+    /// Set up certificates between cells and those who administer them, in one command
+    Trust(trust::Trust),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
     Pin(Pin),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
@@ -415,6 +418,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
         Sub::Dcli(dcli) => Ok(server::dcli::dcli(&dcli.into_options())?),
+        Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => Ok(server::console::cellcli(&ConsoleOptions {
             execute: Some(pin.statement()?),
             cell: pin.cell,

@@ -10,7 +10,7 @@ pub(crate) use session::Session;
 
 use crate::admin::Form;
 use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
-use crate::http::HttpError;
+use crate::http::{Client, HttpError};
 use device::Address;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,9 @@ pub enum ConsoleError {
         /// What was given.
         given: String,
     },
+    /// Nothing to show to a cell reached over TLS.
+    #[error("{0}")]
+    NoClient(String),
     /// The terminal or stdin.
     #[error("cannot read statements: {0}")]
     Input(String),
@@ -74,7 +77,7 @@ pub(crate) enum AskError {
 }
 
 /// Where the admin service of a cell is.
-fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
+pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     let given = match cell {
         Some(cell) => cell.to_owned(),
         None => match std::env::var(CELL_VARIABLE) {
@@ -100,7 +103,8 @@ fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
 pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
     let address = address_of(options.cell.as_deref())?;
     let form = if options.json { Form::Json } else { Form::Text };
-    let mut session = Session::new(address, options.monitor, form);
+    let client = Client::new(address).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
+    let mut session = Session::new(client, options.monitor, form);
     if let Some(text) = &options.execute {
         session.run(text)?;
     } else if options.non_interactive || !std::io::stdin().is_terminal() {

@@ -16,6 +16,8 @@ mod remote;
 mod show;
 mod vmstat;
 
+pub(crate) use hosts::names;
+
 use hosts::Target;
 use pool::{Answer, End, Limits};
 use remote::{Remote, Step};
@@ -194,6 +196,42 @@ pub fn dcli(options: &DcliOptions) -> Result<bool, DcliError> {
     };
     show.summary(&targets, &answers)?;
     Ok(show.ends(&targets, &answers) && good)
+}
+
+/// One thing to be done on a host by another command of this program.
+pub(crate) enum Task {
+    /// A text for `sh` with its arguments.
+    Shell(&'static str, Vec<String>),
+    /// A copy of a file to a path.
+    Copy(PathBuf, String),
+}
+
+/// Do the tasks of each host, hosts at a time; their output goes to stderr. Whether every host did all of them.
+///
+/// # Errors
+/// Nothing was run; see [`DcliError`].
+pub(crate) fn run_tasks(options: &DcliOptions, tasks: &[(String, Vec<Task>)]) -> Result<bool, DcliError> {
+    if tasks.is_empty() {
+        return Ok(true);
+    }
+    let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+    let targets = hosts::targets(Some(&names.join(",")), None)?;
+    let targets: Vec<&Target> = targets.iter().collect();
+    let (remote, show) = (Remote::new(options)?, Show::new(options)?);
+    let limits = Limits { lines_max: LINES_DEFAULT, hide_stderr: false, verbose: options.verbose };
+    let steps = |target: &Target| {
+        let mine = tasks.iter().filter(|(name, _)| *name == target.name).flat_map(|(_, tasks)| tasks);
+        let step = |task: &Task| match task {
+            Task::Shell(text, args) => remote.shell(target, text, args),
+            Task::Copy(file, to) => remote.copy(target, file, to),
+        };
+        mine.map(step).collect()
+    };
+    let answers = pool::parallel(&targets, &steps, BATCH_DEFAULT, &limits, &mut |target, answer| {
+        show.talk(target, answer);
+        Ok(())
+    })?;
+    Ok(show.ends(&targets, &answers))
 }
 
 /// Everything checked before the first ssh is started.

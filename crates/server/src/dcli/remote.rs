@@ -171,6 +171,12 @@ impl Remote {
         vec![self.copy(target, &script.path, place), self.command(target, &shell(&text, &[place, &script.name]))]
     }
 
+    /// A text for `sh` with its arguments.
+    pub(super) fn shell(&self, target: &Target, text: &str, args: &[String]) -> Step {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.command(target, &shell(text, &args))
+    }
+
     /// Put a key into authorized_keys, or take it out of there.
     pub(super) fn key(&self, target: &Target, key: &LocalKey, push: bool) -> Step {
         let text = if push { super::keys::PUSH } else { super::keys::DROP };

@@ -56,6 +56,14 @@ impl Show {
         print(&text)
     }
 
+    /// The lines of a cell as talk.
+    pub(super) fn talk(&self, target: &Target, answer: &Answer) {
+        for line in &answer.lines {
+            // There is nowhere to tell that stderr is gone.
+            let _ = writeln!(std::io::stderr(), "{}: {line}", target.name);
+        }
+    }
+
     fn text(&self, target: &Target, line: &str) -> Option<String> {
         if let Some((regex, _)) = &self.regex
             && regex.is_match(line)
