@@ -4,9 +4,10 @@
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
 mod dcli;
+mod metrics;
 mod trust;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use server::console::ConsoleOptions;
 use server::{GridDiskPlan, InitPlan};
 use std::ffi::{OsStr, OsString};
@@ -34,6 +35,8 @@ enum Sub {
     Cellcli(Cellcli),
     /// Run a command, copy files or run a script on many cells over ssh
     Dcli(dcli::Dcli),
+    /// Metrics of many cells in one table
+    Metrics(metrics::Metrics),
     /// Set up certificates between cells and those who administer them, in one command
     Trust(trust::Trust),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
@@ -418,6 +421,13 @@ fn run(command: Sub) -> Result<bool, Failure> {
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
         Sub::Dcli(dcli) => Ok(server::dcli::dcli(&dcli.into_options())?),
+        Sub::Metrics(metrics) if metrics.wants_help() => {
+            let mut line = CommandLine::command();
+            let help = line.find_subcommand_mut("metrics").map(clap::Command::render_long_help);
+            let _ = write!(std::io::stdout(), "{}", help.unwrap_or_default());
+            Ok(true)
+        }
+        Sub::Metrics(metrics) => Ok(server::metrics::metrics(&metrics.into_options())?),
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => Ok(server::console::cellcli(&ConsoleOptions {
             execute: Some(pin.statement()?),

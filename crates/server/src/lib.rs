@@ -16,6 +16,7 @@ mod devices;
 mod http;
 mod init;
 mod lock;
+pub mod metrics;
 mod process;
 mod serve;
 mod tls;
