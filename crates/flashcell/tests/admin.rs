@@ -321,6 +321,9 @@ fn operations_over_http() {
         ("GET", "/v1/griddisk?limit=many", "", 400),
         ("POST", "/v1/griddisk", "{\"names\":", 400),
         ("PATCH", "/v1/griddisk", r#"{"names":["a"],"operation":"FLUSH; DROP FLASHCACHE"}"#, 400),
+        // What names a cell disk that is not there is not carried out on others.
+        ("PATCH", "/v1/flashcache", r#"{"operation":"CANCEL FLUSH","settings":{"cellDisk":"AAA"}}"#, 404),
+        ("PATCH", "/v1/flashcache", r#"{"operation":"CANCEL FLUSH","settings":{"cellDisk":["FD_00_c1"]}}"#, 200),
         ("PUT", "/v1/griddisk", "", 405),
         ("GET", "/v1/nosuch", "", 404),
     ] {

@@ -4,7 +4,7 @@
 
 use super::operations::{VERBS, path};
 use cellcli::Verb;
-use cellcli::table::{Attribute, Kind, OBJECTS, ObjectSpec, TargetKind};
+use cellcli::table::{Attribute, Form, Kind, OBJECTS, ObjectSpec, OperationSpec, SettingView, TargetKind};
 use serde_json::{Map, Value, json};
 
 /// The whole document.
@@ -70,7 +70,7 @@ fn operation(object: &ObjectSpec, verb: Verb) -> Value {
     let mut operation = match verb {
         Verb::List => {
             let mut list = get(&id, object.about, json!({"type": "array", "items": {"$ref": reference}}));
-            list["parameters"] = list_parameters();
+            list["parameters"] = list_parameters(object);
             list
         }
         Verb::Describe => get(&id, "the attributes of the type", json!({"type": "array", "items": {"type": "object"}})),
@@ -140,16 +140,22 @@ fn refused_schema() -> Value {
     })
 }
 
-fn list_parameters() -> Value {
-    let text = |name: &str, about: &str| json!({"name": name, "in": "query", "description": about, "schema": {"type": "string"}});
+fn list_parameters(object: &ObjectSpec) -> Value {
+    let any = object.attributes.iter().map(|attribute| attribute.name).collect::<Vec<_>>().join("|");
+    let text = |name: &str, about: &str, schema: Value| json!({"name": name, "in": "query", "description": about, "schema": schema});
+    let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
+    let order = format!("({any})( ASC| DESC)?");
     json!([
-        text("names", "these objects, separated by commas"),
-        text("attributes", "these attributes, separated by commas; else all"),
-        text("where", "a condition, as in LIST ... WHERE"),
-        text("orderBy", "attributes, each with ASC or DESC"),
-        {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": u32::MAX}},
+        text("names", "these objects, separated by commas", pattern(format!("^({NAME}(,{NAME})*)?$"))),
+        text("attributes", "these attributes; else all", pattern(format!("^(({any})(,({any}))*)?$"))),
+        text("where", "a condition, as in LIST ... WHERE: name='a' AND size>1G", json!({"type": "string"})),
+        text("orderBy", "attributes, each with ASC or DESC", pattern(format!("^({order}(,{order})*)?$"))),
+        text("limit", "at most so many", json!({"type": "integer", "minimum": 0, "maximum": u32::MAX})),
     ])
 }
+
+/// What a name looks like in this document; the language takes more.
+const NAME: &str = "[A-Za-z0-9_.-]{1,30}";
 
 fn kind_schema(kind: Kind) -> Value {
     match kind {
@@ -175,58 +181,82 @@ fn row_schema(object: &ObjectSpec) -> Value {
     json!({"type": "object", "description": object.about, "properties": properties})
 }
 
-/// The body of a change: what any form of the verb takes.
+/// The body of a change: what one of the verb's forms takes.
 fn body_schema(object: &ObjectSpec, verb: Verb) -> Value {
-    let mut settings = Map::new();
-    let (mut operations, mut flags, mut properties) = (Vec::new(), Vec::new(), Map::new());
+    let mut forms: Vec<Value> = Vec::new();
     for form in object.forms_of(verb) {
-        for setting in form.setting_list(object) {
-            let value = match setting.kind {
-                Kind::Number => json!({"type": "integer", "minimum": 0}),
-                Kind::Size => {
-                    json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+[KMGT]?$"}]})
-                }
-                Kind::List => json!({"type": "array", "items": {"type": "string"}}),
-                Kind::Status(words) => json!({"type": "string", "enum": words}),
-                _ => json!({"type": "string"}),
-            };
-            let mut value = value;
-            value["description"] = json!(setting.about);
-            settings.insert(setting.name.to_owned(), value);
-        }
-        for operation in form.operations {
-            operations.extend(runs(operation.words));
-            flags.extend(operation.flags.iter().map(|flag| format!("{flag:?}").to_ascii_uppercase()));
-        }
-        flags.extend(form.flags.iter().map(|flag| format!("{flag:?}").to_ascii_uppercase()));
-        match form.target {
-            TargetKind::Whole => {}
-            TargetKind::All => drop(properties.insert("all".to_owned(), json!({"enum": ["ALL"]}))),
-            TargetKind::AllOfDiskType => {
-                properties.insert("all".to_owned(), json!({"enum": ["ALL", "FLASHDISK", "HARDDISK"]}));
-            }
-            TargetKind::Name | TargetKind::Names => {
-                properties.insert("names".to_owned(), json!({"type": "array", "items": {"type": "string"}}));
-            }
-        }
-        if form.filter {
-            properties.insert("where".to_owned(), json!({"type": "string"}));
-        }
+        // An operation stands alone, but for a few options; without one, there are the others.
+        forms.push(form_schema(object, form, None));
+        forms.extend(form.operations.iter().map(|operation| form_schema(object, form, Some(operation))));
     }
+    json!({"anyOf": forms})
+}
+
+fn form_schema(object: &ObjectSpec, form: &Form, operation: Option<&OperationSpec>) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    let mut add = |name: &str, schema: Value, needed: bool| {
+        properties.insert(name.to_owned(), schema);
+        if needed {
+            required.push(name.to_owned());
+        }
+    };
+    let names = |most: usize| json!({"type": "array", "items": {"type": "string", "pattern": format!("^{NAME}$")}, "minItems": 1, "maxItems": most});
+    match form.target {
+        TargetKind::Whole => {}
+        TargetKind::All => add("all", json!({"enum": ["ALL"]}), true),
+        TargetKind::AllOfDiskType => add("all", json!({"enum": ["ALL", "FLASHDISK", "HARDDISK"]}), true),
+        TargetKind::Name => add("names", names(1), true),
+        TargetKind::Names => add("names", names(64), true),
+    }
+    let is_beside = |name: &str| operation.is_none() || form.beside_operation.contains(&name);
+    let settings: Vec<SettingView> = form.setting_list(object).filter(|setting| is_beside(setting.name)).collect();
     if !settings.is_empty() {
-        let schema = json!({"type": "object", "properties": settings, "additionalProperties": false});
-        properties.insert("settings".to_owned(), schema);
+        let needed: Vec<&str> = settings.iter().filter(|setting| setting.required).map(|it| it.name).collect();
+        let change = form.needs_change && operation.is_none();
+        let schemas: Map<String, Value> =
+            settings.iter().map(|setting| (setting.name.to_owned(), setting_schema(setting))).collect();
+        let others: Map<String, Value> =
+            settings.iter().filter_map(|it| Some((it.name.to_owned(), json!([it.needs?])))).collect();
+        let schema = json!({
+            "type": "object",
+            "properties": schemas,
+            "required": needed,
+            "dependentRequired": others,
+            "minProperties": u8::from(change),
+            "additionalProperties": false,
+        });
+        add("settings", schema, change || !needed.is_empty());
     }
-    for (name, mut words, many) in [("operation", operations, false), ("flags", flags, true)] {
-        words.sort_unstable();
-        words.dedup();
-        if !words.is_empty() {
-            let one = json!({"type": "string", "enum": words});
-            let schema = if many { json!({"type": "array", "items": one, "uniqueItems": true}) } else { one };
-            properties.insert(name.to_owned(), schema);
-        }
+    if let Some(operation) = operation {
+        add("operation", json!({"type": "string", "enum": runs(operation.words)}), true);
     }
-    json!({"type": "object", "properties": properties, "additionalProperties": false})
+    let flags = operation.map_or(form.flags, |operation| operation.flags);
+    if !flags.is_empty() {
+        let words: Vec<String> = flags.iter().map(|flag| format!("{flag:?}").to_ascii_uppercase()).collect();
+        let one = json!({"type": "string", "enum": words});
+        add("flags", json!({"type": "array", "items": one, "uniqueItems": true}), false);
+    }
+    if form.filter {
+        add("where", json!({"type": "string"}), false);
+    }
+    json!({"type": "object", "description": form.about, "properties": properties, "required": required, "additionalProperties": false})
+}
+
+fn setting_schema(setting: &SettingView) -> Value {
+    let number = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    let mut schema = match setting.kind {
+        Kind::Number => number,
+        Kind::Size => json!({"anyOf": [number, {"type": "string", "pattern": "^[1-9][0-9]{0,5}[KMGT]$"}]}),
+        Kind::List => json!({"anyOf": [
+            {"type": "array", "items": {"type": "string", "pattern": format!("^{NAME}$")}},
+            {"type": "string", "description": "separated by commas"},
+        ]}),
+        Kind::Status(words) => json!({"type": "string", "enum": words}),
+        Kind::Name | Kind::Reference(_) => json!({"type": "string", "pattern": format!("^{NAME}$")}),
+        _ => json!({"type": "string", "pattern": "^[ -~]*$"}),
+    };
+    schema["description"] = json!(setting.about);
+    schema
 }
 
 /// Every way to write an operation.

@@ -13,9 +13,9 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::{MethodRouter, delete, get, patch, post};
-use cellcli::table::{OBJECTS, ObjectSpec};
+use cellcli::table::{Kind, OBJECTS, ObjectSpec};
 use cellcli::{Verb, parse_one};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// The verbs on objects, in the order of the document.
@@ -81,6 +81,11 @@ struct ListQuery {
     limit: Option<u32>,
 }
 
+/// What is there is a value: a null that stands for nothing could stand for a mistake.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// What CREATE, ALTER and DROP may be told.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -88,14 +93,17 @@ struct ChangeBody {
     /// The objects by name.
     names: Vec<String>,
     /// All of them; of one disk type.
+    #[serde(deserialize_with = "given")]
     all: Option<All>,
     /// Options and attributes.
     settings: BTreeMap<String, Scalar>,
     /// FLUSH, CANCEL FLUSH and so on.
+    #[serde(deserialize_with = "given")]
     operation: Option<String>,
     /// FORCE, NOWAIT.
     flags: Vec<String>,
     /// A condition.
+    #[serde(deserialize_with = "given")]
     r#where: Option<String>,
 }
 
@@ -123,17 +131,18 @@ fn quoted(text: &str) -> String {
 }
 
 fn list_text(object: &ObjectSpec, query: &ListQuery) -> String {
+    // `?where=` is a form with nothing in it.
+    let filled = |text: &'_ Option<String>| text.clone().filter(|text| !text.trim().is_empty());
     let mut text = format!("LIST {}", object.word);
-    if let Some(names) = query.names.as_deref().filter(|names| !names.is_empty()) {
+    if let Some(names) = filled(&query.names) {
         let names: Vec<String> = names.split(',').map(|name| quoted(name.trim())).collect();
         text.push_str(&format!(" {}", names.join(", ")));
     }
-    text.push_str(&format!(" ATTRIBUTES {}", query.attributes.as_deref().unwrap_or("ALL")));
-    if let Some(condition) = &query.r#where {
-        text.push_str(&format!(" WHERE {condition}"));
-    }
-    if let Some(order) = &query.order_by {
-        text.push_str(&format!(" ORDER BY {order}"));
+    text.push_str(&format!(" ATTRIBUTES {}", filled(&query.attributes).as_deref().unwrap_or("ALL")));
+    for (clause, words) in [("WHERE", &query.r#where), ("ORDER BY", &query.order_by)] {
+        if let Some(words) = filled(words) {
+            text.push_str(&format!(" {clause} {words}"));
+        }
     }
     if let Some(limit) = query.limit {
         text.push_str(&format!(" LIMIT {limit}"));
@@ -161,10 +170,16 @@ fn change_text(verb: Verb, object: &ObjectSpec, body: &ChangeBody) -> Result<Str
         if !word(name) || name.contains(' ') {
             return Err(format!("settings: {name:?} is no name of an option"));
         }
-        let value = match value {
-            Scalar::Number(number) => number.to_string(),
-            Scalar::Text(text) => quoted(text),
-            Scalar::List(names) => quoted(&names.join(",")),
+        let kind = object.forms_of(verb).find_map(|form| form.setting(object, name)).map(|(_, kind)| kind);
+        let value = match (value, kind) {
+            // An option the type does not have is the grammar's to refuse.
+            (Scalar::Number(number), None | Some(Kind::Number | Kind::Size)) => number.to_string(),
+            (Scalar::List(names), None | Some(Kind::List)) => quoted(&names.join(",")),
+            (Scalar::Text(text), kind) if kind != Some(Kind::Number) => quoted(text),
+            (_, kind) => {
+                let wanted = kind.map_or("value", Kind::word);
+                return Err(format!("settings: {name} takes a {wanted}, and this is of another type"));
+            }
         };
         text.push_str(&format!("{} {name}={value}", if index == 0 { "" } else { "," }));
     }
@@ -265,6 +280,11 @@ mod tests {
             r#"{"settings":{"":"x"}}"#,
             r#"{"colour":1}"#,
             r#"{"names":["a"],"all":"ALL"}"#,
+            r#"{"all":null}"#,
+            r#"{"settings":{"comment":1}}"#,
+            r#"{"settings":{"seconds":"1"}}"#,
+            r#"{"settings":{"size":["1"]}}"#,
+            r#"{"where":null,"operation":"FLUSH"}"#,
         ] {
             assert!(text(Verb::Alter, ObjectType::GridDisk, body).is_err(), "{body}");
         }
