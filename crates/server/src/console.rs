@@ -89,8 +89,10 @@ pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     let path = Path::new(&given);
     if path.exists() || given.contains('/') {
         let located = Config::load(path)?;
-        let first = located.admin_addresses().into_iter().next();
-        return first.ok_or(ConsoleError::NoAdmin { path: located.path });
+        // On this host the socket: there the kernel tells who asks.
+        let mut addresses = located.admin_addresses();
+        addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
+        return addresses.into_iter().next().ok_or(ConsoleError::NoAdmin { path: located.path });
     }
     let (host, port) = host_and_port(&given, ADMIN_PORT).ok_or(ConsoleError::Address { given })?;
     Ok(Address::Tcp { host, port })
