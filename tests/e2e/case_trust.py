@@ -43,6 +43,11 @@ def trust_of_a_group_of_cells_in_one_command():
             contains(done.stderr, f"root@{name}: token installed", "talk")
             with open(os.path.join(fleet.cells[name].dir, "trust", "tokens")) as file:
                 contains(file.read(), "monitor p ", "tokens")
+        run(flashcell + ["trust", *names, *options, "--revoke", "p"], env=environment)
+        for name in fleet.names:
+            trust = os.path.join(fleet.cells[name].dir, "trust")
+            with open(os.path.join(trust, "tokens")) as tokens, open(os.path.join(trust, "revoked")) as revoked:
+                equal((tokens.read(), revoked.read()), ("", "p\n"), "after --revoke")
         done = run(flashcell + ["trust", f"root@{fleet.names[0]}:{place.dir}", *options], env=environment, ok=False)
         contains(done.stderr, "is not the directory of a cell", "a wrong directory")
         for cell in fleet.cells.values():

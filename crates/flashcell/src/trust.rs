@@ -34,6 +34,9 @@ pub(crate) struct Trust {
     /// Make a bearer token with a role, take it into the cells, and print it
     #[arg(long, value_name = "NAME", requires_all = ["role", "cells"])]
     token: Option<String>,
+    /// Have the cells take certificates and tokens of this name no more, from now on
+    #[arg(long, value_name = "NAME", requires = "cells", conflicts_with_all = ["client", "token"])]
+    revoke: Option<String>,
     /// administrator, monitor, or database:NAME
     #[arg(long, value_name = "ROLE", value_parser = role)]
     role: Option<Role>,
@@ -58,6 +61,7 @@ impl Trust {
             dir: self.dir,
             client: self.client,
             token: self.token,
+            revoke: self.revoke,
             role: self.role,
             out: self.out,
         }

@@ -166,6 +166,12 @@ fn over_tls_with_certificates() {
         let error = refused(&sales, &["cellcli", "-c", &tcp, "-e", statement]);
         assert!(error.starts_with("CELL-090"), "{statement}: {error}");
     }
+    // Revoked, its certificate counts no more, at once; the others' do.
+    done(&own, &["trust", &cell, "--revoke", "grafana"]);
+    assert!(
+        refused(&monitor, &["cellcli", "-c", &tcp, "-e", "list cell"]).contains("certificate or a token is needed")
+    );
+    assert!(done(&sales, &["cellcli", "-c", &tcp, "-e", "list griddisk"]).contains("active"));
     // Nobody: no directory, another group, a certificate alone not shown, plain text.
     let error = refused(&dir.path("none"), &["cellcli", "-c", &tcp, "-e", "list cell"]);
     assert!(error.contains("nothing to show") && error.contains("hint: `flashcell trust`"), "{error}");
@@ -225,6 +231,9 @@ fn over_tls_with_tokens() {
     done(&client, &["cellcli", "-c", &tcp, "-e", "alter griddisk a comment=x"]);
     done(&own, &["trust", &cell, "--token", "prometheus", "--role", "monitor"]);
     with(&token);
+    assert!(refused(&client, &list).contains("this token is not known here"));
+    with(&admin);
+    done(&own, &["trust", &cell, "--revoke", "ann"]);
     assert!(refused(&client, &list).contains("this token is not known here"));
     assert!(audit(&cell).iter().any(|line| line["who"].as_str().unwrap().starts_with("token ann from 127.0.0.1:")));
     // The file does not tell a token to who reads it.

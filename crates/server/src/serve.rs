@@ -147,6 +147,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
             owner_uid: rustix::process::geteuid().as_raw(),
             group: located.config.admin.group.clone(),
             tokens: Some(located.trust_dir().join(tls::TOKENS)),
+            revoked: Some(located.trust_dir().join(tls::REVOKED)),
         }),
         audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
         history: History::default(),

@@ -1,4 +1,4 @@
-//! Certificates and keys of the admin protocol, as files: `ca.pem`, `cell.pem`, `cell.key`, `tokens` of a cell; `ca.pem`,
+//! Certificates and keys of the admin protocol, as files: `ca.pem`, `cell.pem`, `cell.key`, `tokens`, `revoked` of a cell; `ca.pem`,
 //! `client.pem`, `client.key`, `token` of a client. `flashcell trust` writes them.
 //!
 //! TLS 1.2 and 1.3, the group's own authority on both sides, never the system's. Never writes a file.
@@ -18,6 +18,8 @@ pub(crate) const CELL_CERTIFICATE: &str = "cell.pem";
 pub(crate) const CELL_KEY: &str = "cell.key";
 /// Digests of the tokens a cell takes.
 pub(crate) const TOKENS: &str = "tokens";
+/// Names whose certificates a cell takes no more.
+pub(crate) const REVOKED: &str = "revoked";
 /// A client's certificate.
 pub(crate) const CLIENT_CERTIFICATE: &str = "client.pem";
 /// Its key.

@@ -14,7 +14,7 @@ mod authority;
 mod place;
 
 use crate::admin::{Role, is_name, token_digest};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Located};
 use crate::dcli::{DcliError, DcliOptions, Task, run_tasks};
 use crate::tls;
 use authority::Authority;
@@ -34,6 +34,12 @@ const FINISH: &str =
 const ADD_TOKEN: &str = "umask 077; f=$1/trust/tokens; test -d \"$1/trust\" || { echo 'no certificates here yet'; exit 1; }; \
      touch \"$f\" && { awk -v n=\"$2\" '$2 != n' \"$f\"; echo \"$3\"; } > \"$f.new\" && \
      chown --reference=\"$1/cell.toml\" \"$f.new\" && mv \"$f.new\" \"$f\" && echo 'token installed'";
+
+/// Takes the tokens of a name away, and its certificates' effect.
+const REVOKE: &str = "umask 077; t=$1/trust; test -d \"$t\" || { echo 'no certificates here yet'; exit 1; }; \
+     touch \"$t/revoked\" && { grep -vxF -e \"$2\" \"$t/revoked\"; echo \"$2\"; } > \"$t/revoked.new\" && \
+     if [ -e \"$t/tokens\" ]; then awk -v n=\"$2\" '$2 != n' \"$t/tokens\" > \"$t/tokens.new\" && mv \"$t/tokens.new\" \"$t/tokens\"; fi && \
+     mv \"$t/revoked.new\" \"$t/revoked\" && chown -R --reference=\"$1/cell.toml\" \"$t\" && echo 'revoked'";
 
 /// What to set up.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +62,8 @@ pub struct TrustOptions {
     pub client: Option<String>,
     /// Make a token of this name, too.
     pub token: Option<String>,
+    /// Take certificates and tokens of this name no more.
+    pub revoke: Option<String>,
     /// The role of that client or token.
     pub role: Option<Role>,
     /// Where that client's files go.
@@ -116,8 +124,11 @@ pub fn trust(options: &TrustOptions) -> Result<bool, TrustError> {
             "--role administrator, monitor or database:NAME",
         ));
     }
-    if let Some(name) = options.client.iter().chain(&options.token).find(|name| !is_name(name)) {
+    if let Some(name) = options.client.iter().chain(&options.token).chain(&options.revoke).find(|name| !is_name(name)) {
         return Err(usage(format!("{name:?} is no name"), "letters, digits, '.', '_', '-', '@'; at most 64"));
+    }
+    if let Some(name) = &options.revoke {
+        return revoke(options, &cells, name);
     }
     let dir = options.dir.clone().unwrap_or_else(tls::client_dir);
     let (authority, made) = Authority::open_or_make(&dir)?;
@@ -237,12 +248,8 @@ fn token(options: &TrustOptions, cells: &[Place], name: &str, role: &Role) -> Re
         match cell {
             Place::Here(path) => {
                 let located = Config::load(path)?;
-                let to = located.trust_dir().join(tls::TOKENS);
-                let before = std::fs::read_to_string(&to).unwrap_or_default();
-                let others = before.lines().filter(|line| line.split_whitespace().nth(1) != Some(name));
-                let text: String = others.chain([line.as_str()]).map(|line| format!("{line}\n")).collect();
-                write(&to, text.as_bytes())?;
-                place::owned_like(&located.path, &to)?;
+                let is_other = |line: &str| line.split_whitespace().nth(1) != Some(name);
+                rewrite(&located, tls::TOKENS, &is_other, Some(&line))?;
             }
             Place::There { host, dir } => {
                 let args = vec![dir.clone(), name.to_owned(), line.clone()];
@@ -255,6 +262,36 @@ fn token(options: &TrustOptions, cells: &[Place], name: &str, role: &Role) -> Re
     // The only time it is seen.
     writeln!(std::io::stdout(), "{token}").map_err(DcliError::Output)?;
     Ok(good)
+}
+
+/// Write a list of a cell anew: the lines to keep, and one more.
+fn rewrite(located: &Located, file: &str, keep: &dyn Fn(&str) -> bool, more: Option<&str>) -> Result<(), TrustError> {
+    let to = located.trust_dir().join(file);
+    let before = std::fs::read_to_string(&to).unwrap_or_default();
+    let kept = before.lines().filter(|line| keep(line));
+    let text: String = kept.chain(more).map(|line| format!("{line}\n")).collect();
+    write(&to, text.as_bytes())?;
+    place::owned_like(&located.path, &to)
+}
+
+fn revoke(options: &TrustOptions, cells: &[Place], name: &str) -> Result<bool, TrustError> {
+    let mut tasks = Vec::new();
+    for cell in cells {
+        match cell {
+            Place::Here(path) => {
+                let located = Config::load(path)?;
+                rewrite(&located, tls::REVOKED, &|line| line.trim() != name, Some(name))?;
+                if located.trust_dir().join(tls::TOKENS).exists() {
+                    rewrite(&located, tls::TOKENS, &|line| line.split_whitespace().nth(1) != Some(name), None)?;
+                }
+                talk(&format!("{}: revoked", path.display()));
+            }
+            Place::There { host, dir } => {
+                tasks.push((host.clone(), vec![Task::Shell(REVOKE, vec![dir.clone(), name.to_owned()])]));
+            }
+        }
+    }
+    run_tasks(&over_ssh(options), &tasks).map_err(TrustError::Dcli)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! administrators, everybody else is a monitor. Over TCP a certificate of the cells' own authority carries a role, or a token does.
 //! Never trusts what a client says about itself.
 
+use rustls::pki_types::CertificateDer;
 use std::fmt::{self, Display, Formatter};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,8 @@ pub(crate) struct Access {
     pub(crate) group: Option<String>,
     /// The file of tokens; none where there is no TCP.
     pub(crate) tokens: Option<PathBuf>,
+    /// The file of names whose certificates count no more, one on a line; none where there is no TCP.
+    pub(crate) revoked: Option<PathBuf>,
 }
 
 impl Access {
@@ -106,6 +109,16 @@ impl Access {
         let role = if uid == 0 || uid == self.owner_uid || is_member() { Role::Administrator } else { Role::Monitor };
         let pid = credentials.pid().map(|pid| format!(" pid {pid}")).unwrap_or_default();
         Caller { role, who: format!("uid {uid}{pid}") }
+    }
+
+    /// Whoever showed a certificate that the group's authority has made. None: it carries no role, or counts no more.
+    pub(super) fn of_certificate(&self, der: &CertificateDer<'_>, from: &str) -> Option<Caller> {
+        let (role, name) = of_uris(der)?;
+        if self.revoked.as_ref().is_some_and(|path| read(path).lines().any(|line| line.trim() == name)) {
+            tracing::warn!(from, name, "a certificate that counts no more was shown");
+            return None;
+        }
+        Some(Caller { role, who: format!("certificate {name} from {from}") })
     }
 
     /// Whoever sends a request over a connection. A token counts only where the connection itself tells nobody.
@@ -160,13 +173,13 @@ pub(crate) fn token_digest(token: &str) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Who a verified certificate is for, by the URIs in it. None: it carries no role.
-pub(super) fn of_certificate(der: &rustls::pki_types::CertificateDer<'_>, from: &str) -> Option<Caller> {
+/// Role and name in a verified certificate, by the URIs in it. None: it carries no role, or no name that could be revoked.
+fn of_uris(der: &CertificateDer<'_>) -> Option<(Role, String)> {
     let certificate = webpki::EndEntityCert::try_from(der).ok()?;
     let uris: Vec<&str> = certificate.valid_uri_names().collect();
     let role = uris.iter().find_map(|uri| Role::parse(uri.strip_prefix(ROLE_URI)?))?;
-    let name = uris.iter().find_map(|uri| uri.strip_prefix(NAME_URI)).filter(|name| is_name(name)).unwrap_or("?");
-    Some(Caller { role, who: format!("certificate {name} from {from}") })
+    let name = uris.iter().find_map(|uri| uri.strip_prefix(NAME_URI)).filter(|name| is_name(name))?;
+    Some((role, name.to_owned()))
 }
 
 #[cfg(test)]
@@ -217,7 +230,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens");
         std::fs::write(&path, format!("administrator ann {}\n", token_digest("t"))).unwrap();
-        let access = Access { owner_uid: 7, group: None, tokens: Some(path.clone()) };
+        let access = Access { owner_uid: 7, group: None, tokens: Some(path.clone()), revoked: None };
         let unknown = Peer::Unknown("1.2.3.4:5".to_owned());
         assert_eq!(access.of_request(&unknown, None), Err(Denied::Nobody));
         assert_eq!(access.of_request(&unknown, Some("u")), Err(Denied::WrongToken));

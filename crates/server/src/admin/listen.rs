@@ -3,7 +3,7 @@
 //! One request a connection. A client that is slow to speak, to finish what it says or to read the answer is cut off; one that
 //! waits for the answer is not. TCP is TLS, always. Never looks into a request.
 
-use super::access::{Access, Caller, Peer, of_certificate};
+use super::access::{Access, Caller, Peer};
 use super::patient::Patient;
 use axum::Router;
 use axum::body::Body;
@@ -170,7 +170,7 @@ async fn connection(
             };
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
-            let caller = certificate.and_then(|certificate| of_certificate(certificate, &from));
+            let caller = certificate.and_then(|certificate| access.of_certificate(certificate, &from));
             exchange(stream, caller.map_or(Peer::Unknown(from), Peer::Known), router).await;
         }
     }
