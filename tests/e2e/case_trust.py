@@ -72,7 +72,7 @@ def slow_clients_do_not_take_the_admin_service():
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(cell.admin_socket)
         body = json.dumps({"text": "list metriccurrent attributes all;" * 200, "form": "json"}).encode()
-        deaf.sendall(b"POST /v1/cellcli HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        deaf.sendall(b"POST /v1/cellcli HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         contains(cell.cellcli("list cell").stdout, "online", "a statement beside it")
         for client in silent + [deaf]:
             client.close()

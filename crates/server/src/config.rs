@@ -10,8 +10,10 @@ use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
+mod admin;
 mod endurance;
 mod unused;
+pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
 pub use unused::Unused;
 
@@ -155,30 +157,6 @@ pub struct Listen {
     pub nbd: Vec<String>,
     /// Administration and metrics. TCP is TLS, with certificates or tokens; see [`Admin`].
     pub admin: Vec<String>,
-}
-
-/// Who may administer a cell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Admin {
-    /// Over the unix socket its members are administrators, as are root and the user the cell is served as; everybody else
-    /// is a monitor.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// The directory of certificates for TCP, as `flashcell trust` makes it.
-    pub trust: PathBuf,
-}
-
-impl Admin {
-    fn is_default(&self) -> bool {
-        *self == Admin::default()
-    }
-}
-
-impl Default for Admin {
-    fn default() -> Admin {
-        Admin { group: None, trust: "trust".into() }
-    }
 }
 
 /// Memory, reserved at start or as it is needed up to this.

@@ -99,7 +99,7 @@ fn get(id: &str, about: &str, answer: Value) -> Value {
     let mut responses = Map::new();
     responses
         .insert("200".to_owned(), json!({"description": "done", "content": {"application/json": {"schema": answer}}}));
-    for status in ["400", "401", "403", "404", "408", "409", "413", "500", "501", "503", "507"] {
+    for status in ["400", "401", "403", "404", "408", "409", "413", "415", "500", "501", "503", "507"] {
         responses.insert(status.to_owned(), refused.clone());
     }
     json!({"operationId": id, "summary": about, "responses": responses})

@@ -10,7 +10,7 @@ use super::{DateStyle, Form};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use cellcli::table::{Kind, OBJECTS, ObjectSpec};
@@ -51,8 +51,8 @@ fn handler(object: &'static ObjectSpec, verb: Verb) -> MethodRouter<Shared> {
     let describe = move |State(shared): State<Shared>, caller: Caller| async move {
         run(shared, caller, &format!("DESCRIBE {}", object.word), verb, object).await
     };
-    let change = move |State(shared): State<Shared>, caller: Caller, body: Body| async move {
-        match json_body::<ChangeBody>(body).await {
+    let change = move |State(shared): State<Shared>, caller: Caller, headers: HeaderMap, body: Body| async move {
+        match json_body::<ChangeBody>(&headers, body).await {
             Ok(body) => match change_text(verb, object, &body) {
                 Ok(text) => run(shared, caller, &text, verb, object).await,
                 Err(what) => refuse(StatusCode::BAD_REQUEST, &what),

@@ -140,8 +140,13 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A body of JSON, within bounds of size and time.
-pub(super) async fn json_body<T: DeserializeOwned>(body: Body) -> Result<T, HttpResponse> {
+/// A body of JSON, within bounds of size and time. It must say that it is: a page in the browser of somebody with a certificate
+/// can send forms and plain text anywhere, JSON only where it is asked.
+pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, HttpResponse> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if !kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
+        return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body is application/json, and says so"));
+    }
     let bytes = match tokio::time::timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or broke off")),
@@ -150,8 +155,13 @@ pub(super) async fn json_body<T: DeserializeOwned>(body: Body) -> Result<T, Http
     serde_json::from_slice(&bytes).map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
 }
 
-async fn cellcli_statements(State(shared): State<Shared>, caller: Caller, body: Body) -> HttpResponse {
-    let request: Request = match json_body(body).await {
+async fn cellcli_statements(
+    State(shared): State<Shared>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> HttpResponse {
+    let request: Request = match json_body(&headers, body).await {
         Ok(request) => request,
         Err(refused) => return refused,
     };
