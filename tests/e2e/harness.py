@@ -159,8 +159,11 @@ class Cell:
         name="cell",
         init=True,
         force=False,
+        prefix=(),
     ):
         self.place = place
+        # What the server is started with: `ip netns exec NAME`.
+        self.prefix = list(prefix)
         self.dir = place.path(name)
         self.log_path = place.path(name + ".log")
         self.process = None
@@ -230,7 +233,7 @@ class Cell:
     def spawn_server(self, **options):
         log = open(self.log_path, "ab")
         process = self.place.spawn(
-            [binary(), "serve", self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, **options
+            [*self.prefix, binary(), "serve", self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, **options
         )
         log.close()
         return process

@@ -39,6 +39,8 @@ pub enum ErrorCode {
     NoSpace = 9012,
     /// A device or the catalog failed while the statement was carried out.
     DeviceFailed = 9013,
+    /// The role of the session does not permit it.
+    NotAuthorized = 9014,
 }
 
 impl ErrorCode {
@@ -58,6 +60,7 @@ impl ErrorCode {
         Self::ReadOnlySession,
         Self::NoSpace,
         Self::DeviceFailed,
+        Self::NotAuthorized,
     ];
 
     /// The number after `CELL-`.

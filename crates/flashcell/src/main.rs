@@ -1,12 +1,16 @@
 //! The `flashcell` binary: the command line and nothing else. Each sub-command is one call into `server`, `lab` or `sim`.
 //!
 //! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
-//! stderr is talk. Named `cellcli`, it is that client.
+//! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+mod dcli;
+mod metrics;
+mod trust;
+
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use server::console::ConsoleOptions;
 use server::{GridDiskPlan, InitPlan};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,6 +33,12 @@ enum Sub {
     Demo(Demo),
     /// Administer a cell
     Cellcli(Cellcli),
+    /// Run a command, copy files or run a script on many cells over ssh
+    Dcli(dcli::Dcli),
+    /// Metrics of many cells in one table
+    Metrics(metrics::Metrics),
+    /// Set up certificates between cells and those who administer them, in one command
+    Trust(trust::Trust),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
     Pin(Pin),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
@@ -338,19 +348,21 @@ struct CellcliLine {
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let name = std::env::args_os().next().map(PathBuf::from);
-    let command = if name.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "cellcli") {
-        Sub::Cellcli(CellcliLine::parse().cellcli)
-    } else {
-        CommandLine::parse_from(joined(std::env::args_os())).command
+    let path = std::env::args_os().next().map(PathBuf::from);
+    let command = match path.as_deref().and_then(Path::file_name).and_then(OsStr::to_str) {
+        Some("cellcli") => Sub::Cellcli(CellcliLine::parse().cellcli),
+        Some("dcli") => Sub::Dcli(dcli::DcliLine::parse().dcli),
+        _ => CommandLine::parse_from(joined(std::env::args_os())).command,
     };
+    // Nothing was run anywhere: 2, as the vendor's dcli.
+    let refused = if matches!(command, Sub::Dcli(_)) { ExitCode::from(2) } else { ExitCode::FAILURE };
     match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             // Nobody is left to tell when stderr is gone.
             let _ = writeln!(std::io::stderr(), "flashcell: {error}");
-            ExitCode::FAILURE
+            refused
         }
     }
 }
@@ -408,6 +420,15 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: cellcli.json,
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
+        Sub::Dcli(dcli) => Ok(server::dcli::dcli(&dcli.into_options())?),
+        Sub::Metrics(metrics) if metrics.wants_help() => {
+            let mut line = CommandLine::command();
+            let help = line.find_subcommand_mut("metrics").map(clap::Command::render_long_help);
+            let _ = write!(std::io::stdout(), "{}", help.unwrap_or_default());
+            Ok(true)
+        }
+        Sub::Metrics(metrics) => Ok(server::metrics::metrics(&metrics.into_options())?),
+        Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => Ok(server::console::cellcli(&ConsoleOptions {
             execute: Some(pin.statement()?),
             cell: pin.cell,

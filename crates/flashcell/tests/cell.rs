@@ -338,33 +338,6 @@ fn json_is_raw_numbers() {
     assert_eq!(server.stop(), 0);
 }
 
-#[test]
-fn admin_over_tcp_is_read_only() {
-    let dir = Dir::new("tcp");
-    let cell = made(&dir);
-    let toml = Path::new(&cell).join("cell.toml");
-    let text = std::fs::read_to_string(&toml).unwrap();
-    std::fs::write(&toml, text.replace("admin = [", "admin = [\"tcp:127.0.0.1:0\", ")).unwrap();
-    let server = Server::start(&cell);
-    let address = server.ready.split_whitespace().find_map(|word| word.strip_prefix("admin=tcp:")).unwrap();
-    assert!(cellcli(address, "list cell").contains("online"));
-    assert!(refused(address, "drop flashcache").starts_with("CELL-09011: "));
-    assert!(cellcli(address, "list flashcache").contains("normal"));
-    assert_eq!(server.stop(), 0);
-}
-
-/// The socket gives everything to whoever may connect: the owner alone may.
-#[test]
-fn the_admin_socket_is_the_owners() {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = Dir::new("mode");
-    let cell = made(&dir);
-    let server = Server::start(&cell);
-    let mode = std::fs::metadata(Path::new(&cell).join("admin.sock")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(server.stop(), 0);
-}
-
 /// A cell on the grid disk of another one: made, served, and there again after the other was killed in between.
 #[test]
 fn a_disk_may_be_an_nbd_export() {

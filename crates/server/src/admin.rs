@@ -1,8 +1,11 @@
-//! The admin service: CellCLI statements, status and metrics over HTTP, on unix sockets (mode 0600) and read-only TCP.
+//! The admin service: CellCLI statements, status and metrics over HTTP, on unix sockets and on TCP with TLS.
 //!
 //! | path | what |
 //! |---|---|
 //! | `POST /v1/cellcli` | [`Request`] in, [`Response`] out |
+//! | `GET POST PATCH DELETE /v1/griddisk` and so on | LIST, CREATE, ALTER, DROP of each object type |
+//! | `GET /v1/griddisk/attributes` and so on | DESCRIBE |
+//! | `GET /v1/openapi.json` | all of this, for programs |
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | Prometheus text |
 //!
@@ -10,19 +13,28 @@
 //! answer; what only looks (LIST, metrics) runs on threads of tokio's, since a walk over the index of a large cache takes
 //! longer than a client's request may wait. Never sees a byte of a client's data.
 
+mod access;
+mod audit;
 mod cell_disks;
 mod change;
 mod history;
-mod limited;
+mod listen;
+mod openapi;
+mod operations;
+mod patient;
 mod prometheus;
 mod protocol;
 mod rows;
 mod service;
 mod statement;
 
+pub use access::Role;
+pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
+pub(crate) use audit::{Audit, FILE_NAME as AUDIT_FILE_NAME};
 pub(crate) use history::History;
+pub(crate) use listen::AdminListener;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
-pub(crate) use service::{AdminListener, Service};
+pub(crate) use service::Service;
 
 use crate::devices::{OpenDevice, Opener};
 use cell::Cell;
@@ -46,6 +58,10 @@ pub(crate) struct Context {
     pub(crate) opener: Opener,
     /// Its front end.
     pub(crate) front_end: FrontEnd,
+    /// Who may what.
+    pub(crate) access: Arc<Access>,
+    /// Who did what.
+    pub(crate) audit: Audit,
     /// Readings of the metrics, for rates.
     pub(crate) history: History,
     /// When it began to serve.

@@ -10,8 +10,10 @@ use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
+mod admin;
 mod endurance;
 mod unused;
+pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
 pub use unused::Unused;
 
@@ -110,6 +112,9 @@ pub struct Config {
     pub stop_deadline_s: u64,
     /// Where it listens.
     pub listen: Listen,
+    /// Who may administer it.
+    #[serde(skip_serializing_if = "Admin::is_default")]
+    pub admin: Admin,
     /// What it takes.
     pub memory: Memory,
     /// The flash cache at work.
@@ -150,7 +155,7 @@ impl From<IoChoice> for Backend {
 pub struct Listen {
     /// NBD. TCP has no encryption and no login: for trusted networks only.
     pub nbd: Vec<String>,
-    /// Administration and metrics. Over TCP it is read-only, since there is no login.
+    /// Administration and metrics. TCP is TLS, with certificates or tokens; see [`Admin`].
     pub admin: Vec<String>,
 }
 
@@ -324,6 +329,7 @@ impl Default for Config {
             io: IoChoice::Auto,
             stop_deadline_s: 60,
             listen: Listen::default(),
+            admin: Admin::default(),
             memory: Memory::default(),
             flash_cache: FlashCacheTuning::default(),
             test: Testing::default(),
@@ -414,8 +420,10 @@ const HEAD: &str = "\
 # A Flashcell cell: where its devices are and how it is served. What is on the devices (grid disks, caching, names) is
 # in their own catalog; change that with `flashcell cellcli`.
 #
-# [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". Over TCP there is no login: NBD is open to
-#                whoever connects, admin is read-only.
+# [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". NBD over TCP has no login: it is open to whoever
+#                connects. admin over TCP is TLS: `flashcell trust` makes the certificates first.
+# [admin]        group = \"dba\": its members administer the cell over the unix socket, as root and the user it is served as
+#                do; everybody else may look. trust = \"trust\": the directory of the certificates.
 # [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
@@ -526,6 +534,12 @@ impl Located {
     #[must_use]
     pub fn nbd_addresses(&self) -> Vec<Address> {
         self.config.listen.nbd.iter().filter_map(|text| self.address("listen.nbd", text, NBD_PORT).ok()).collect()
+    }
+
+    /// The directory of certificates for TCP.
+    #[must_use]
+    pub fn trust_dir(&self) -> PathBuf {
+        self.resolve(&self.config.admin.trust)
     }
 
     /// Addresses of the admin service.

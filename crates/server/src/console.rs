@@ -10,7 +10,7 @@ pub(crate) use session::Session;
 
 use crate::admin::Form;
 use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
-use crate::http::HttpError;
+use crate::http::{Client, HttpError};
 use device::Address;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,9 @@ pub enum ConsoleError {
         /// What was given.
         given: String,
     },
+    /// Nothing to show to a cell reached over TLS.
+    #[error("{0}")]
+    NoClient(String),
     /// The terminal or stdin.
     #[error("cannot read statements: {0}")]
     Input(String),
@@ -74,7 +77,7 @@ pub(crate) enum AskError {
 }
 
 /// Where the admin service of a cell is.
-fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
+pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     let given = match cell {
         Some(cell) => cell.to_owned(),
         None => match std::env::var(CELL_VARIABLE) {
@@ -86,8 +89,10 @@ fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     let path = Path::new(&given);
     if path.exists() || given.contains('/') {
         let located = Config::load(path)?;
-        let first = located.admin_addresses().into_iter().next();
-        return first.ok_or(ConsoleError::NoAdmin { path: located.path });
+        // On this host the socket: there the kernel tells who asks.
+        let mut addresses = located.admin_addresses();
+        addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
+        return addresses.into_iter().next().ok_or(ConsoleError::NoAdmin { path: located.path });
     }
     let (host, port) = host_and_port(&given, ADMIN_PORT).ok_or(ConsoleError::Address { given })?;
     Ok(Address::Tcp { host, port })
@@ -100,7 +105,8 @@ fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
 pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
     let address = address_of(options.cell.as_deref())?;
     let form = if options.json { Form::Json } else { Form::Text };
-    let mut session = Session::new(address, options.monitor, form);
+    let client = Client::new(address).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
+    let mut session = Session::new(client, options.monitor, form);
     if let Some(text) = &options.execute {
         session.run(text)?;
     } else if options.non_interactive || !std::io::stdin().is_terminal() {

@@ -11,16 +11,22 @@
 mod admin;
 pub mod config;
 pub mod console;
+pub mod dcli;
 mod devices;
 mod http;
 mod init;
 mod lock;
+pub mod metrics;
 mod process;
 mod serve;
+mod tls;
+pub mod trust;
 
+pub use admin::Role;
 pub use config::{Config, ConfigError};
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
 pub use serve::{ServeError, log_to_stderr, serve};
+pub use tls::{TRUST_VARIABLE, TlsError};
 
 /// The version of this software, as CELL shows it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -4,11 +4,12 @@
 //! under way end, everything durable, labels say so. A device that hangs is named; what it holds up is then left as a
 //! crash would leave it, which the next start recovers from.
 
-use crate::admin::{AdminListener, Context, History, Service};
+use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, History, Service};
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
+use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
@@ -22,6 +23,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 /// Longest path of a unix socket: `sun_path` with its final zero.
@@ -133,7 +135,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
 
     let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
     let nbd = listen(&located, &front_end, &runtime, &world)?;
-    let admin = AdminThread::start(located.admin_addresses())?;
+    let admin = AdminThread::start(&located)?;
     let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
     let context = Arc::new(Context {
         started: world.clock.now(),
@@ -142,6 +144,13 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         devices: found.devices.into_iter().map(Arc::new).collect::<Vec<_>>().into(),
         opener: Opener::new(&located, &runtime),
         front_end,
+        access: Arc::new(Access {
+            owner_uid: rustix::process::geteuid().as_raw(),
+            group: located.config.admin.group.clone(),
+            tokens: Some(located.trust_dir().join(tls::TOKENS)),
+            revoked: Some(located.trust_dir().join(tls::REVOKED)),
+        }),
+        audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
         history: History::default(),
         addresses,
     });
@@ -364,13 +373,14 @@ struct AdminThread {
 
 impl AdminThread {
     /// Bind the listeners and catch signals from here on.
-    fn start(addresses: Vec<Address>) -> Result<AdminThread, ServeError> {
+    fn start(located: &Located) -> Result<AdminThread, ServeError> {
+        let addresses = located.admin_addresses();
         addresses.iter().try_for_each(check_socket_path)?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Admin)?;
         let (context, given) = oneshot::channel();
         let (stop, stopped) = watch::channel(false);
         let (signal_in, signals) = mpsc::channel();
-        let listeners = tokio.block_on(bind(&addresses))?;
+        let listeners = tokio.block_on(bind(&addresses, located))?;
         let bound = listeners.iter().map(AdminListener::address).collect();
         let mut caught = {
             // Registering needs the runtime's driver.
@@ -435,13 +445,20 @@ impl AdminThread {
     }
 }
 
-async fn bind(addresses: &[Address]) -> Result<Vec<AdminListener>, ServeError> {
+async fn bind(addresses: &[Address], located: &Located) -> Result<Vec<AdminListener>, ServeError> {
     let mut listeners = Vec::new();
+    let mut acceptor = None;
     for address in addresses {
-        let bound = AdminListener::bind(address).await.map_err(|error| ServeError::Listen {
-            address: address.to_string(),
-            reason: error.to_string(),
-            hint: "check listen.admin in cell.toml, and the mode of the directory",
+        let fail =
+            |reason: String, hint: &'static str| ServeError::Listen { address: address.to_string(), reason, hint };
+        if matches!(address, Address::Tcp { .. }) && acceptor.is_none() {
+            let config = tls::server(&located.trust_dir()).map_err(|error| {
+                fail(format!("TCP is TLS, and there are no certificates: {error}"), "`flashcell trust DIR` makes them")
+            })?;
+            acceptor = Some(TlsAcceptor::from(config));
+        }
+        let bound = AdminListener::bind(address, acceptor.as_ref()).await.map_err(|error| {
+            fail(error.to_string(), "check listen.admin in cell.toml, and the mode of the directory")
         })?;
         listeners.push(bound);
     }

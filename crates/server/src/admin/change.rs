@@ -431,6 +431,9 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
                 Some("CREATE FLASHCACHE ALL"),
             ));
         }
+        if let Some(disks) = change.list("cellDisk") {
+            flushes_whole(context, disks)?;
+        }
         flush(context, operation, &[]).await?;
         lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
         return Ok(());
@@ -455,6 +458,22 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
     }
     lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&catalog.cell_name)));
     Ok(())
+}
+
+/// A flush is of the whole cache: these must be all of its cell disks.
+fn flushes_whole(context: &Context, disks: &[String]) -> Step {
+    let catalog = context.cell.store().catalog();
+    let member = |name: &String| catalog.members.iter().find(|(_, it)| it.name.eq_ignore_ascii_case(name));
+    let missing = |name: &&String| member(name).is_none();
+    if let Some(name) = disks.iter().find(missing) {
+        return Err(Refusal::missing(ObjectType::CellDisk, name));
+    }
+    let named: Vec<DeviceId> = disks.iter().filter_map(|name| member(name).map(|(id, _)| *id)).collect();
+    let all = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys());
+    if all.into_iter().all(|id| named.contains(id)) {
+        return Ok(());
+    }
+    Err(Refusal::unsupported("FLUSH of some of the cache's cell disks"))
 }
 
 async fn alter_cell(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {

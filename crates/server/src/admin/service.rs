@@ -1,78 +1,28 @@
-//! The HTTP service and its thread.
+//! The HTTP service and its thread: which path does what, for whom.
 
+use super::access::{Access, Caller, Denied, Peer, Role};
 use super::history::PERIOD;
-use super::limited::Limited;
-use super::{Context, Outcome, Request, Response, prometheus, statement};
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use super::listen::{AdminListener, serve};
+use super::{Context, Outcome, Request, Response, openapi, operations, prometheus, statement};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use device::Address;
 use serde::Serialize;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 
 /// A body may hold the longest text the language takes, escaped at worst, and its envelope.
 const BODY_BYTES_MAX: usize = cellcli::TEXT_BYTES_MAX * 2 + 4096;
-/// Connections at a time on one listener: people and scrapers, not a crowd.
-const CONNECTIONS_MAX: usize = 64;
+/// Time for a body to come.
+const BODY: Duration = Duration::from_secs(30);
 /// How often alerts of the cell are looked for.
 const ALERTS_EVERY: Duration = Duration::from_secs(1);
-/// Time for answers under way when the service stops.
-const FAREWELL: Duration = Duration::from_secs(2);
-
-/// A bound listener of the service.
-pub(crate) enum AdminListener {
-    /// On this host, for its owner.
-    Unix(UnixListener, PathBuf),
-    /// Read-only.
-    Tcp(TcpListener),
-}
-
-impl AdminListener {
-    /// Bind. A socket left by a dead server is removed; a live one is an error.
-    pub(crate) async fn bind(address: &Address) -> std::io::Result<AdminListener> {
-        match address {
-            Address::Unix(path) => {
-                remove_stale(path).await?;
-                let listener = UnixListener::bind(path)?;
-                // Whoever may connect may do everything: the owner alone.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                Ok(AdminListener::Unix(listener, path.clone()))
-            }
-            Address::Tcp { host, port } => Ok(AdminListener::Tcp(TcpListener::bind((host.as_str(), *port)).await?)),
-        }
-    }
-
-    /// The address really bound.
-    pub(crate) fn address(&self) -> String {
-        match self {
-            AdminListener::Unix(_, path) => Address::Unix(path.clone()).to_string(),
-            AdminListener::Tcp(listener) => {
-                listener.local_addr().map_or_else(|_| "tcp:?".to_owned(), |address| format!("tcp:{address}"))
-            }
-        }
-    }
-}
-
-async fn remove_stale(path: &Path) -> std::io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(std::io::Error::new(std::io::ErrorKind::AddrInUse, "a live server listens there"));
-            }
-            std::fs::remove_file(path)
-        }
-        Ok(_) => Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, "the path is taken, and no socket")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
 
 /// The service while it runs. Runs on the caller's tokio runtime.
 pub(crate) struct Service {
@@ -80,10 +30,11 @@ pub(crate) struct Service {
     stop: watch::Receiver<bool>,
 }
 
+/// What handlers work with.
 #[derive(Clone)]
-struct Shared {
-    context: Arc<Context>,
-    read_only: bool,
+pub(super) struct Shared {
+    pub(super) context: Arc<Context>,
+    pub(super) access: Arc<Access>,
 }
 
 impl Service {
@@ -94,37 +45,18 @@ impl Service {
 
     /// Serve all listeners until told to stop; then answers under way are given a moment.
     pub(crate) async fn run(self, listeners: Vec<AdminListener>) {
+        let access = self.context.access.clone();
+        let router = router(Shared { context: self.context.clone(), access: access.clone() });
         let mut tasks = Vec::new();
         for listener in listeners {
-            let read_only = matches!(listener, AdminListener::Tcp(_));
-            let router = router(Shared { context: self.context.clone(), read_only });
-            let mut stop = self.stop.clone();
-            tasks.push(tokio::spawn(async move {
-                let stopped = async move {
-                    let _ = stop.wait_for(|stop| *stop).await;
-                };
-                let ended = match listener {
-                    AdminListener::Unix(listener, path) => {
-                        let listener = Limited::new(listener, CONNECTIONS_MAX);
-                        let ended = axum::serve(listener, router).with_graceful_shutdown(stopped).await;
-                        let _ = std::fs::remove_file(path);
-                        ended
-                    }
-                    AdminListener::Tcp(listener) => {
-                        let listener = Limited::new(listener, CONNECTIONS_MAX);
-                        axum::serve(listener, router).with_graceful_shutdown(stopped).await
-                    }
-                };
-                if let Err(error) = ended {
-                    tracing::error!(%error, "the admin service ended");
-                }
-            }));
+            tasks.push(tokio::spawn(serve(listener, router.clone(), access.clone(), self.stop.clone())));
         }
         let watching = tokio::spawn(watch_cell(self.context.clone(), self.stop.clone()));
         let mut stop = self.stop.clone();
         let _ = stop.wait_for(|stop| *stop).await;
         for task in tasks {
-            let _ = tokio::time::timeout(FAREWELL, task).await;
+            // Each ends by itself, a moment after the stop.
+            let _ = task.await;
         }
         let _ = watching.await;
     }
@@ -165,18 +97,91 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/v1/cellcli", post(cellcli_statements))
         .route("/v1/status", get(status))
+        .route("/v1/openapi.json", get(openapi_document))
         .route("/metrics", get(metrics))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(operations::routes())
+        .fallback(|| async { refuse(StatusCode::NOT_FOUND, "no such path; GET /v1/openapi.json tells them all") })
+        .method_not_allowed_fallback(|| async { refuse(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
         .with_state(shared)
 }
 
-async fn cellcli_statements(State(shared): State<Shared>, Json(mut request): Json<Request>) -> HttpResponse {
-    request.monitor |= shared.read_only;
-    let results = statement::run(shared.context.clone(), request).await;
+/// What is answered when nothing was carried out.
+#[derive(Serialize)]
+struct Refused<'a> {
+    error: &'a str,
+}
+
+pub(super) fn refuse(status: StatusCode, error: &str) -> HttpResponse {
+    (status, Json(Refused { error })).into_response()
+}
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = HttpResponse;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Caller, HttpResponse> {
+        let Some(peer) = parts.extensions.get::<Peer>() else {
+            return Err(refuse(StatusCode::UNAUTHORIZED, "nobody is known to be at the other end"));
+        };
+        shared.access.of_request(peer, bearer(&parts.headers)).map_err(|denied| {
+            let from = if let Peer::Unknown(from) = peer { from } else { "" };
+            tracing::warn!(from, reason = ?denied, "an admin request was turned away");
+            let text = match denied {
+                Denied::Nobody => "a client certificate or a token is needed\nhint: `flashcell trust` makes them",
+                Denied::WrongToken => "this token is not known here\nhint: `flashcell trust` makes one",
+            };
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (challenge, refuse(StatusCode::UNAUTHORIZED, text)).into_response()
+        })
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A body of JSON, within bounds of size and time. It must say that it is: a page in the browser of somebody with a certificate
+/// can send forms and plain text anywhere, JSON only where it is asked.
+pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, HttpResponse> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if !kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
+        return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body is application/json, and says so"));
+    }
+    let bytes = match tokio::time::timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or broke off")),
+        Err(_) => return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body does not come")),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
+}
+
+async fn cellcli_statements(
+    State(shared): State<Shared>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> HttpResponse {
+    let request: Request = match json_body(&headers, body).await {
+        Ok(request) => request,
+        Err(refused) => return refused,
+    };
+    let results = statement::run(shared.context.clone(), caller, request).await;
     for Outcome { error, .. } in results.iter().filter(|it| it.error.is_some()) {
         tracing::debug!(error = error.as_deref().unwrap_or(""), "a statement was refused");
     }
     Json(Response { results }).into_response()
+}
+
+async fn openapi_document(_: Caller) -> HttpResponse {
+    Json(openapi::document()).into_response()
+}
+
+/// What concerns the whole cell is not for databases: the answer they get.
+fn not_for(caller: &Caller) -> Option<HttpResponse> {
+    match &caller.role {
+        Role::Administrator | Role::Monitor => None,
+        Role::Database(_) => Some(refuse(StatusCode::FORBIDDEN, "not for the role of a database")),
+    }
 }
 
 #[derive(Serialize)]
@@ -192,7 +197,10 @@ struct Status {
     alerts: Vec<String>,
 }
 
-async fn status(State(shared): State<Shared>) -> HttpResponse {
+async fn status(State(shared): State<Shared>, caller: Caller) -> HttpResponse {
+    if let Some(refused) = not_for(&caller) {
+        return refused;
+    }
     let context = &shared.context;
     Json(Status {
         cell: context.cell_name(),
@@ -208,11 +216,14 @@ async fn status(State(shared): State<Shared>) -> HttpResponse {
     .into_response()
 }
 
-async fn metrics(State(shared): State<Shared>) -> HttpResponse {
+async fn metrics(State(shared): State<Shared>, caller: Caller) -> HttpResponse {
+    if let Some(refused) = not_for(&caller) {
+        return refused;
+    }
     let context = shared.context.clone();
     match tokio::task::spawn_blocking(move || prometheus::page(&context)).await {
         Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response(),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping\n").into_response(),
+        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
     }
 }
 

@@ -1,28 +1,40 @@
-//! One text of CellCLI statements: parse, carry out one after the other, render.
+//! One text of CellCLI statements: parse, see whether the caller may, carry out one after the other, render.
 //!
-//! A failed statement does not stop those after it, as at a terminal.
+//! A failed statement does not stop those after it, as at a terminal. Every way to a change leads through [`run_one`].
 
+use super::access::{Caller, Role};
+use super::audit::Event;
 use super::change;
 use super::{Context, DateStyle, Form, Outcome, Request};
 use cellcli::command::{Command, DateFormat, List};
-use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script, select};
+use cellcli::{ErrorCode, ObjectType, Row, Value, failure_text, format, help, parse_script, select};
 use std::sync::Arc;
 
+/// What a database may look at, as far as it is its own.
+const OF_DATABASES: [ObjectType; 4] =
+    [ObjectType::GridDisk, ObjectType::Pin, ObjectType::MetricCurrent, ObjectType::MetricDefinition];
+
+/// How answers are to look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manner {
+    pub(super) form: Form,
+    pub(super) dates: DateStyle,
+}
+
 /// Carry out the statements of a request.
-pub(super) async fn run(context: Arc<Context>, request: Request) -> Vec<Outcome> {
+pub(super) async fn run(context: Arc<Context>, caller: Caller, request: Request) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
+    let manner = Manner { form: request.form, dates: request.dates };
     for statement in parse_script(&request.text) {
-        let outcome = match statement.command {
-            Err(error) => Outcome::failed(error.render(&request.text)),
-            Ok(command) if request.monitor && !command.is_read_only() => {
-                let text = format!("{} is not allowed in a monitor session", command.verb().word());
-                let hint = Some("leave out -m, and connect over the unix socket: TCP is read-only");
-                Outcome::failed(failure_text(ErrorCode::ReadOnlySession, &text, hint))
+        let command = match statement.command {
+            Err(error) => {
+                outcomes.push(Outcome::failed(error.render(&request.text)));
+                continue;
             }
-            Ok(command) => carry_out(&context, command, &request).await,
+            Ok(command) => command,
         };
-        let leave = outcome.error.is_none() && outcome.output.is_empty() && is_end(statement.text);
-        outcomes.push(outcome);
+        let leave = matches!(command, Command::Exit | Command::Quit);
+        outcomes.push(run_one(&context, &caller, command, manner, request.monitor).await);
         if leave {
             break;
         }
@@ -30,17 +42,65 @@ pub(super) async fn run(context: Arc<Context>, request: Request) -> Vec<Outcome>
     outcomes
 }
 
-fn is_end(text: &str) -> bool {
-    matches!(cellcli::parse_one(text), Ok(Command::Exit | Command::Quit))
+/// Carry out one command if the caller may; `monitor`: only if it changes nothing, whoever asks.
+pub(super) async fn run_one(
+    context: &Arc<Context>,
+    caller: &Caller,
+    command: Command,
+    manner: Manner,
+    monitor: bool,
+) -> Outcome {
+    let audit = |event: Event, error: Option<&str>| {
+        let time = super::rows::timestamp(context.world.clock.wall()).text();
+        context.audit.record(time, event, caller, &command.to_string(), error);
+    };
+    if let Some(refusal) = refusal(&caller.role, &command, monitor) {
+        audit(Event::Refused, Some(&refusal));
+        return Outcome::failed(refusal);
+    }
+    let changes = matches!(command, Command::Create(_) | Command::Alter(_) | Command::Drop(_));
+    if !changes {
+        return carry_out(context, caller, command, manner).await;
+    }
+    audit(Event::Begin, None);
+    let outcome = carry_out(context, caller, command.clone(), manner).await;
+    audit(Event::End, outcome.error.as_deref());
+    outcome
 }
 
-async fn carry_out(context: &Arc<Context>, command: Command, request: &Request) -> Outcome {
+/// Why the caller may not.
+fn refusal(role: &Role, command: &Command, monitor: bool) -> Option<String> {
+    let verb = command.verb().word();
+    // SPOOL is of the session: not carried out here, and told so.
+    if !command.is_read_only() && !matches!(command, Command::Spool(_)) {
+        if monitor {
+            let text = format!("{verb} is not allowed in a monitor session");
+            return Some(failure_text(ErrorCode::ReadOnlySession, &text, Some("leave out -m")));
+        }
+        if *role != Role::Administrator {
+            let text = format!("{verb} is not allowed: the role of this session is {role}");
+            let hint = "administrators are root, the user the cell is served as, members of its group (admin.group in \
+                        cell.toml), and who has a certificate or token that says so";
+            return Some(failure_text(ErrorCode::ReadOnlySession, &text, Some(hint)));
+        }
+    }
+    match (role, command) {
+        (Role::Database(_), Command::List(query)) if !OF_DATABASES.contains(&query.object) => {
+            let text = format!("LIST {} is not allowed: the role of this session is {role}", query.object.spec().word);
+            let hint = "a database sees its own grid disks, their pins and their metrics";
+            Some(failure_text(ErrorCode::NotAuthorized, &text, Some(hint)))
+        }
+        _ => None,
+    }
+}
+
+async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, manner: Manner) -> Outcome {
     match command {
         Command::List(query) => {
-            let (context, request) = (context.clone(), request.clone());
-            looked(move || list(&context, &query, &request)).await
+            let (context, role) = (context.clone(), caller.role.clone());
+            looked(move || list(&context, &role, query, manner)).await
         }
-        Command::Describe(object) => Outcome::done(match request.form {
+        Command::Describe(object) => Outcome::done(match manner.form {
             Form::Json => format::describe_json(object),
             Form::Text | Form::Xml => format::describe(object),
         }),
@@ -83,13 +143,34 @@ fn stopping() -> Outcome {
     Outcome::failed(failure_text(ErrorCode::NotPermittedNow, "the cell is stopping", None))
 }
 
-fn list(context: &Context, query: &List, request: &Request) -> Outcome {
-    let mut rows = super::rows::rows(context, query.object);
-    let mut query = query.clone();
+/// What of these rows a role may see.
+fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
+    let mut rows = super::rows::rows(context, object);
+    let Role::Database(database) = role else { return rows };
+    let is_own = |row: &Row| match row.get("availableTo") {
+        Some(Value::List(names)) => names.iter().any(|name| name.eq_ignore_ascii_case(database)),
+        _ => false,
+    };
+    let disks = super::rows::rows(context, ObjectType::GridDisk);
+    let own: Vec<String> = disks.iter().filter(|row| is_own(row)).map(Row::name).collect();
+    let text = |row: &Row, attribute: &str| row.get(attribute).map(Value::text).unwrap_or_default();
+    match object {
+        ObjectType::GridDisk | ObjectType::Pin => rows.retain(|row| own.contains(&row.name())),
+        ObjectType::MetricCurrent => {
+            rows.retain(|row| text(row, "objectType") == "GRIDDISK" && own.contains(&text(row, "metricObjectName")))
+        }
+        ObjectType::MetricDefinition => rows.retain(|row| text(row, "objectType") == "GRIDDISK"),
+        ObjectType::Cell | ObjectType::CellDisk | ObjectType::FlashCache => rows.clear(),
+    }
+    rows
+}
+
+fn list(context: &Context, role: &Role, mut query: List, manner: Manner) -> Outcome {
+    let mut rows = visible(context, role, query.object);
     if query.object == ObjectType::Pin && !query.names.is_empty() {
         // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
         let grid_disks = List { names: query.names.clone(), ..List::all(ObjectType::GridDisk) };
-        if let Err(error) = select(&grid_disks, super::rows::rows(context, ObjectType::GridDisk)) {
+        if let Err(error) = select(&grid_disks, visible(context, role, ObjectType::GridDisk)) {
             return Outcome::failed(error.to_string());
         }
         rows.retain(|row| query.names.iter().any(|name| name.eq_ignore_ascii_case(&row.name())));
@@ -99,13 +180,42 @@ fn list(context: &Context, query: &List, request: &Request) -> Outcome {
         Ok(answer) => answer,
         Err(error) => return Outcome::failed(error.to_string()),
     };
-    let dates = match request.dates {
+    let dates = match manner.dates {
         DateStyle::Standard => DateFormat::Standard,
         DateStyle::Local => DateFormat::Local,
     };
-    Outcome::done(match request.form {
+    Outcome::done(match manner.form {
         Form::Text => format::text(&answer, dates),
         Form::Json => format::json(&answer),
         Form::Xml => format::xml(&answer, &context.cell_name()),
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn refused(role: Role, text: &str, monitor: bool) -> Option<String> {
+        refusal(&role, &cellcli::parse_one(text).unwrap(), monitor).map(|text| text[..10].to_owned())
+    }
+
+    #[test]
+    fn who_may_what() {
+        let database = || Role::Database("SALES".to_owned());
+        let read_only = Some("CELL-09011".to_owned());
+        for change in ["drop flashcache", "create flashcache all", "alter cell comment=x"] {
+            assert_eq!(refused(Role::Administrator, change, false), None);
+            assert_eq!(refused(Role::Administrator, change, true), read_only);
+            assert_eq!(refused(Role::Monitor, change, false), read_only);
+            assert_eq!(refused(database(), change, false), read_only);
+        }
+        for look in ["list cell", "list celldisk", "list flashcache"] {
+            assert_eq!(refused(Role::Monitor, look, true), None);
+            assert_eq!(refused(database(), look, false), Some("CELL-09014".to_owned()));
+        }
+        for look in ["list griddisk", "list metriccurrent", "describe cell", "help"] {
+            assert_eq!(refused(database(), look, false), None);
+        }
+    }
 }

@@ -2,10 +2,9 @@
 
 use super::{AskError, ConsoleError};
 use crate::admin::{DateStyle, Form, Outcome, Request, Response};
-use crate::http;
+use crate::http::Client;
 use cellcli::command::{Command, DateFormat, Spool, SpoolMode};
 use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script};
-use device::Address;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ const START_DEPTH_MAX: usize = 16;
 
 /// A session.
 pub(crate) struct Session {
-    address: Address,
+    client: Client,
     monitor: bool,
     form: Form,
     dates: DateStyle,
@@ -25,8 +24,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(address: Address, monitor: bool, form: Form) -> Session {
-        Session { address, monitor, form, dates: DateStyle::default(), echo: false, spool: None, good: true }
+    pub(super) fn new(client: Client, monitor: bool, form: Form) -> Session {
+        Session { client, monitor, form, dates: DateStyle::default(), echo: false, spool: None, good: true }
     }
 
     /// Whether every statement so far was carried out.
@@ -110,14 +109,14 @@ impl Session {
     fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
         let request = Request { text: text.to_owned(), monitor: self.monitor, form: self.form, dates: self.dates };
         let body = serde_json::to_string(&request).map_err(AskError::Form)?;
-        let answer = http::post_json(&self.address, "/v1/cellcli", &body)?;
+        let answer = self.client.post_json("/v1/cellcli", &body)?;
         let response: Response = serde_json::from_str(&answer).map_err(AskError::Form)?;
         Ok(response.results)
     }
 
     /// A read-only session with the same cell, for [`Session::names`].
     pub(super) fn asker(&self) -> Session {
-        Session::new(self.address.clone(), true, Form::Text)
+        Session::new(self.client.clone(), true, Form::Text)
     }
 
     /// The names of all objects of a type, for completion; none when the cell does not answer.

@@ -1,0 +1,203 @@
+//! The listeners of the admin service and their connections: who is there, TLS, limits of number and time.
+//!
+//! One request a connection. A client that is slow to speak, to finish what it says or to read the answer is cut off; one that
+//! waits for the answer is not. TCP is TLS, always. Never looks into a request.
+
+use super::access::{Access, Caller, Peer};
+use super::patient::Patient;
+use axum::Router;
+use axum::body::Body;
+use device::Address;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+/// Connections at a time on one listener: people and scrapers, not a crowd.
+pub(super) const CONNECTIONS_MAX: usize = 64;
+/// Of these, those of other users than administrators: they cannot take all of a unix socket.
+const OTHERS_MAX: usize = 32;
+/// Time for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time for the head of a request.
+const HEAD: Duration = Duration::from_secs(10);
+/// The head of a request, as hyper buffers it.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Time without a byte of the answer taken by the client.
+const STALL: Duration = Duration::from_secs(60);
+/// Time for answers under way when the service stops.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// After a failed accept (no descriptors left), before the next.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound listener of the service.
+pub(crate) enum AdminListener {
+    /// On this host, for everybody: the kernel tells who is who.
+    Unix(UnixListener, PathBuf),
+    /// From elsewhere, over TLS.
+    Tcp(TcpListener, TlsAcceptor),
+}
+
+impl AdminListener {
+    /// Bind. A socket left by a dead server is removed; a live one is an error. `tls` is needed for TCP.
+    pub(crate) async fn bind(address: &Address, tls: Option<&TlsAcceptor>) -> std::io::Result<AdminListener> {
+        match address {
+            Address::Unix(path) => {
+                remove_stale(path).await?;
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+                Ok(AdminListener::Unix(listener, path.clone()))
+            }
+            Address::Tcp { host, port } => {
+                let tls = tls.ok_or_else(|| std::io::Error::other("TCP needs certificates"))?;
+                Ok(AdminListener::Tcp(TcpListener::bind((host.as_str(), *port)).await?, tls.clone()))
+            }
+        }
+    }
+
+    /// The address really bound.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            AdminListener::Unix(_, path) => Address::Unix(path.clone()).to_string(),
+            AdminListener::Tcp(listener, _) => {
+                listener.local_addr().map_or_else(|_| "tcp:?".to_owned(), |address| format!("tcp:{address}"))
+            }
+        }
+    }
+
+    async fn accept(&self) -> std::io::Result<Accepted> {
+        match self {
+            AdminListener::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            AdminListener::Tcp(listener, tls) => {
+                let (stream, from) = listener.accept().await?;
+                Ok(Accepted::Tcp(stream, from.to_string(), tls.clone()))
+            }
+        }
+    }
+}
+
+enum Accepted {
+    Unix(UnixStream),
+    Tcp(TcpStream, String, TlsAcceptor),
+}
+
+async fn remove_stale(path: &Path) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(std::io::Error::new(std::io::ErrorKind::AddrInUse, "a live server listens there"));
+            }
+            std::fs::remove_file(path)
+        }
+        Ok(_) => Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, "the path is taken, and no socket")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Serve a listener until told to stop; then answers under way are given a moment.
+pub(super) async fn serve(
+    listener: AdminListener,
+    router: Router,
+    access: Arc<Access>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let others = Arc::new(Semaphore::new(OTHERS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            // Never closed, so there is always a permit to come; further clients wait in the backlog.
+            let slot = slots.clone().acquire_owned().await.ok();
+            (slot, listener.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            next = next => next,
+        };
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok(accepted) => {
+                let (router, access, others) = (router.clone(), access.clone(), others.clone());
+                connections.spawn(connection(accepted, router, access, others, slot));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin service cannot take a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    if let AdminListener::Unix(_, path) = &listener {
+        let _ = std::fs::remove_file(path);
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FAREWELL, all).await;
+}
+
+async fn connection(
+    accepted: Accepted,
+    router: Router,
+    access: Arc<Access>,
+    others: Arc<Semaphore>,
+    _slot: Option<OwnedSemaphorePermit>,
+) {
+    match accepted {
+        Accepted::Unix(stream) => {
+            // A peer the kernel cannot name does not exist.
+            let Ok(credentials) = stream.peer_cred() else { return };
+            let caller = access.of_unix(&credentials);
+            let Ok(_share) = share(&caller, &others) else {
+                tracing::warn!(who = caller.who, "too many connections of other users");
+                return;
+            };
+            exchange(stream, Peer::Known(caller), router).await;
+        }
+        Accepted::Tcp(stream, from, tls) => {
+            let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::info!(from, %error, "no TLS came about"),
+                Err(_) => return tracing::info!(from, "no TLS came about in time"),
+            };
+            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
+            let caller = certificate.and_then(|certificate| access.of_certificate(certificate, &from));
+            exchange(stream, caller.map_or(Peer::Unknown(from), Peer::Known), router).await;
+        }
+    }
+}
+
+/// A share of the connections for those who are no administrators; administrators need none.
+fn share(caller: &Caller, others: &Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, ()> {
+    if caller.role == super::access::Role::Administrator {
+        return Ok(None);
+    }
+    others.clone().try_acquire_owned().map(Some).map_err(|_| ())
+}
+
+async fn exchange<T: AsyncRead + AsyncWrite + Unpin>(stream: T, peer: Peer, router: Router) {
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request)
+    });
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Patient::new(stream, STALL)), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of the admin service ended");
+    }
+}
