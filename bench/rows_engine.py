@@ -25,7 +25,7 @@ def measure(options, skips):
     runs = {}
     with Place() as place:
         try:
-            program = build(place)
+            program = build(place, "engine_bench")
         except Skip as reason:
             skips.add("engine", reason)
             return [], []
@@ -42,14 +42,15 @@ def measure(options, skips):
     return report(runs)
 
 
-def build(place):
+def build(place, example):
+    """The path of one of cell's examples, built from this tree."""
     if shutil.which("cargo") is None:
         raise Skip("no cargo: the example is built from this tree")
-    talk("engine: building the example")
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "cell", "--example", "engine_bench"]
+    talk(f"building the example {example}")
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "cell", "--example", example]
     place.run([*command, "--manifest-path", os.path.join(ROOT, "Cargo.toml")], BUILD_SECONDS_MAX)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    return os.path.join(target, "release", "examples", "engine_bench")
+    return os.path.join(target, "release", "examples", example)
 
 
 def report(runs):

@@ -6,13 +6,15 @@
 use crate::cell::{Cell, is_write_back, mode_in_force};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
+use crate::ordered::{JOURNAL_BYTES_MAX, Journal, Owner, journal_bytes, needs_journal};
 use crate::request::CachingMode;
 use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
+use device::Io;
 use device::sync::lock;
 use flashcache::{MemoryShort, need_bytes};
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why a command was not carried out.
@@ -41,6 +43,26 @@ pub enum AdminError {
     /// Write-back with this flash cache would not be safe.
     #[error("write-back needs {0}\nhint: use write-through, or create the flash cache on one durable flash device")]
     WriteBackUnsafe(&'static str),
+    /// Its disk may be torn.
+    #[error(
+        "grid disk {0} waits for its flash, and its disk alone is not known to be of one moment: it may hold newer and older \
+         data side by side\nhint: bring the flash back and restart the cell, or give the grid disk up with DROP GRIDDISK {0} FORCE"
+    )]
+    MayBeTorn(String),
+    /// Its journal could not be made.
+    #[error(
+        "the journal of grid disk {0} could not be written\nhint: see the alerts for its disk; it needs room for its journal"
+    )]
+    NoJournal(String),
+    /// It went offline while the cell was running.
+    #[error("grid disk {0} went offline while the cell was running\nhint: restart the cell, then repeat the command")]
+    RestartFirst(String),
+    /// Its disk cannot be kept as it is.
+    #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
+    CannotFreeze(String, &'static str),
+    /// Its disk is kept as it is.
+    #[error("grid disk {0} is frozen\nhint: ALTER GRIDDISK {0} THAW, or wait until the freeze ends by itself")]
+    IsFrozen(String),
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),
@@ -57,6 +79,9 @@ pub enum AdminError {
     #[error(transparent)]
     Cell(#[from] CellError),
 }
+
+/// Room for a batch of a few blocks beside a journal's headers, whatever the configuration says.
+const LEAST_BATCH_BYTES: u64 = 64 << 10;
 
 /// Calls back with bytes done and bytes in all.
 pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
@@ -90,8 +115,45 @@ impl Cell {
     ) -> Result<Arc<GridDisk>, AdminError> {
         let _turn = self.turn().await?;
         self.check_write_back(spec.caching_mode)?;
-        let record = self.stood(self.store().create_grid_disk(spec, progress).await?);
+        let mut spec = spec;
+        let ordered = needs_journal(spec.caching_mode);
+        if ordered {
+            // Until it has its journal.
+            spec.caching_mode = celldisk::CachingMode::WriteThrough;
+        }
+        let mut record = self.stood(self.store().create_grid_disk(spec, progress).await?);
+        if ordered {
+            match self.take_journal(&record, record.caching_policy).await {
+                Ok(taken) => record = taken,
+                Err(error) => {
+                    let _ = self.stood(self.store().drop_grid_disk(record.id).await?);
+                    return Err(error);
+                }
+            }
+        }
         Ok(self.serve(&record)?)
+    }
+
+    /// Give a grid disk the journal that write-back in flush order needs, and that mode. Nothing is dirty of it.
+    async fn take_journal(
+        &self,
+        record: &celldisk::GridDisk,
+        policy: celldisk::CachingPolicy,
+    ) -> Result<celldisk::GridDisk, AdminError> {
+        let size_bytes = self.config.journal_bytes.unwrap_or_else(|| journal_bytes(record.size_bytes));
+        let least_bytes = 2 * u64::from(self.store().slice(record.id)?.geometry().page_bytes) + LEAST_BATCH_BYTES;
+        let space = self.store().reserve_journal(record.id, size_bytes.max(least_bytes).min(JOURNAL_BYTES_MAX))?;
+        let owner = Owner { cell: self.store().cell_id().0, device: record.cell_disk.0, grid_disk: record.id.0 };
+        let journal = Journal::new(space.device(), owner);
+        if journal.make_void(self.world.clock.wall()).await.is_err() {
+            // Not given back: its writes may still land.
+            return Err(AdminError::NoJournal(record.name.clone()));
+        }
+        let taken = self.stood(self.store().take_journal(space, policy).await?);
+        let device = self.store().journal_slice(record.id)?;
+        let journal = Journal::open(device, owner).await.map_err(|_| AdminError::NoJournal(record.name.clone()));
+        lock(&self.state).journals.insert(record.id, Arc::new(journal?));
+        Ok(taken)
     }
 
     /// Drop a grid disk. Its content is gone.
@@ -107,12 +169,15 @@ impl Cell {
         let home = self.record(&disk).filter(is_write_back).map(|record| record.cell_disk);
         disk.stop();
         disk.drain().await;
+        disk.thaw(None);
+        let batches_ended = disk.end_batches().await;
         match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
             Ok(changed) => {
                 let _ = self.stood(changed);
                 let flushing = {
                     let mut state = lock(&self.state);
                     state.grid_disks.remove(&disk.name().to_lowercase());
+                    state.journals.remove(&GridDiskId(disk.id()));
                     state.flushing.remove(&GridDiskId(disk.id()))
                 };
                 drop(flushing);
@@ -127,6 +192,7 @@ impl Cell {
             }
             Err(error) => {
                 disk.resume();
+                drop(batches_ended);
                 Err(error.into())
             }
         }
@@ -230,7 +296,10 @@ impl Cell {
         next.caching_policy = policy.unwrap_or(next.caching_policy);
         // The catalog says write-back as long as anything may be dirty.
         let leaves_write_back = is_write_back(&record) && !is_write_back(&next);
-        let drying = if leaves_write_back { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
+        let becomes_ordered = needs_journal(next.caching_mode) && record.journal.is_empty();
+        let unordered = !needs_journal(next.caching_mode) && !record.journal.is_empty();
+        let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
+        let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
         if bar.is_some() {
@@ -242,9 +311,21 @@ impl Cell {
                 let _ = self.stood(self.store().raise_cache_generation(id).await?);
             }
             let (mode, policy) = (next.caching_mode, next.caching_policy);
-            let changed =
-                self.store().alter_grid_disk(id, |g| (g.caching_mode, g.caching_policy) = (mode, policy)).await?;
+            if becomes_ordered {
+                self.take_journal(&record, policy).await?;
+                return Ok(());
+            }
+            let changed = if unordered {
+                // None is begun: nothing is dirty, and nothing becomes so.
+                let _batches_ended = disk.end_batches().await;
+                self.store().free_journal(id, mode, policy, false).await?
+            } else {
+                self.store().alter_grid_disk(id, |g| (g.caching_mode, g.caching_policy) = (mode, policy)).await?
+            };
             let _ = self.stood(changed);
+            if unordered {
+                lock(&self.state).journals.remove(&id);
+            }
             Ok(())
         }
         .await;
@@ -261,7 +342,7 @@ impl Cell {
         match &altered {
             Ok(()) if leaves_write_back => self.settle_dirty_label(record.cell_disk, false).await,
             // The catalog may say by the next start that it is not in write-back: nothing may be dirty by then.
-            Err(_) if leaves_write_back => lock(&self.state).dry_for_good.extend(drying),
+            Err(_) if dries => lock(&self.state).dry_for_good.extend(drying),
             _ => {}
         }
         altered
@@ -269,6 +350,9 @@ impl Cell {
 
     /// Give the disks everything of these grid disks that is dirty; nothing more becomes dirty while what is returned lives.
     pub(crate) async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
+        if let Some(disk) = disks.iter().find(|disk| disk.frozen_until().is_some()) {
+            return Err(AdminError::IsFrozen(disk.name()));
+        }
         let drying: Vec<Drying> = disks.iter().map(GridDisk::start_drying).collect();
         let dried = join_all(disks.iter().map(|disk| disk.dry(&self.world))).await;
         match disks.iter().zip(dried).find(|(_, dried)| dried.is_err()) {
@@ -313,8 +397,7 @@ impl Cell {
     /// Whether a grid disk may be in this mode.
     fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
         match mode {
-            celldisk::CachingMode::WriteBackOrdered => Err(AdminError::NotSupported("write-back in flush order")),
-            celldisk::CachingMode::WriteBack => match self.flash_cache() {
+            celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => match self.flash_cache() {
                 Some(cache) if cache.is_short_of_members() => {
                     Err(AdminError::WriteBackUnsafe("all flash devices of the flash cache at work"))
                 }
@@ -376,7 +459,7 @@ impl Cell {
         }
         self.discard_flash_areas(&members).await;
         let mut report = OpenReport::default();
-        if let Err(error) = self.open_flash_cache(&members, &mut report).await {
+        if let Err(error) = self.open_flash_cache(&members, &BTreeMap::new(), &mut report).await {
             // Parameters with which no member can work: it must not stay in the catalog.
             let _ = self.stood(self.store().drop_flash_cache().await?);
             return Err(error.into());

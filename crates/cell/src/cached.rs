@@ -309,7 +309,7 @@ impl GridDisk {
     pub(crate) fn fill_written(&self, _context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
         let binding = &change.binding;
         let len = data.len_bytes() as u64;
-        let keeps = matches!(binding.mode, CachingMode::WriteThrough | CachingMode::WriteBack);
+        let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
         if !keeps || self.is_barred() {
             return;
         }

@@ -30,6 +30,8 @@ pub struct CellConfig {
     pub settle_every: Duration,
     /// Take in devices that were opened and changed apart from the others, giving up what was changed on them alone.
     pub accept_diverged: bool,
+    /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
+    pub journal_bytes: Option<u64>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -41,6 +43,7 @@ impl Default for CellConfig {
             arena_bytes: 64 << 20,
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
+            journal_bytes: None,
             sabotage: None,
         }
     }
@@ -85,6 +88,8 @@ pub(crate) struct State {
     /// Grid disks that take no dirty data until the next start, since nobody knows whether they are in write-back.
     pub(crate) dry_for_good: Vec<Drying>,
     pub(crate) alerts: Vec<String>,
+    /// Of grid disks that have one.
+    pub(crate) journals: crate::ordered::Journals,
 }
 
 /// The most alerts kept; older ones go first.
@@ -184,13 +189,15 @@ impl Cell {
         (block != stated).then(|| format!("the flash cache has blocks of {block} bytes instead of {stated}: {why}"))
     }
 
-    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index may take.
+    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index
+    /// and batches in flush order may take.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
         let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
-        self.arena.size_bytes() as u64 + staging + members
+        let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
+        self.arena.size_bytes() as u64 + staging + members + batches
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
@@ -234,7 +241,7 @@ impl Cell {
         let mode = mode_in_force(record);
         let mut gate = None;
         let cache = self.cache_at_work().map(|c| {
-            if mode == CachingMode::WriteBack
+            if mode.is_write_back()
                 && c.cache.takes_dirty()
                 && let Some(home) = self.store().cell_disk(record.cell_disk)
             {
@@ -246,6 +253,9 @@ impl Cell {
             c.cache.set_worth(&handle, worth_map(record));
             (c.cache, handle)
         });
+        let dirty = cache.as_ref().is_some_and(|(cache, handle)| cache.has_dirty(handle));
+        let journal = lock(&self.state).journals.get(&record.id).cloned();
+        disk.ordered.set_journal(journal, dirty && mode == CachingMode::WriteBackOrdered, self.world.clock.now());
         disk.set_cache_and_gate(cache, mode, gate);
     }
 
@@ -314,15 +324,16 @@ pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
         celldisk::CachingMode::WriteThrough => CachingMode::WriteThrough,
         celldisk::CachingMode::WriteAround => CachingMode::WriteAround,
         celldisk::CachingMode::WriteBack => CachingMode::WriteBack,
-        // Not offered by this version (admin refuses it): what a newer one has set is served safely, without write-back.
-        celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
+        // Mode and journal come and go in one change of the catalog.
+        celldisk::CachingMode::WriteBackOrdered if record.journal.is_empty() => CachingMode::WriteThrough,
+        celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteBackOrdered,
         celldisk::CachingMode::None => CachingMode::None,
     }
 }
 
 /// Whether flash may hold data of the grid disk that its disk does not have.
 pub(crate) fn is_write_back(record: &celldisk::GridDisk) -> bool {
-    mode_in_force(record) == CachingMode::WriteBack
+    mode_in_force(record).is_write_back()
 }
 
 impl std::fmt::Debug for Cell {

@@ -105,6 +105,18 @@ pub struct GridDiskCounters {
     pub disk_reads: Traffic,
     /// Writes to the slow device.
     pub disk_writes: Traffic,
-    /// Dirty stretches that could not be read from flash or written to the disk.
+    /// Dirty stretches that could not be read from flash or written to the disk, and batches that failed.
     pub destage_errors: Counter,
+    /// Moments at which it was noted what is dirty, for a batch (write-back in flush order).
+    pub ordered_cuts: Counter,
+    /// Those at a FLUSH of a client.
+    pub ordered_cuts_at_flush: Counter,
+    /// Batches of such moments that count: they reach the disk whole.
+    pub ordered_batches: Counter,
+    /// Writes taken while a batch was being written to the journal.
+    pub ordered_writes_during_batch: Counter,
+    /// Bytes of data written to the journal.
+    pub journal_bytes: Counter,
+    /// Times it was whole, so that writes went to the disk.
+    pub ordered_wholes: Counter,
 }

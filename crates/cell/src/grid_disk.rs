@@ -4,6 +4,7 @@
 
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
+use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
@@ -52,6 +53,7 @@ pub struct GridDisk {
     offline: Mutex<Option<String>>,
     is_offline: AtomicBool,
     pub(crate) write_back: WriteBackState,
+    pub(crate) ordered: Ordered,
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
@@ -138,6 +140,7 @@ impl GridDisk {
             offline: Mutex::default(),
             is_offline: AtomicBool::new(false),
             write_back: WriteBackState::default(),
+            ordered: Ordered::default(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
@@ -172,7 +175,8 @@ impl GridDisk {
         let geometry = self.disk.geometry();
         ExportLimits {
             preferred_bytes: geometry.logical_bytes.max(PART_BYTES as u32),
-            fast_zeroes: geometry.fast_zeroes,
+            // In flush order zeroes are written on flash like everything else.
+            fast_zeroes: geometry.fast_zeroes && !self.is_ordered(),
             read_only: self.read_only.load(Ordering::Acquire),
             rotational: geometry.rotational,
         }
@@ -320,6 +324,12 @@ impl GridDisk {
     pub(crate) fn set_offline(&self, why: String) {
         *lock(&self.offline) = Some(why);
         self.is_offline.store(true, Ordering::Release);
+    }
+
+    /// It may be read and written again.
+    pub(crate) fn set_online(&self) {
+        *lock(&self.offline) = None;
+        self.is_offline.store(false, Ordering::Release);
     }
 
     /// Why nobody may read or write it, if so.

@@ -4,6 +4,7 @@
 //! flush.
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::ordered::run_ordered;
 use crate::session::PIECE_BYTES_MAX;
 use crate::write_back::run_destage;
 use device::sync::Notify;
@@ -95,6 +96,7 @@ impl GridDisk {
     pub fn start_housekeeping(self: &Arc<Self>, world: &World, every: Duration, stop: &Arc<StopSignal>) {
         let destage = run_destage(self.clone(), world.clone(), every, stop.clone());
         world.spawn.spawn(Box::pin(destage));
+        world.spawn.spawn(Box::pin(run_ordered(self.clone(), world.clone(), every, stop.clone())));
         world.spawn.spawn(Box::pin(run_settle(self.clone(), world.clone(), every, stop.clone())));
         world.spawn.spawn(Box::pin(run_revalidate(self.clone(), world.clone(), stop.clone())));
     }

@@ -17,6 +17,8 @@ mod loss;
 pub mod member_metrics;
 pub mod metrics;
 pub mod open;
+pub mod ordered;
+mod ordered_metrics;
 mod path;
 mod pin;
 pub mod range_lock;

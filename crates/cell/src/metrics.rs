@@ -655,7 +655,13 @@ fn milli_percent(part: u64, whole: u64) -> u64 {
 
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let tables = [TABLE, crate::member_metrics::ROWS, crate::saving::ROWS, crate::keep_metrics::ROWS];
+    let tables = [
+        TABLE,
+        crate::member_metrics::ROWS,
+        crate::saving::ROWS,
+        crate::keep_metrics::ROWS,
+        crate::ordered_metrics::ROWS,
+    ];
     tables.into_iter().flatten().copied().flatten()
 }
 

@@ -5,14 +5,15 @@
 
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::grid_disk::GridDisk;
+use crate::ordered::{Journals, as_of, recover_journals, stale_note};
 use celldisk::{
-    CellDisk, CellDiskError, CellId, CellStore, DeviceId, FlashMember, FlashState, FormatOptions, GridDiskError,
-    GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
+    CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
+    GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
 };
 use device::sync::lock;
 use device::{Class, Device, World};
 use flashcache::format::Owner;
-use flashcache::{CachedDisk, FlashCache, MemberDevice, MemberError, Recovered};
+use flashcache::{CachedDisk, CheckpointPlace, Evidence, FlashCache, MemberDevice, MemberError, Recovered, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -158,18 +159,25 @@ impl Cell {
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
+        let (journals, unapplied) = recover_journals(&store, &mut report).await;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
+        // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
+        let checkpoints = checkpoints(&store, config.sabotage);
         let flash = renew(&store, &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
-        let offline = void_without_dirty(&store, &flash, &strange, &mut report).await?;
+        if config.sabotage == Some(Sabotage::StaleCheckpoint) {
+            leave_checkpoints(&store, &checkpoints).await;
+        }
+        let mut offline = void_without_dirty(&store, &flash, &strange, &journals, &mut report).await?;
+        offline.extend(unapplied);
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
         }
 
         let block_bytes = block_bytes(&store, &config, &mut report);
-        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, ..State::default() };
+        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, journals, ..State::default() };
         let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
         cell.block_bytes = block_bytes;
         for disk in store.cell_disks() {
@@ -179,7 +187,7 @@ impl Cell {
             }
         }
         let cell = Arc::new(cell);
-        cell.open_flash_cache(&flash, &mut report).await?;
+        cell.open_flash_cache(&flash, &checkpoints, &mut report).await?;
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
                 report.notes.push(format!("grid disk {} is not served: {error}", record.name));
@@ -194,6 +202,7 @@ impl Cell {
     pub(crate) async fn open_flash_cache(
         self: &Arc<Self>,
         usable: &BTreeSet<DeviceId>,
+        checkpoints: &BTreeMap<DeviceId, Checkpoint>,
         report: &mut OpenReport,
     ) -> Result<(), CellError> {
         let catalog = self.store().catalog();
@@ -205,7 +214,13 @@ impl Cell {
                 continue;
             };
             let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
-            members.push(MemberDevice { device: slice, owner, durable: disk.label().class == Class::Durable });
+            let checkpoint = checkpoints.get(id).map(|at| CheckpointPlace { token: at.token, segment: at.segment });
+            members.push(MemberDevice {
+                device: slice,
+                owner,
+                durable: disk.label().class == Class::Durable,
+                checkpoint,
+            });
             ids.push(*id);
         }
         if members.is_empty() {
@@ -232,8 +247,13 @@ impl Cell {
         for (index, result) in recovered.into_iter().enumerate() {
             match result {
                 Ok(r) => {
+                    let evidence = match r.evidence {
+                        Evidence::Log => "",
+                        Evidence::LogForCheckpoint => "; its checkpoint could not be used",
+                        Evidence::Checkpoint => ", by its checkpoint",
+                    };
                     report.notes.push(format!(
-                        "flash {}: {} entries in {} segments, {} regions to compare with disk",
+                        "flash {}: {} entries in {} segments, {} regions to compare with disk{evidence}",
                         at_work.devices[index], r.entries, r.segments, r.unsettled_regions
                     ));
                     report.recovered.push((at_work.devices[index], r));
@@ -269,6 +289,8 @@ impl Cell {
         for disk in &disks {
             disk.stop();
             disk.drain().await;
+            disk.thaw(None);
+            drop(disk.end_batches().await);
         }
         let mut clean = true;
         for disk in &disks {
@@ -283,6 +305,12 @@ impl Cell {
         }
         if !clean {
             return Err(CellError::Unflushed);
+        }
+        if let Some(at_work) = self.cache_at_work() {
+            let places = at_work.cache.checkpoint().await;
+            let by_device = at_work.devices.iter().copied().zip(places);
+            let at = |place: CheckpointPlace| Checkpoint { token: place.token, segment: place.segment };
+            leave_checkpoints(store, &by_device.filter_map(|(id, place)| Some((id, at(place?)))).collect()).await;
         }
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");
@@ -323,6 +351,23 @@ impl Cell {
                 let _ = self.store().alter_cell(|catalog| catalog.instance_stamp = stamp).await;
             }
             self.alarm.wait(ticket).await;
+        }
+    }
+}
+
+/// The checkpoints that flash devices were left with at a clean stop.
+fn checkpoints(store: &Arc<CellStore>, sabotage: Option<Sabotage>) -> BTreeMap<DeviceId, Checkpoint> {
+    let labels = store.cell_disks().into_iter().map(|disk| (disk.id(), disk.label()));
+    let clean = labels.filter(|(_, label)| label.clean_stop || sabotage == Some(Sabotage::StaleCheckpoint));
+    clean.filter_map(|(id, label)| Some((id, label.checkpoint?))).collect()
+}
+
+/// Say in the labels of flash devices where their checkpoints lie. Where that cannot be said, the next open does without.
+async fn leave_checkpoints(store: &Arc<CellStore>, checkpoints: &BTreeMap<DeviceId, Checkpoint>) {
+    for (id, at) in checkpoints {
+        if let Some(disk) = store.cell_disk(*id) {
+            let at = *at;
+            let _ = disk.update_label(move |label| label.checkpoint = Some(at)).await;
         }
     }
 }
@@ -444,6 +489,7 @@ async fn void_without_dirty(
     store: &Arc<CellStore>,
     usable: &BTreeSet<DeviceId>,
     strange: &BTreeSet<(DeviceId, DeviceId)>,
+    journals: &Journals,
     report: &mut OpenReport,
 ) -> Result<BTreeMap<GridDiskId, String>, CellError> {
     let missing = |disk: DeviceId, flash: DeviceId| !usable.contains(&flash) || strange.contains(&(disk, flash));
@@ -465,7 +511,11 @@ async fn void_without_dirty(
         if is_write_back(record) || was_dirty {
             let catalog = store.catalog();
             let name = catalog.members.get(flash).map_or_else(|| flash.to_string(), |m| m.name.clone());
-            let why = offline_note(&record.name, &name);
+            let as_of = journals.get(&record.id).filter(|_| is_write_back(record)).and_then(|journal| as_of(journal));
+            let why = match as_of {
+                Some(as_of) => stale_note(&record.name, &name, as_of),
+                None => offline_note(&record.name, &name),
+            };
             report.notes.push(why.clone());
             offline.insert(record.id, why);
         } else {

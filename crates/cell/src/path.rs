@@ -5,6 +5,7 @@
 
 use crate::cached::end_change;
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
 use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
@@ -28,6 +29,14 @@ pub(crate) fn outcome_to_result(outcome: Outcome) -> Result<(), RequestError> {
 /// The multiples of `unit` that cover a range.
 pub(crate) fn cover(offset: u64, len: u64, unit: u64) -> Range<u64> {
     offset / unit * unit..(offset + len).next_multiple_of(unit)
+}
+
+/// Whether a write was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Done,
+    /// Everything has to be let go of first.
+    NotNow,
 }
 
 fn aligned_in_memory(data: &SharedBufs, unit: usize) -> bool {
@@ -107,24 +116,31 @@ impl GridDisk {
         if len == 0 {
             return if fua { self.flush_all().await } else { Ok(()) };
         }
-        let data = &data;
+        let (mut offset, mut len, mut data) = (offset, len, data);
         loop {
             let unit = self.change_unit();
             let span = cover(offset, len, unit);
-            let aligned = span == (offset..offset + len) && aligned_in_memory(data, unit as usize);
+            let aligned = span == (offset..offset + len) && aligned_in_memory(&data, unit as usize);
             let bounce = if aligned { Bufs::new() } else { self.arena.alloc((span.end - span.start) as usize).await };
+            let mut passed = self.pass(span.end - span.start).await?;
             let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
             if self.change_unit() > unit {
                 // Some of it may go to flash since it was looked: there, parts are the smallest unit.
                 continue;
             }
             let result = if aligned {
-                self.write_locked(context, offset, data.clone(), fua).await
+                self.write_locked(context, &mut passed, offset, data.clone(), fua).await
             } else {
-                self.write_bounced(context, span, unit, offset, data, bounce, fua).await
+                self.write_bounced(context, &mut passed, span.clone(), unit, offset, &data, bounce, fua).await
             };
             drop(guard);
-            return result;
+            if result? == Written::Done {
+                return Ok(());
+            }
+            if let Some(done_bytes) = passed.map(|passed| passed.done_bytes).filter(|&done| done > 0) {
+                let done = span.start + done_bytes - offset;
+                (offset, len, data) = (offset + done, len - done, data.slice(done as usize..len as usize));
+            }
         }
     }
 
@@ -133,13 +149,14 @@ impl GridDisk {
     async fn write_bounced(
         &self,
         context: &Context,
+        passed: &mut Option<Passed<'_>>,
         span: Range<u64>,
         unit: u64,
         offset: u64,
         data: &SharedBufs,
         bounce: Bufs,
         fua: bool,
-    ) -> Result<(), RequestError> {
+    ) -> Result<Written, RequestError> {
         let len = data.len_bytes() as u64;
         let mut bounce = bounce;
         // Only the two edge units can hold foreign bytes; the middle is overwritten.
@@ -156,7 +173,7 @@ impl GridDisk {
             bounce = self.read_edges(span.clone(), unit, head, tail, bounce).await?;
         }
         bounce.copy_in_rope((offset - span.start) as usize, data);
-        self.write_locked(context, span.start, bounce.freeze(), fua).await
+        self.write_locked(context, passed, span.start, bounce.freeze(), fua).await
     }
 
     /// Read the first and the last unit of a span as needed.
@@ -193,11 +210,33 @@ impl GridDisk {
     async fn write_locked(
         &self,
         context: &Context,
+        passed: &mut Option<Passed<'_>>,
+        offset: u64,
+        data: SharedBufs,
+        fua: bool,
+    ) -> Result<Written, RequestError> {
+        self.check_not_lost()?;
+        match passed {
+            Some(passed) => match self.place(passed, offset, &data).await? {
+                Placed::NotNow => return Ok(Written::NotNow),
+                Placed::Taken if fua => self.sync_dirty().await?,
+                Placed::Taken => {}
+                Placed::ToDisk => self.write_disk(context, offset, data, fua).await?,
+            },
+            // In flush order since it began.
+            None if self.is_ordered() => return Ok(Written::NotNow),
+            None => self.write_unordered(context, offset, data, fua).await?,
+        }
+        Ok(Written::Done)
+    }
+
+    async fn write_unordered(
+        &self,
+        context: &Context,
         offset: u64,
         data: SharedBufs,
         fua: bool,
     ) -> Result<(), RequestError> {
-        self.check_not_lost()?;
         let len = data.len_bytes() as u64;
         if self.try_write_dirty(offset, &data).await? {
             return if fua { self.sync_dirty().await } else { Ok(()) };
@@ -254,8 +293,8 @@ impl GridDisk {
         loop {
             let unit = self.change_unit();
             let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
-            if start >= end {
-                return self.write_piece(context, offset, self.zeroes(len), flags.fua).await;
+            if start >= end || self.is_ordered() {
+                return self.write_zero_bytes(context, offset, len, flags.fua).await;
             }
             if offset < start {
                 self.write_piece(context, offset, self.zeroes(start - offset), flags.fua).await?;
@@ -264,7 +303,7 @@ impl GridDisk {
                 self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
             }
             let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
-            if self.change_unit() > unit {
+            if self.change_unit() > unit || self.is_ordered() {
                 // What is zero already stays out: zeroed again, it could undo what was written and acknowledged since.
                 (offset, len) = (start, end - start);
                 continue;
@@ -325,8 +364,10 @@ impl GridDisk {
     async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let mut done = 0;
         while done < len {
-            let n = (len - done).min(crate::session::PIECE_BYTES_MAX);
-            self.write_piece(context, offset + done, self.zeroes(n), fua).await?;
+            // Pieces end at piece borders, so that only the first and the last may be odd.
+            let at = offset + done;
+            let n = (crate::session::PIECE_BYTES_MAX - at % crate::session::PIECE_BYTES_MAX).min(len - done);
+            self.write_piece(context, at, self.zeroes(n), fua).await?;
             done += n;
         }
         Ok(())
@@ -343,6 +384,7 @@ impl GridDisk {
             return Ok(());
         }
         let covered = self.written();
+        self.cut_at_flush().await;
         let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(), self.sync_dirty()).await;
         on_disk.and(on_flash)?;
         self.flushed(covered);

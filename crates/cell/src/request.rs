@@ -76,10 +76,20 @@ pub enum CachingMode {
     WriteThrough,
     /// Writes are acknowledged from flash and destaged later.
     WriteBack,
+    /// The same, destaged so that the disk is always as the grid disk was at some moment (I10).
+    WriteBackOrdered,
     /// Writes go to disk and end cached copies; reads fill.
     WriteAround,
     /// Not cached.
     None,
+}
+
+impl CachingMode {
+    /// Whether flash may hold what the disk does not have.
+    #[must_use]
+    pub fn is_write_back(self) -> bool {
+        matches!(self, CachingMode::WriteBack | CachingMode::WriteBackOrdered)
+    }
 }
 
 /// Flags of a write-zeroes request.

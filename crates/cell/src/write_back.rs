@@ -69,7 +69,7 @@ impl DirtyGate {
     }
 
     /// Whether dirty data may be taken now; writes the label if nobody has.
-    async fn pass(&self) -> bool {
+    pub(crate) async fn pass(&self) -> bool {
         if self.open.load(Ordering::Acquire) {
             return true;
         }
@@ -143,13 +143,13 @@ impl GridDisk {
         Drying(self.clone())
     }
 
-    fn is_drying(&self) -> bool {
+    pub(crate) fn is_drying(&self) -> bool {
         self.write_back.drying.load(Ordering::Acquire) > 0
     }
 
     /// The smallest unit a change is made in: parts, where some of it may go to flash.
     pub(crate) fn change_unit(&self) -> u64 {
-        let parts = self.cache().is_some_and(|b| b.mode == CachingMode::WriteBack || b.cache.has_dirty(&b.disk));
+        let parts = self.cache().is_some_and(|b| b.mode.is_write_back() || b.cache.has_dirty(&b.disk));
         if parts { self.logical_bytes.max(PART_BYTES) } else { self.logical_bytes }
     }
 
@@ -356,13 +356,13 @@ impl GridDisk {
 
     /// The cache, where acknowledged writes may live on flash alone.
     pub(crate) fn on_flash(&self) -> Option<Arc<Binding>> {
-        self.cache().filter(|b| b.mode == CachingMode::WriteBack || b.cache.has_dirty(&b.disk))
+        self.cache().filter(|b| b.mode.is_write_back() || b.cache.has_dirty(&b.disk))
     }
 
     // --- destaging ------------------------------------------------------------------------------------------------
 
     /// Give the disk a stretch. Whether it has it now; not yet durably.
-    async fn destage_run(&self, binding: &Binding, run: &mut DirtyRun) -> bool {
+    pub(crate) async fn destage_run(&self, binding: &Binding, run: &mut DirtyRun) -> bool {
         let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
         // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
         // `RUNS_AT_ONCE` runs at a time.
@@ -495,6 +495,16 @@ impl GridDisk {
             if binding.cache.has_lost(&binding.disk) {
                 return Err(StillDirty);
             }
+            if self.is_ordered() {
+                if self.make_whole(|| self.is_drying()).await.is_ok() {
+                    return Ok(());
+                }
+                if !self.is_drying() {
+                    break;
+                }
+                world.clock.sleep(RETRY_AFTER).await;
+                continue;
+            }
             // Dirty data on its way when drying began ends here.
             self.drain().await;
             if !binding.cache.has_dirty(&binding.disk) {
@@ -538,9 +548,8 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         if stopped {
             return;
         }
-        let Some(binding) = disk.cache().filter(|b| b.cache.has_dirty(&b.disk) && !b.cache.has_lost(&b.disk)) else {
-            continue;
-        };
+        let mine = |b: &Arc<Binding>| b.mode != CachingMode::WriteBackOrdered && b.cache.has_dirty(&b.disk);
+        let Some(binding) = disk.cache().filter(mine).filter(|b| !b.cache.has_lost(&b.disk)) else { continue };
         let crowded = binding.cache.is_short_of_members() || binding.cache.members().any(|m| m.is_crowded_with_dirty());
         let now = world.clock.now();
         let old = |m: &Arc<flashcache::Member>| {

@@ -361,6 +361,10 @@ pub enum Operation {
     Flush,
     /// End a flush and take new data again.
     CancelFlush,
+    /// Keep the disk of a grid disk as it is for a while.
+    Freeze,
+    /// End that.
+    Thaw,
     /// Stop or start services of the cell.
     Services {
         /// What to do.

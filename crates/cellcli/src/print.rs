@@ -125,6 +125,8 @@ impl Display for Operation {
             Self::Inactive => out.write_str("INACTIVE"),
             Self::Flush => out.write_str("FLUSH"),
             Self::CancelFlush => out.write_str("CANCEL FLUSH"),
+            Self::Freeze => out.write_str("FREEZE"),
+            Self::Thaw => out.write_str("THAW"),
             Self::Services { action, service } => write!(out, "{} SERVICES {}", action.word(), service.word()),
         }
     }

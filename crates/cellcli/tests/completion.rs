@@ -113,7 +113,7 @@ fn list() {
             list griddisk DATA_CD_00, |
                 DATA_CD_00  RECO_CD_00
             list griddisk where s|
-                size  sizeAllocated  sparse  status
+                size  sizeAllocated  sparse  staleAsOf  status
             list griddisk where status |
                 =  !=  <  <=  >  >=  LIKE  NOT LIKE
             list griddisk where status = |
@@ -127,7 +127,7 @@ fn list() {
             list griddisk where name = a |
                 AND  OR  ATTRIBUTES  DETAIL  ORDER BY  LIMIT
             list griddisk attributes |
-                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  id  offset  purpose  size  sizeAllocated  sparse  status  virtualSize
+                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             list griddisk attributes name,si|
                 size  sizeAllocated
             list griddisk attributes name |
@@ -183,15 +183,15 @@ fn changes() {
             alter griddisk |
                 ALL  DATA_CD_00  RECO_CD_00
             alter griddisk DATA_CD_00 |
-                name=  availableTo=  cachingMode=  cachingPolicy=  comment=  purpose=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FORCE  NOWAIT  WHERE
+                seconds=  name=  availableTo=  cachingMode=  cachingPolicy=  comment=  purpose=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FREEZE  THAW  FORCE  NOWAIT  WHERE
             alter griddisk DATA_CD_00, |
                 DATA_CD_00  RECO_CD_00
             alter griddisk all inactive |
-                FORCE  NOWAIT  WHERE
+                seconds=  FORCE  NOWAIT  WHERE
             alter griddisk all cancel |
                 FLUSH
             alter griddisk all where |
-                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  id  offset  purpose  size  sizeAllocated  sparse  status  virtualSize
+                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             alter flashcache |
                 ALL  cellDisk=  size=  FLUSH  CANCEL  FORCE
             drop flashcache |

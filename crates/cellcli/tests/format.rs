@@ -418,12 +418,14 @@ fn describe_every_type() {
         <TAB> creationTime
         <TAB> diskType
         <TAB> errorCount
+        <TAB> frozenFor
         <TAB> id
         <TAB> offset
         <TAB> purpose               <TAB> modifiable
         <TAB> size                  <TAB> modifiable
         <TAB> sizeAllocated
         <TAB> sparse
+        <TAB> staleAsOf
         <TAB> status
         <TAB> virtualSize
         METRICCURRENT

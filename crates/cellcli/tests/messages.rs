@@ -208,7 +208,7 @@ fn errors_of_changes() {
             "alter griddisk a status=active",
             "alter griddisk a id=7",
             "alter griddisk a comment=x inactive",
-            "alter griddisk a active force",
+            "alter griddisk a thaw force",
             "alter griddisk a active inactive",
             "alter griddisk a cancel",
             "alter flashcache size=1g",
@@ -269,7 +269,7 @@ fn errors_of_changes() {
               alter griddisk a name=""
                                     ^
 
-            CELL-01504: Invalid command syntax: expected option=value, ACTIVE, INACTIVE, FLUSH, CANCEL FLUSH, FORCE, NOWAIT, WHERE or the end of the statement, found wehre.
+            CELL-01504: Invalid command syntax: expected option=value, ACTIVE, INACTIVE, FLUSH, CANCEL FLUSH, FREEZE, THAW, FORCE, NOWAIT, WHERE or the end of the statement, found wehre.
               alter griddisk a wehre status = active
                                ^
             hint: did you mean WHERE?
@@ -307,8 +307,8 @@ fn errors_of_changes() {
                                ^
 
             CELL-01504: Invalid command syntax: FORCE has no meaning here.
-              alter griddisk a active force
-                                      ^
+              alter griddisk a thaw force
+                                    ^
 
             CELL-01504: Invalid command syntax: an operation is given twice.
               alter griddisk a active inactive

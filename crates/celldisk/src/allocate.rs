@@ -12,7 +12,7 @@ impl Catalog {
         let grid_disks = self.grid_disks.values().filter(move |g| g.cell_disk == device_id);
         let cache = self.flash_cache.iter().filter_map(move |cache| cache.regions.get(&device_id));
         let log = self.flash_log.iter().filter_map(move |log| log.regions.get(&device_id));
-        grid_disks.map(|g| &g.extents).chain(cache).chain(log).flatten().copied()
+        grid_disks.flat_map(|g| [&g.extents, &g.journal]).chain(cache).chain(log).flatten().copied()
     }
 
     /// Free stretches of a device, ascending; `reserved` counts as used.

@@ -124,6 +124,8 @@ pub struct GridDisk {
     pub caching_policy: CachingPolicy,
     /// Where another caching policy counts, ascending; at most [`crate::layout::CACHING_RANGES_MAX`].
     pub caching_ranges: Vec<CachingRange>,
+    /// Where the journal of its batches lies on the same cell disk (write-back in flush order); empty: it has none.
+    pub journal: Vec<Extent>,
     /// Cached content of another generation is void. Raised durably before the first write that does not invalidate.
     pub cache_generation: u32,
     /// Clients it is available to, as the operator wrote it; empty for all.

@@ -134,6 +134,7 @@ impl CellDisk {
             ring_generation: 0,
             ring_generation_dead: 0,
             cache_era: 0,
+            checkpoint: None,
         };
         if size_bytes < DATA_OFFSET + au_bytes {
             return Err(CellDiskError::TooSmall { size_bytes: geometry.size_bytes, min_bytes: DATA_OFFSET + au_bytes });

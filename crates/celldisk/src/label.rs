@@ -126,6 +126,16 @@ pub struct DiskStamp {
     pub generation: u64,
 }
 
+/// Where the checkpoint of a flash cache's index lies on its flash device, which is as it was left when that was written. It
+/// is there from a clean stop until the next open, whose first write of the label takes it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Random, and in each of its parts. Not 0.
+    pub token: u128,
+    /// The segment it begins in.
+    pub segment: u32,
+}
+
 /// The label of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -169,6 +179,8 @@ pub struct Label {
     pub ring_generation_dead: u64,
     /// On flash: raised when a flash cache is created or dropped; segments of an older era are void.
     pub cache_era: u64,
+    /// On flash: the checkpoint of the cache's index.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// A label that may not be written.
@@ -265,6 +277,8 @@ impl Label {
         }
         match self.role {
             Role::Disk if !self.disk_stamps.is_empty() || self.cache_era != 0 => value("disk stamp table of a disk"),
+            Role::Disk if self.checkpoint.is_some() => value("checkpoint of a disk"),
+            Role::Flash if self.checkpoint.is_some_and(|checkpoint| checkpoint.token == 0) => value("checkpoint"),
             Role::Flash if !self.flash_members.is_empty() || self.dirty.dirty_count() != 0 => {
                 value("flash member table of a flash device")
             }
@@ -308,6 +322,9 @@ impl Label {
         e.u64(self.dirty.granule_bytes());
         e.u16(self.flash_members.len() as u16);
         e.u16(self.disk_stamps.len() as u16);
+        let checkpoint = self.checkpoint.unwrap_or(Checkpoint { token: 0, segment: 0 });
+        e.u128(checkpoint.token);
+        e.u32(checkpoint.segment);
         e.pad_to(LABEL_NAME_OFFSET);
         e.bytes(self.name.as_bytes());
         e.pad_to(LABEL_MEMBERS_OFFSET);
@@ -367,8 +384,11 @@ impl Label {
         let granule_bytes = d.u64(WHAT)?;
         let member_count = d.count16(FLASH_MEMBERS_MAX, "flash member table")?;
         let stamp_count = d.count16(DISKS_MAX, "disk stamp table")?;
-        let used = payload.len() - d.0.len();
-        d.reserved(LABEL_NAME_OFFSET - used, "label")?;
+        let checkpoint = Checkpoint { token: d.u128(WHAT)?, segment: d.u32(WHAT)? };
+        if checkpoint.token == 0 && checkpoint.segment != 0 {
+            return Err(DecodeError::Value { what: "checkpoint" });
+        }
+        let checkpoint = Some(checkpoint).filter(|checkpoint| checkpoint.token != 0);
         let mut name = Decoder(d.take(LABEL_MEMBERS_OFFSET - LABEL_NAME_OFFSET, WHAT)?);
         let name_text = std::str::from_utf8(name.take(name_bytes, WHAT)?);
         let name_text = name_text.map_err(|_| DecodeError::Value { what: "name" })?.to_owned();
@@ -425,6 +445,7 @@ impl Label {
             ring_generation,
             ring_generation_dead,
             cache_era,
+            checkpoint,
         };
         label.validate().map_err(|_| DecodeError::Value { what: WHAT })?;
         Ok(label)
@@ -439,4 +460,5 @@ fn ascending<V>(table: &BTreeMap<DeviceId, V>, next: DeviceId, what: &'static st
     }
 }
 
+const _: () = assert!(108 + 16 + 4 == LABEL_NAME_OFFSET, "the checkpoint ends where the name begins");
 const _: () = assert!(LABEL_NAME_OFFSET + NAME_BYTES_MAX <= LABEL_MEMBERS_OFFSET && DATA_OFFSET > PAGE_BYTES);

@@ -104,6 +104,9 @@ pub const GRID_DISKS_MAX: usize = 1024;
 /// Extents of one grid disk or flash region: growth that needs more asks for a compacter layout first.
 pub const EXTENTS_MAX: usize = 64;
 
+/// Extents of the journal of one grid disk: it is small, and read and written from end to end.
+pub const JOURNAL_EXTENTS_MAX: usize = 8;
+
 /// Ranges of one grid disk with a caching policy of their own: a table or index is a few stretches of its file, and those
 /// that are pinned by hand are few. Looked up on each request of such a grid disk.
 pub const CACHING_RANGES_MAX: usize = 256;

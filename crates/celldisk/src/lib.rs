@@ -33,11 +33,11 @@ pub use dirty::DirtyMap;
 pub use disk::{CellDisk, FormatOptions};
 pub use error::{CellDiskError, IoError};
 pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
-pub use label::{DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
+pub use label::{Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
 pub use layout::{Place, Slot};
 pub use probe::{Probe, probe};
 pub use slice::{Slice, join_outcomes};
 pub use store::{
-    CellStore, ChangeError, Changed, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec, MemberStatus,
-    OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+    CellStore, ChangeError, Changed, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec, JournalSpace,
+    MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
 };

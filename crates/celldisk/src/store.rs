@@ -7,12 +7,14 @@ mod elect;
 mod error;
 mod flash;
 mod grid_disks;
+mod journal;
 mod open;
 mod stamps;
 
 pub use error::{ChangeError, GridDiskError, ReplicaFailure, StoreError};
 pub use flash::{FlashCacheSpec, FlashLogSpec};
 pub use grid_disks::GridDiskSpec;
+pub use journal::JournalSpace;
 pub use open::{OpenOptions, Opened, StoreReport};
 pub use stamps::Renewal;
 
@@ -54,6 +56,7 @@ pub enum MemberStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SliceKey {
     GridDisk(GridDiskId),
+    Journal(GridDiskId),
     FlashCache(Stamp, DeviceId),
     FlashLog(Stamp, DeviceId),
 }
@@ -238,6 +241,14 @@ impl CellStore {
         self.slice_of(SliceKey::GridDisk(id))
     }
 
+    /// The journal of a grid disk, as a device.
+    ///
+    /// # Errors
+    /// No such grid disk, it has none, or its cell disk is missing.
+    pub fn journal_slice(&self, id: GridDiskId) -> Result<Arc<Slice>, GridDiskError> {
+        self.slice_of(SliceKey::Journal(id))
+    }
+
     /// The flash cache's region on one flash device, as a device.
     ///
     /// # Errors
@@ -259,7 +270,8 @@ impl CellStore {
     fn slice_of(&self, key: SliceKey) -> Result<Arc<Slice>, GridDiskError> {
         let mut state = lock(&self.state);
         let Some(space) = space(&state.catalog, key) else { return Err(GridDiskError::NoSuch) };
-        if let Some(slice) = state.slices.get(&key).and_then(Weak::upgrade) {
+        // A journal comes back with the identity of the one that was there before.
+        if let Some(slice) = state.slices.get(&key).and_then(Weak::upgrade).filter(|slice| !slice.is_closed()) {
             return Ok(slice);
         }
         let Some(disk) = state.disks.get(&space.device_id) else {
@@ -293,6 +305,11 @@ fn space(catalog: &Catalog, key: SliceKey) -> Option<Space> {
         SliceKey::GridDisk(id) => {
             let g = catalog.grid_disks.get(&id)?;
             (g.cell_disk, &g.extents, g.size_bytes)
+        }
+        SliceKey::Journal(id) => {
+            let g = catalog.grid_disks.get(&id).filter(|g| !g.journal.is_empty())?;
+            let au_bytes = catalog.members.get(&g.cell_disk)?.au_bytes;
+            (g.cell_disk, &g.journal, g.journal.iter().map(|extent| extent.len_bytes(au_bytes)).sum())
         }
         SliceKey::FlashCache(id, device_id) => {
             let cache = catalog.flash_cache.as_ref().filter(|cache| cache.id == id)?;

@@ -10,13 +10,15 @@ use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::read::{Residence, Stretch};
-use crate::recover::Recovered;
+use crate::recover::{Evidence, Recovered};
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
+use crate::snapshot::CheckpointPlace;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, Worths};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, Instant, View, World};
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -110,6 +112,9 @@ pub struct MemberDevice {
     pub owner: Owner,
     /// What was flushed there survives a power cut (I1): without that it takes no dirty data.
     pub durable: bool,
+    /// The checkpoint of a clean stop, if nothing there has changed since. Whoever passes it has made sure that nobody will
+    /// pass it again.
+    pub checkpoint: Option<CheckpointPlace>,
 }
 
 /// A grid disk as the catalog names it.
@@ -251,6 +256,7 @@ impl FlashCache {
         let share = |limit_bytes: u64, size_bytes: u64| {
             (u128::from(limit_bytes) * u128::from(size_bytes) / u128::from(all_bytes.max(1))) as u64
         };
+        let checkpoints: Vec<_> = members.iter().map(|device| device.checkpoint).collect();
         for (i, device) in members.into_iter().enumerate() {
             let size_bytes = device.device.geometry().size_bytes;
             let member_config = MemberConfig {
@@ -300,8 +306,8 @@ impl FlashCache {
         let mut report = Vec::new();
         for (i, seat) in cache.seats.iter().enumerate() {
             // Nobody is expelled yet, so the home does not matter.
-            let owned = |disk: u64, region: u64| cache.seat_of(disk, 0, region) == Some(i);
-            let recovered = seat.member.recover(&owned).await;
+            let owned = |disk: u64, region: u64| !several || cache.seat_of(disk, 0, region) == Some(i);
+            let recovered = recover(&seat.member, checkpoints[i], &owned).await;
             if let Err(error) = &recovered {
                 seat.member.fail(error.to_string());
             }
@@ -725,6 +731,19 @@ impl FlashCache {
         self.changed.notify_all();
     }
 
+    /// After [`FlashCache::stop`], when nobody serves any more: what each member knows is written to it, for the next open.
+    /// Where it lies, by member; none where it has no room, or the member has failed. Nothing is written afterwards.
+    pub async fn checkpoint(&self) -> Vec<Option<CheckpointPlace>> {
+        // All of them at rest first: what one does may have to be said on another.
+        let frozen = join_all(self.seats.iter().map(|seat| seat.member.freeze())).await;
+        let places = self
+            .seats
+            .iter()
+            .zip(frozen)
+            .map(async |(seat, frozen)| if frozen { seat.member.write_checkpoint().await } else { None });
+        join_all(places).await
+    }
+
     /// Bytes by grid disk id.
     #[must_use]
     pub fn bytes_by_disk(&self) -> BTreeMap<u64, u64> {
@@ -744,6 +763,19 @@ impl FlashCache {
 impl std::fmt::Debug for FlashCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FlashCache({} members)", self.seats.len())
+    }
+}
+
+/// From its checkpoint if it has one that can be believed, else from its log.
+async fn recover(
+    member: &Arc<Member>,
+    checkpoint: Option<CheckpointPlace>,
+    owned: &(dyn Fn(u64, u64) -> bool + Sync),
+) -> Result<Recovered, MemberError> {
+    let Some(at) = checkpoint else { return member.recover(owned).await };
+    match member.load_checkpoint(at, owned).await? {
+        Some(recovered) => Ok(recovered),
+        None => Ok(Recovered { evidence: Evidence::LogForCheckpoint, ..member.recover(owned).await? }),
     }
 }
 

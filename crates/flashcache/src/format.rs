@@ -267,7 +267,54 @@ impl Record {
         }
     }
 
-    fn decode(from: &mut Cursor<'_>) -> Result<Record, FormatError> {
+    /// A copy of what was seen.
+    #[must_use]
+    pub fn of(seen: Seen<'_>) -> Record {
+        match seen {
+            Seen::Other(record) => record,
+            Seen::Entry(SeenEntry { kind, name, mask, position, crcs }) => {
+                Record::Entry { kind, name, mask, position, crcs: crcs_of(crcs).collect() }
+            }
+        }
+    }
+}
+
+/// A record where it lies: an entry's checksums are not copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen<'a> {
+    /// [`Record::Entry`].
+    Entry(SeenEntry<'a>),
+    /// Any other.
+    Other(Record),
+}
+
+/// [`Record::Entry`] where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenEntry<'a> {
+    /// Its kind.
+    pub kind: EntryKind,
+    /// Which block.
+    pub name: BlockName,
+    /// Which parts; not empty.
+    pub mask: u16,
+    /// First page within the segment.
+    pub position: Position,
+    crcs: &'a [u8],
+}
+
+impl SeenEntry<'_> {
+    /// Of each part in `mask`, ascending; none for zero and trim.
+    pub fn crcs(&self) -> impl Iterator<Item = u32> + '_ {
+        crcs_of(self.crcs)
+    }
+}
+
+fn crcs_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+impl<'a> Seen<'a> {
+    fn decode(from: &mut Cursor<'a>) -> Result<Seen<'a>, FormatError> {
         let kind = from.u8()?;
         let flag = from.u8()?;
         let mask = from.u16()?;
@@ -282,17 +329,25 @@ impl Record {
                 let segment = SegmentId(from.u32()?);
                 let generation = from.u32()?;
                 let position = from.position()?;
-                return Ok(Record::Invalidation { segment, generation, position, mask, cleaned: flag != 0 });
+                let cleaned = flag != 0;
+                return Ok(Seen::Other(Record::Invalidation { segment, generation, position, mask, cleaned }));
             }
             KIND_MARK => {
                 let generation = from.u32()?;
-                return Ok(Record::Mark { disk: from.u64()?, generation, region: from.u64()?, set: flag != 0 });
+                let (disk, region) = (from.u64()?, from.u64()?);
+                return Ok(Seen::Other(Record::Mark { disk, generation, region, set: flag != 0 }));
             }
-            KIND_FREE => return Ok(Record::Free { segment: SegmentId(from.u32()?), generation: from.u32()? }),
-            KIND_CHUNK => return Ok(Record::Chunk { position: from.position()?, sequence: from.u64()? }),
+            KIND_FREE => {
+                let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
+                return Ok(Seen::Other(Record::Free { segment, generation }));
+            }
+            KIND_CHUNK => {
+                let (position, sequence) = (from.position()?, from.u64()?);
+                return Ok(Seen::Other(Record::Chunk { position, sequence }));
+            }
             KIND_LINK => {
                 let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
-                return Ok(Record::Link { segment, generation, sequence: from.u64()? });
+                return Ok(Seen::Other(Record::Link { segment, generation, sequence: from.u64()? }));
             }
             other => return Err(FormatError::UnknownKind(other)),
         };
@@ -300,22 +355,24 @@ impl Record {
         let disk = from.u64()?;
         let block = from.u64()?;
         let generation = from.u32()?;
-        let mut crcs = smallvec::SmallVec::new();
-        if !matches!(entry_kind, EntryKind::Zero | EntryKind::Trim) {
-            for _ in 0..mask.count_ones() {
-                crcs.push(from.u32()?);
-            }
-        }
+        let bare = matches!(entry_kind, EntryKind::Zero | EntryKind::Trim);
+        let crcs = from.bytes(if bare { 0 } else { 4 * mask.count_ones() as usize })?;
         if mask == 0 {
             return Err(FormatError::Limits("an entry without parts"));
         }
-        Ok(Record::Entry { kind: entry_kind, name: BlockName { disk, generation, block }, mask, position, crcs })
+        let name = BlockName { disk, generation, block };
+        Ok(Seen::Entry(SeenEntry { kind: entry_kind, name, mask, position, crcs }))
     }
 }
 
 struct Cursor<'a>(&'a [u8]);
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
+        let (head, rest) = self.0.split_at_checked(len).ok_or(FormatError::Truncated)?;
+        self.0 = rest;
+        Ok(head)
+    }
     fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(FormatError::Truncated)?;
         let head = *head;
@@ -426,14 +483,12 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
     Ok(Fixed { crc, records_len, record_count, header })
 }
 
-fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Record>, FormatError> {
+fn visit_records<'a>(bytes: &'a [u8], count: u32, f: &mut dyn FnMut(Seen<'a>)) -> Result<(), FormatError> {
     let mut from = Cursor(bytes);
-    // A record has at least 12 bytes, so a lying count cannot make this allocate much.
-    let mut records = Vec::with_capacity((count as usize).min(bytes.len() / 12));
     for _ in 0..count {
-        records.push(Record::decode(&mut from)?);
+        f(Seen::decode(&mut from)?);
     }
-    if from.0.is_empty() { Ok(records) } else { Err(FormatError::Limits("bytes after the last record")) }
+    if from.0.is_empty() { Ok(()) } else { Err(FormatError::Limits("bytes after the last record")) }
 }
 
 /// Encode a chunk header and its records into `page`, the chunk's first page or pages.
@@ -455,6 +510,20 @@ pub fn encode_chunk(header: &ChunkHeader, records: &[Record], page: &mut [u8]) {
 /// # Errors
 /// Anything that is not a whole, unharmed chunk header of this owner.
 pub fn decode_chunk(page: &[u8], owner: &Owner) -> Result<(ChunkHeader, Vec<Record>), FormatError> {
+    let mut records = Vec::new();
+    let header = visit_chunk(page, owner, &mut |_, seen| records.push(Record::of(seen)))?;
+    Ok((header, records))
+}
+
+/// The same, but `f` is called with each record in turn, and with the header. On an error what it was called with is void.
+///
+/// # Errors
+/// As [`decode_chunk`].
+pub fn visit_chunk(
+    page: &[u8],
+    owner: &Owner,
+    f: &mut dyn FnMut(&ChunkHeader, Seen<'_>),
+) -> Result<ChunkHeader, FormatError> {
     let fixed_bytes = page.get(..CHUNK_FIXED_BYTES).ok_or(FormatError::Truncated)?;
     let fixed = decode_fixed(CHUNK_MAGIC, fixed_bytes, owner)?;
     let records = page.get(CHUNK_FIXED_BYTES..).and_then(|rest| rest.get(..fixed.records_len));
@@ -466,7 +535,8 @@ pub fn decode_chunk(page: &[u8], owner: &Owner) -> Result<(ChunkHeader, Vec<Reco
     {
         return Err(FormatError::Limits("position"));
     }
-    Ok((fixed.header, decode_records(records, fixed.record_count)?))
+    visit_records(records, fixed.record_count, &mut |seen| f(&fixed.header, seen))?;
+    Ok(fixed.header)
 }
 
 /// Bytes of a footer with `records_bytes` of records, a multiple of `unit`.
@@ -526,6 +596,16 @@ pub fn decode_trailer(bytes: &[u8], owner: &Owner) -> Result<Trailer, FormatErro
 /// # Errors
 /// Anything that is not a whole, unharmed footer of this owner.
 pub fn decode_footer(bytes: &[u8], owner: &Owner) -> Result<(Trailer, Vec<Record>), FormatError> {
+    let mut records = Vec::new();
+    let trailer = visit_footer(bytes, owner, &mut |seen| records.push(Record::of(seen)))?;
+    Ok((trailer, records))
+}
+
+/// The same, but `f` is called with each record in turn. On an error what it was called with is void.
+///
+/// # Errors
+/// As [`decode_footer`].
+pub fn visit_footer<'a>(bytes: &'a [u8], owner: &Owner, f: &mut dyn FnMut(Seen<'a>)) -> Result<Trailer, FormatError> {
     let at = bytes.len().checked_sub(TRAILER_BYTES).ok_or(FormatError::Truncated)?;
     let (body, trailer_bytes) = bytes.split_at(at);
     let trailer = decode_trailer(trailer_bytes, owner)?;
@@ -534,7 +614,8 @@ pub fn decode_footer(bytes: &[u8], owner: &Owner) -> Result<(Trailer, Vec<Record
     if crc32c::crc32c_append(crc32c::crc32c(&trailer_bytes[8..]), records) != fixed.crc {
         return Err(FormatError::Checksum);
     }
-    Ok((trailer, decode_records(records, fixed.record_count)?))
+    visit_records(records, fixed.record_count, f)?;
+    Ok(trailer)
 }
 
 /// The page of a position in a segment.

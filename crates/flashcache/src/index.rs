@@ -247,6 +247,15 @@ impl Shard {
         if places_enough(places, self.len + 1) { 0 } else { places_next(places) - places }
     }
 
+    /// How many places more it has when so many more entries have come, one by one.
+    fn growth_by(&self, entries: usize) -> usize {
+        let mut places = self.table.len();
+        while !places_enough(places, self.len + entries) {
+            places = places_next(places);
+        }
+        places - self.table.len()
+    }
+
     fn grow(&mut self, places: usize) {
         let bigger = vec![EMPTY; self.table.len() + places];
         let old = std::mem::replace(&mut self.table, bigger);
@@ -331,8 +340,13 @@ impl Index {
         (entries_max / SHARD_ENTRIES).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX)
     }
 
+    /// The shard of a block.
+    pub(crate) fn shard_of(&self, key: BlockKey) -> usize {
+        key.hash() as usize & (self.shards.len() - 1)
+    }
+
     fn shard(&self, key: BlockKey) -> &Mutex<Shard> {
-        &self.shards[key.hash() as usize & (self.shards.len() - 1)]
+        &self.shards[self.shard_of(key)]
     }
 
     /// The most entries.
@@ -439,6 +453,38 @@ impl Index {
         shard.put(entry);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
         Ok(dead)
+    }
+
+    /// Whether so many clean entries more by shard, dead ones among them counted, are sure to find room.
+    pub(crate) fn takes(&self, counts: &[u32]) -> bool {
+        let more: usize = counts.iter().map(|&count| count as usize).sum();
+        let growth = self.shards.iter().zip(counts).map(|(shard, &count)| lock(shard).growth_by(count as usize));
+        let places = self.places.load(Ordering::Relaxed) + growth.sum::<usize>();
+        self.len() + more <= self.entries_max && places <= self.places_max
+    }
+
+    /// Add clean entries of one shard in their order, as [`Index::insert`] would; `f` is called with each that ended parts of
+    /// others, and with those. The caller has asked [`Index::takes`], and nobody else adds any.
+    pub(crate) fn fill(&self, shard: usize, entries: Vec<Entry>, f: &mut dyn FnMut(Entry, KilledList)) {
+        let mut shard = lock(&self.shards[shard]);
+        let growth = shard.growth_by(entries.len());
+        if growth > 0 {
+            self.places.fetch_add(growth, Ordering::Relaxed);
+            shard.grow(growth);
+        }
+        let before = shard.len;
+        for entry in entries {
+            let mut dead = KilledList::new();
+            shard.kill(entry.key(), entry.valid, &mut dead);
+            shard.put(entry);
+            if !dead.is_empty() {
+                f(entry, dead);
+            }
+        }
+        // One may have ended more than one.
+        let after = shard.len;
+        self.entries.fetch_add(after, Ordering::Relaxed);
+        self.entries.fetch_sub(before, Ordering::Relaxed);
     }
 
     /// End the validity of parts of a block.

@@ -320,6 +320,28 @@ impl LogState {
         self.readable[segment.0 as usize].store(below, Ordering::Release);
     }
 
+    /// Nothing waits, nothing is under way, and no segment is between two states: all there is to know is durable.
+    pub(crate) fn rests(&self) -> bool {
+        let busy = |segment: &Segment| segment.state == SegmentState::Reclaiming || !segment.unwritten.is_empty();
+        self.pending_records() == 0
+            && self.staged.is_empty()
+            && self.writes_outstanding.is_empty()
+            && !self.syncing
+            && self.synced >= self.appended
+            && !self.heads.iter().flatten().any(|head| head.chunk.is_some())
+            && !self.segments.iter().any(busy)
+    }
+
+    /// The next sequence of the cell.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// A random number.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.prng.next_u64()
+    }
+
     /// Chunks written from now on come after `sequence - 1`.
     pub(crate) fn set_next_sequence(&self, sequence: u64) {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);
@@ -562,10 +584,37 @@ impl LogState {
             self.close_chunk(head, writes);
         }
         while !self.pending.is_empty() {
-            self.make_room(HeadKind::Small, 0, 0, reserve, writes)?;
-            self.close_chunk(HeadKind::Small, writes);
+            let head = match self.make_room(HeadKind::Small, 0, 0, reserve, writes) {
+                Ok(()) => HeadKind::Small,
+                Err(NoSpace) => {
+                    let head = HeadKind::ALL.into_iter().find(|&head| self.has_room_left(head)).ok_or(NoSpace)?;
+                    self.make_room(head, 0, 0, reserve, writes)?;
+                    head
+                }
+            };
+            self.close_chunk(head, writes);
         }
         Ok(())
+    }
+
+    /// Whether the segment a head is in takes another chunk of records.
+    fn has_room_left(&self, head: HeadKind) -> bool {
+        self.heads[head as usize].as_ref().is_some_and(|open| self.shape.takes(open.next, 0, open.records_bytes))
+    }
+
+    /// Go on in a segment that a crash has left without a footer, behind its last chunk. Whatever lies behind that came before
+    /// what is written now, by its sequence, so no walk believes it. False when there is no room.
+    pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, last_sequence: u64, records: Vec<Record>) -> bool {
+        let (id, head) = (life.segment, life.head);
+        let records_bytes = records.iter().map(Record::encoded_bytes).sum();
+        let room = self.shape.takes(next, 0, records_bytes) && self.heads[head as usize].is_none();
+        if !room || !self.take_out(id, head) {
+            return false;
+        }
+        self.set_state(id, SegmentState::Open(head));
+        self.heads[head as usize] =
+            Some(OpenSegment { life, next, records, records_bytes, last_sequence, chunk: None });
+        true
     }
 
     /// A write has completed: its pages are on the device now. Dirty data that waited for its turn goes next.

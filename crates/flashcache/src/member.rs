@@ -147,6 +147,8 @@ pub struct Member {
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
+    /// Nothing is written to the log any more.
+    pub(crate) frozen: AtomicBool,
     /// What it has done.
     pub counters: Counters,
 }
@@ -226,6 +228,7 @@ impl Member {
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             counters: Counters::default(),
             config,
             world,
@@ -417,7 +420,7 @@ impl Member {
     async fn write(self: Arc<Self>, write: LogWrite) {
         let offset = self.device_offset(self.shape.page(write.segment, write.position));
         let bytes = u64::from(write.pages) * 4096;
-        if self.has_failed() {
+        if self.has_failed() || self.frozen.load(Ordering::Acquire) {
             return;
         }
         let done = write.done();

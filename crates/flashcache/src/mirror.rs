@@ -114,10 +114,34 @@ impl FlashCache {
         data: &SharedBufs,
         again: bool,
     ) -> Result<(), DirtyRefused> {
+        self.write_dirty_from(disk, parts, data, again, &mut 0).await
+    }
+
+    /// The same; `done` counts the parts, from the first on, that were taken for certain, for who cannot take back what was
+    /// taken when the rest is refused.
+    ///
+    /// # Errors
+    /// As [`FlashCache::write_dirty`].
+    pub async fn write_dirty_from(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: &SharedBufs,
+        again: bool,
+        done: &mut u64,
+    ) -> Result<(), DirtyRefused> {
         let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
         for piece in by_region(parts.clone()) {
             let data = data.slice(at(piece.start)..at(piece.end));
-            while !self.write_dirty_piece(disk, piece.clone(), &data, again).await? {}
+            loop {
+                let mut taken = 0;
+                let whole = self.write_dirty_piece(disk, piece.clone(), &data, again, &mut taken).await;
+                if whole != Ok(false) {
+                    *done = piece.start - parts.start + taken;
+                    whole?;
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -129,6 +153,7 @@ impl FlashCache {
         parts: Range<u64>,
         data: &SharedBufs,
         again: bool,
+        done: &mut u64,
     ) -> Result<bool, DirtyRefused> {
         if self.config.mirrored {
             self.await_expulsions(disk.home).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
@@ -144,7 +169,7 @@ impl FlashCache {
         let first = &self.seats[first].member;
         let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
         let second = second.map(|i| &self.seats[i].member);
-        match take(first, second, disk.slot, parts, data, again).await {
+        match take(first, second, disk.slot, parts, data, again, done).await {
             Err(DirtyRefused::Failed) if self.config.mirrored => {
                 // Whoever is left goes on, unless nobody is.
                 if self.seats.iter().all(|seat| seat.member.has_failed()) {
@@ -340,7 +365,9 @@ async fn take(
     parts: Range<u64>,
     data: &SharedBufs,
     again: bool,
+    done: &mut u64,
 ) -> Result<(), DirtyRefused> {
+    let mut taken_parts = 0;
     let mut pages: SmallVec<[(Page, Option<Page>); 4]> = SmallVec::new();
     let mut refused = None;
     for (block, mask) in blocks_of(parts.clone(), first.block_parts) {
@@ -353,7 +380,10 @@ async fn take(
             None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (page, None)),
         };
         match taken {
-            Ok(last) => pages.push(last),
+            Ok(last) => {
+                pages.push(last);
+                taken_parts += u64::from(mask.count_ones());
+            }
             Err(why) => {
                 refused = Some(why);
                 break;
@@ -362,14 +392,10 @@ async fn take(
     }
     first.send_dirty();
     second.into_iter().for_each(|second| second.send_dirty());
-    if let Some(why) = refused {
-        return Err(why);
-    }
-    let count = parts.end - parts.start;
-    add(&first.counters.dirty_writes, count);
-    add(&first.counters.dirty_write_bytes, count * PART_BYTES);
+    add(&first.counters.dirty_writes, taken_parts);
+    add(&first.counters.dirty_write_bytes, taken_parts * PART_BYTES);
     if first.sabotaged(Sabotage::DirtyAckedFromMemory) {
-        return Ok(());
+        return refused.map_or(Ok(()), Err);
     }
     // Of each block: they may lie in several segments.
     for (page, mirror) in pages {
@@ -378,7 +404,8 @@ async fn take(
             second.wait_arrived(page).await?;
         }
     }
-    Ok(())
+    *done = taken_parts;
+    refused.map_or(Ok(()), Err)
 }
 
 /// Give a member the mirror of parts that are dirty on another.

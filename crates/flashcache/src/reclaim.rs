@@ -13,6 +13,7 @@ use crate::policy::{Judgement, KEEPS_MAX, Resident, Verdict};
 use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
+use crate::snapshot::checkpoint_segments;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
 use crate::worth::{Worth, Worths};
 use device::sync::lock;
@@ -68,7 +69,7 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            if lock(&self.log).free.len() > FREE_SEGMENTS_LOW && !self.index_is_short() {
+            if lock(&self.log).free.len() > self.free_segments_low() && !self.index_is_short() {
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
                 let Some(id) = self.take_cleaning() else {
                     self.changed.wait(ticket).await;
@@ -94,6 +95,11 @@ impl Member {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Free segments below which reclaim runs: a clean stop finds room for the checkpoint.
+    fn free_segments_low(&self) -> usize {
+        checkpoint_segments(self.shape, self.block_parts).max(FREE_SEGMENTS_LOW)
     }
 
     /// Whether entries have to leave although there are free segments: only where memory is limited.
@@ -135,7 +141,7 @@ impl Member {
     /// Look at a segment that was taken as a victim.
     async fn look_at(self: &Arc<Self>, id: SegmentId, origin: Origin, keeps: u32) -> Result<Reclaimed, MemberError> {
         let generation = lock(&self.log).segments[id.0 as usize].generation;
-        let found = read_segment(self, id).await;
+        let found = read_segment::<Vec<(u64, Record)>>(self, id).await;
         let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));

@@ -5,32 +5,53 @@
 //! is served.
 
 use crate::counters::add;
-use crate::format::{self, EntryKind, HeadKind, Record, SegmentLife, TRAILER_BYTES};
-use crate::index::{Entry, Killed, KilledList};
-use crate::log::SegmentState;
+use crate::format::{self, ChunkHeader, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES};
+use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
-use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, Position, SegmentId};
+use crate::restore::{FoundSparse, Place, Said, Sparse};
+use crate::units::{Position, SegmentId};
 use device::sync::lock;
-use device::{Buf, Outcome};
+use device::{Buf, Bufs, Outcome};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Segments read at the same time.
 const READS_IN_FLIGHT_MAX: usize = 32;
 
-/// A segment's records, each with the sequence of its chunk, in order.
-pub(crate) struct Found {
+/// What a segment says, in its order.
+pub(crate) struct Found<R> {
     pub(crate) life: SegmentLife,
-    pub(crate) records: Vec<(u64, Record)>,
+    pub(crate) records: R,
     pub(crate) last_sequence: u64,
     /// What its headers say of the member: chunks up to this sequence were durable.
     pub(crate) durable: u64,
     pub(crate) footer: Footer,
+    /// Headers a walk has seen; none where there was a footer.
+    pub(crate) headers: Vec<WalkedHeader>,
+}
+
+/// A chunk's header as a walk has read it. It is not read twice: a page that was discarded, and whose write was lost, may read
+/// as something else the next time.
+pub(crate) struct WalkedHeader {
+    pub(crate) header: ChunkHeader,
+    pub(crate) page: Bytes,
+}
+
+/// What is kept of a segment's records while it is read.
+pub(crate) trait Gather: Default {
+    /// The next record, of the chunk with this sequence.
+    fn gather(&mut self, member: &Member, life: SegmentLife, sequence: u64, seen: Seen<'_>);
+}
+
+/// Each with the sequence of its chunk.
+impl Gather for Vec<(u64, Record)> {
+    fn gather(&mut self, _: &Member, _: SegmentLife, sequence: u64, seen: Seen<'_>) {
+        self.push((sequence, Record::of(seen)));
+    }
 }
 
 /// What was found at the end of a segment.
@@ -42,6 +63,8 @@ pub(crate) enum Footer {
     Torn,
     /// None of this life.
     None,
+    /// It cannot be read: it may be there.
+    Unreadable,
 }
 
 /// The flash did not answer a read: what it holds there is not known, and may say that something elsewhere is dead.
@@ -51,22 +74,49 @@ pub(crate) struct ReadFailed {
     pub(crate) outcome: Outcome,
 }
 
-async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Vec<u8>, ReadFailed> {
+pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, ReadFailed> {
     let read = member.config.device.read(offset, Buf::zeroed(len).into());
     match member.within_hard_limit(read).await {
-        Some(done) if done.outcome == Outcome::Done => Ok(done.bufs.to_vec(0..len)),
+        Some(done) if done.outcome == Outcome::Done => Ok(Bytes::of(done.bufs)),
         done => Err(ReadFailed { offset, outcome: done.map_or(Outcome::Unknown, |done| done.outcome) }),
     }
 }
 
+/// What was read, in one piece.
+pub(crate) enum Bytes {
+    Whole(Buf),
+    Copied(Vec<u8>),
+}
+
+impl Bytes {
+    fn of(bufs: Bufs) -> Bytes {
+        let len = bufs.len_bytes();
+        if bufs.pieces().len() == 1 {
+            bufs.into_pieces().next().map_or_else(|| Bytes::Copied(Vec::new()), Bytes::Whole)
+        } else {
+            Bytes::Copied(bufs.to_vec(0..len))
+        }
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Whole(buf) => buf,
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
 /// Read what a segment says of itself: by its footer, or chunk by chunk. None: nothing of this owner.
-pub(crate) async fn read_segment(member: &Member, id: SegmentId) -> Result<Option<Found>, ReadFailed> {
+pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Option<Found<R>>, ReadFailed> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
     let first = read_bytes(member, start, unit).await?;
-    let Ok((header, records)) = format::decode_chunk(&first, owner) else { return Ok(None) };
+    let Ok(header) = format::visit_chunk(&first, owner, &mut |_, _| {}) else { return Ok(None) };
     if header.life.segment != id || header.position.0 != 0 {
         return Ok(None);
     }
@@ -75,30 +125,36 @@ pub(crate) async fn read_segment(member: &Member, id: SegmentId) -> Result<Optio
         Ok(found) => return Ok(Some(found)),
         Err(footer) => footer,
     };
-    let mut found =
-        Found { life, records: Vec::new(), last_sequence: header.sequence, durable: header.durable, footer };
-    found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
-    let mut position = header.pages;
-    while position + shape.align < shape.segment_pages {
-        let page = read_bytes(member, start + u64::from(position) * 4096, unit).await?;
-        let Ok((header, records)) = format::decode_chunk(&page, owner) else { break };
-        if header.life != life || header.position.0 != position || header.sequence <= found.last_sequence {
-            break;
-        }
+    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer, headers: Vec::new() };
+    let (mut page, mut header, mut position) = (first, header, 0);
+    loop {
         found.last_sequence = header.sequence;
         found.durable = found.durable.max(header.durable);
-        found.records.extend(records.into_iter().map(|r| (header.sequence, r)));
+        let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, header.sequence, seen);
+        // Looked at before, so that nothing of a chunk that does not count is gathered.
+        let _ = format::visit_chunk(&page, owner, gather);
         position += header.pages;
+        found.headers.push(WalkedHeader { header, page });
+        if position + shape.align >= shape.segment_pages {
+            break;
+        }
+        page = read_bytes(member, start + u64::from(position) * 4096, unit).await?;
+        let Ok(next) = format::visit_chunk(&page, owner, &mut |_, _| {}) else { break };
+        if next.life != life || next.position.0 != position || next.sequence <= found.last_sequence {
+            break;
+        }
+        header = next;
     }
     Ok(Some(found))
 }
 
 /// A footer that cannot be read is none: the chunks say the same.
-async fn read_footer(member: &Member, life: SegmentLife, start: u64) -> Result<Found, Footer> {
+async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) -> Result<Found<R>, Footer> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
-    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await.map_err(|_| Footer::None)?;
+    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await;
+    let last = last.map_err(|_| Footer::Unreadable)?;
     let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
     if trailer.life != life {
         return Err(Footer::None);
@@ -108,28 +164,42 @@ async fn read_footer(member: &Member, life: SegmentLife, start: u64) -> Result<F
         last
     } else {
         let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
-        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Torn)?
+        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Unreadable)?
     };
-    let (trailer, records) = format::decode_footer(&whole, owner).map_err(|_| Footer::Torn)?;
-    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    let mut found = Found { life, records: Vec::new(), last_sequence, durable, footer: Footer::Whole };
+    let mut records = R::default();
     let mut sequence = 0;
-    for record in records {
-        match record {
-            Record::Chunk { sequence: next, .. } => sequence = next,
-            other => found.records.push((sequence, other)),
-        }
-    }
-    Ok(found)
+    let gather = &mut |seen: Seen<'_>| match seen {
+        Seen::Other(Record::Chunk { sequence: next, .. }) => sequence = next,
+        other => records.gather(member, life, sequence, other),
+    };
+    let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
+    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
+    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new() })
+}
+
+/// What an index was rebuilt from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evidence {
+    /// Footers and chunks: no checkpoint was there, as after a crash.
+    #[default]
+    Log,
+    /// The same, since the checkpoint that should be there did not read back, or did not know all grid disks.
+    LogForCheckpoint,
+    /// The checkpoint of a clean stop.
+    Checkpoint,
 }
 
 /// What recovery found, for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
+    /// From what.
+    pub evidence: Evidence,
     /// Segments with content.
     pub segments: u64,
     /// Segments read chunk by chunk: they had no whole footer.
     pub walked: u64,
+    /// Of them, those the log goes on in.
+    pub reopened: u64,
     /// Those of them that had a footer, but a torn one.
     pub torn_footers: u64,
     /// Entries in the index.
@@ -145,31 +215,16 @@ pub struct Recovered {
 /// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
 const LIFE_SHIFT: u32 = 32;
 
+impl LogState {
+    /// A new life begins, after one that had this sequence.
+    pub(crate) fn set_life_after(&self, sequence: u64) {
+        self.set_next_sequence((life_of(sequence) + 1) << LIFE_SHIFT);
+    }
+}
+
 /// In which life of the cache a chunk of this sequence was written.
 fn life_of(sequence: u64) -> u64 {
     sequence >> LIFE_SHIFT
-}
-
-/// A segment, a generation of it, a position.
-type Place = (SegmentId, u32, u32);
-
-/// What records say of entries elsewhere: which parts are dead, which are clean although they were dirty.
-#[derive(Default)]
-struct Said {
-    dead: BTreeMap<Place, u16>,
-    cleaned: BTreeMap<Place, u16>,
-}
-
-impl Said {
-    fn dead(&self, at: Place) -> u16 {
-        self.dead.get(&at).copied().unwrap_or(0)
-    }
-
-    /// Of an entry's parts: those that are alive and newer than the disk.
-    fn dirty(&self, at: Place, kind: EntryKind, mask: u16) -> u16 {
-        let cleaned = self.cleaned.get(&at).copied().unwrap_or(0);
-        if matches!(kind, EntryKind::Dirty | EntryKind::Mirror) { mask & !self.dead(at) & !cleaned } else { 0 }
-    }
 }
 
 /// A chunk that was durable, by a later header, and whose segment has not been freed since, but which is not there. Its
@@ -177,23 +232,24 @@ impl Said {
 ///
 /// A header proves something of chunks of its own life only: what an earlier life had lost, undurable, was found missing then,
 /// and is not there for a good reason.
-fn missing_chunk(found: &BTreeMap<SegmentId, Found>, freed: &BTreeMap<SegmentId, u32>) -> Option<u64> {
+fn missing_chunk(found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>) -> Option<u64> {
     let mut durable: BTreeMap<u64, u64> = BTreeMap::new();
     for segment in found.values().filter(|segment| segment.durable > 0) {
         let last = durable.entry(life_of(segment.durable)).or_insert(0);
         *last = (*last).max(segment.durable);
     }
-    let all = || found.values().flat_map(|segment| &segment.records);
-    let there: BTreeSet<u64> = all().map(|(sequence, _)| *sequence).collect();
-    let links = all().filter_map(|(_, record)| match record {
+    let mut there: Vec<u64> = found.values().flat_map(|segment| segment.records.sequences()).collect();
+    there.sort_unstable();
+    let notes = found.values().flat_map(|segment| &segment.records.notes);
+    let links = notes.filter_map(|(_, record)| match record {
         Record::Link { segment, generation, sequence } => Some((*segment, *generation, *sequence)),
         _ => None,
     });
     let missing = |&(segment, generation, sequence): &(SegmentId, u32, u64)| {
-        let freed_since = freed.get(&segment).is_some_and(|&last| last >= generation);
-        let reused = found.get(&segment).is_some_and(|f| f.life.generation > generation);
-        let was_durable = durable.get(&life_of(sequence)).is_some_and(|&last| sequence <= last);
-        was_durable && !there.contains(&sequence) && !freed_since && !reused
+        let freed_since = || freed.get(&segment).is_some_and(|&last| last >= generation);
+        let reused = || found.get(&segment).is_some_and(|f| f.life.generation > generation);
+        let was_durable = || durable.get(&life_of(sequence)).is_some_and(|&last| sequence <= last);
+        there.binary_search(&sequence).is_err() && was_durable() && !freed_since() && !reused()
     };
     links.filter(missing).map(|(_, _, sequence)| sequence).next()
 }
@@ -220,15 +276,14 @@ impl Member {
             durable = durable.max(segment.durable);
             result.walked += u64::from(segment.footer != Footer::Whole);
             result.torn_footers += u64::from(segment.footer == Footer::Torn);
-            for (sequence, record) in &segment.records {
+            for (sequence, record) in &segment.records.notes {
                 match record {
                     Record::Free { segment, generation } => {
                         let last = freed.entry(*segment).or_insert(0);
                         *last = (*last).max(*generation);
                     }
                     Record::Invalidation { segment, generation, position, mask, cleaned } => {
-                        let list = if *cleaned { &mut said.cleaned } else { &mut said.dead };
-                        *list.entry((*segment, *generation, position.0)).or_insert(0) |= mask;
+                        said.say((*segment, *generation, position.0), *mask, *cleaned);
                     }
                     Record::Mark { disk, generation, region, set } => {
                         if let Some(key) = self.region_key(*disk, *generation, *region) {
@@ -247,12 +302,15 @@ impl Member {
                 "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
             )));
         }
-        let alive = |id: &SegmentId, s: &Found| freed.get(id).is_none_or(|&g| g < s.life.generation);
+        said.sort();
+        let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.generation);
+        self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, last_sequence);
+        result.reopened = self.reopen(&found);
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
-            *said.dead.entry(place).or_insert(0) |= mask;
+            said.say(place, mask, false);
             let mut log = lock(&self.log);
             let (segment, generation, position) = (place.0, place.1, Position(place.2));
             log.append_record(Record::Invalidation { segment, generation, position, mask, cleaned: false });
@@ -272,7 +330,8 @@ impl Member {
         }
         found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
         result.segments = found.len() as u64;
-        result.entries = self.restore_entries(&found, &said, owned);
+        said.sort();
+        result.entries = self.restore_entries(found, &said, owned);
         result.dirty_parts = self.dirty.pages();
         add(&self.counters.dirty_recovered, result.dirty_parts);
         self.sync_at_last().await?;
@@ -284,19 +343,18 @@ impl Member {
     /// What of them is there is made durable, before anybody is told of it.
     async fn find_torn(
         self: &Arc<Self>,
-        found: &BTreeMap<SegmentId, Found>,
-        alive: &(dyn Fn(&SegmentId, &Found) -> bool + Sync),
+        found: &FoundSparse,
+        alive: &(dyn Fn(&SegmentId, &Found<Sparse>) -> bool + Sync),
         said: &Said,
         durable: u64,
     ) -> Result<Vec<(Place, u16)>, MemberError> {
         let mut doubtful = Vec::new();
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
-            for (_, record) in segment.records.iter().filter(|(sequence, _)| *sequence > durable) {
+            for record in segment.records.dirty_after(self, segment.life, durable) {
                 let Record::Entry { kind, name, mask, position, crcs } = record else { continue };
                 let place = (*id, segment.life.generation, position.0);
-                let fits = position.0 + mask.count_ones() <= self.shape.segment_pages;
-                if fits && said.dirty(place, *kind, *mask) != 0 {
-                    doubtful.push((place, *name, *mask, crcs));
+                if said.dirty(place, kind, mask) != 0 {
+                    doubtful.push((place, name, mask, crcs));
                 }
             }
         }
@@ -354,7 +412,7 @@ impl Member {
         }
     }
 
-    async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
+    pub(crate) async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
         let data = Buf::padded(bytes, 4096).freeze();
         match self.within_hard_limit(self.config.device.write(offset, data.into(), false)).await {
             Some(done) if done.outcome == Outcome::Done => Ok(()),
@@ -366,7 +424,7 @@ impl Member {
         }
     }
 
-    async fn read_all(self: &Arc<Self>) -> Result<BTreeMap<SegmentId, Found>, MemberError> {
+    async fn read_all(self: &Arc<Self>) -> Result<FoundSparse, MemberError> {
         let mut found = BTreeMap::new();
         let mut under_way = FuturesUnordered::new();
         let mut next = 0;
@@ -390,12 +448,7 @@ impl Member {
         }
     }
 
-    fn restore_segments(
-        &self,
-        found: &BTreeMap<SegmentId, Found>,
-        freed: &BTreeMap<SegmentId, u32>,
-        last_sequence: u64,
-    ) {
+    fn restore_segments(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>, last_sequence: u64) {
         let mut log = lock(&self.log);
         let mut order: Vec<(u64, SegmentId, HeadKind)> = Vec::new();
         for index in 0..self.shape.segments {
@@ -420,108 +473,16 @@ impl Member {
         for (_, id, head) in order {
             log.sealed[head as usize].push_back(id);
         }
-        log.set_next_sequence((life_of(last_sequence) + 1) << LIFE_SHIFT);
+        log.set_life_after(last_sequence);
     }
 
-    fn carry_from_freed(&self, id: SegmentId, segment: &Found) {
-        for (_, record) in &segment.records {
+    fn carry_from_freed(&self, id: SegmentId, segment: &Found<Sparse>) {
+        for (_, record) in &segment.records.notes {
             let marked = self.is_mark_in_force(record);
             let mut log = lock(&self.log);
             if marked || log.still_needed(record, id) {
                 log.append_record(record.clone());
             }
-        }
-    }
-
-    /// Clean entries in the order of their sequences, then dirty ones: what is dirty and not dead is newer than every clean
-    /// copy, whichever was written later.
-    fn restore_entries(
-        &self,
-        found: &BTreeMap<SegmentId, Found>,
-        said: &Said,
-        owned: &(dyn Fn(u64, u64) -> bool + Sync),
-    ) -> u64 {
-        let mut in_order: Vec<(u64, SegmentId, &Record)> = Vec::new();
-        for (id, segment) in found {
-            in_order.extend(segment.records.iter().map(|(sequence, record)| (*sequence, *id, record)));
-        }
-        // Stable: records of one chunk keep their order.
-        in_order.sort_by_key(|&(sequence, _, _)| sequence);
-        for dirty_ones in [false, true] {
-            for &(_, id, record) in &in_order {
-                if let Some(segment) = found.get(&id) {
-                    self.restore_entry(id, segment.life.generation, record, said, dirty_ones, owned);
-                }
-            }
-        }
-        self.index.len() as u64
-    }
-
-    fn restore_entry(
-        &self,
-        id: SegmentId,
-        generation: u32,
-        record: &Record,
-        said: &Said,
-        dirty_ones: bool,
-        owned: &(dyn Fn(u64, u64) -> bool + Sync),
-    ) {
-        let Record::Entry { kind, name, mask, position, crcs } = record else { return };
-        if !matches!(kind, EntryKind::Clean | EntryKind::Dirty | EntryKind::Mirror) {
-            return;
-        }
-        let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
-        if u32::from(*mask) >> self.block_parts != 0 || name.block >= 1 << 44 {
-            return;
-        }
-        if position.0 + mask.count_ones() > self.shape.segment_pages {
-            return;
-        }
-        let place = (id, generation, position.0);
-        let (dead, dirty) = (said.dead(place), said.dirty(place, *kind, *mask));
-        if mask & !dead == 0 || (dirty != 0) != dirty_ones {
-            return;
-        }
-        let page = self.shape.page(id, position.0);
-        for (k, crc) in crcs.iter().enumerate() {
-            self.crcs[page.0 as usize + k].store(*crc, std::sync::atomic::Ordering::Release);
-        }
-        let key = BlockKey::new(slot, name.block);
-        if dirty != 0 {
-            // Parts of it that are clean have a younger dirty version elsewhere, or the disk has them.
-            let clean = mask & !dead & !dirty;
-            if clean != 0 {
-                let mut ended = KilledList::new();
-                ended.push(Killed::clean(page, clean));
-                self.append_deaths(&mut lock(&self.log), &ended);
-            }
-            let mut entry = Entry::new(key, page, *mask, 0, false).without(!dirty);
-            entry.set_dirty(true);
-            if let Ok(superseded) = self.dirty.insert(&self.index, entry, id, self.world.clock.now()) {
-                self.append_deaths(&mut lock(&self.log), &superseded);
-            }
-            return;
-        }
-        let region = name.block * u64::from(self.block_parts) / crate::units::REGION_PARTS;
-        let suspect =
-            !self.sabotaged(Sabotage::UnflushedFillKept) && self.regions.is_marked(RegionKey { slot, region });
-        if !owned(name.disk, region) {
-            // Another member serves the region now: writes there will not end this copy, so it ends here.
-            let mut dead_here = KilledList::new();
-            dead_here.push(Killed::clean(page, mask & !dead));
-            self.append_deaths(&mut lock(&self.log), &dead_here);
-            return;
-        }
-        let entry = Entry::new(key, page, *mask, 0, suspect).without(dead);
-        let ended = self.index.insert(entry).unwrap_or_else(|crate::index::IndexFull| {
-            // Older copies end as if it had come in, and so does it: nobody would name it when it is overwritten, and a start
-            // with more memory would serve it stale.
-            let mut ended = self.index.kill(key, mask & !dead);
-            ended.push(Killed::clean(page, mask & !dead));
-            ended
-        });
-        if !ended.is_empty() {
-            self.append_deaths(&mut lock(&self.log), &ended);
         }
     }
 }

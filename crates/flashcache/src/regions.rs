@@ -134,6 +134,11 @@ impl Regions {
         lock(&self.0).regions.contains_key(&key)
     }
 
+    /// Regions whose mark is in force, ascending.
+    pub(crate) fn keys(&self) -> Vec<RegionKey> {
+        lock(&self.0).regions.keys().copied().collect()
+    }
+
     /// Its blocks have been compared with the disk since `suspect` was listed; void when it became suspect anew.
     pub(crate) fn trusted(&self, suspect: Suspect) {
         if let Some(region) = lock(&self.0).regions.get_mut(&suspect.key)

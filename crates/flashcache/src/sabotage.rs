@@ -29,11 +29,15 @@ pub enum Sabotage {
     MirrorForgotten,
     /// What the disk has durably is not ended on the mirror.
     MirrorDeathForgotten,
+    /// In flush order, what is dirty is written to the disk in place, without a journal.
+    OrderedWithoutJournal,
+    /// The checkpoint of an index is believed again after what it says has changed.
+    StaleCheckpoint,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 12] = [
+    pub const ALL: [Sabotage; 14] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -46,6 +50,8 @@ impl Sabotage {
         Sabotage::DirtyBypassed,
         Sabotage::MirrorForgotten,
         Sabotage::MirrorDeathForgotten,
+        Sabotage::OrderedWithoutJournal,
+        Sabotage::StaleCheckpoint,
     ];
 
     /// Its name on the command line.
@@ -64,6 +70,8 @@ impl Sabotage {
             Sabotage::DirtyBypassed => "dirty-bypassed",
             Sabotage::MirrorForgotten => "mirror-forgotten",
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
+            Sabotage::OrderedWithoutJournal => "ordered-without-journal",
+            Sabotage::StaleCheckpoint => "stale-checkpoint",
         }
     }
 }

@@ -31,6 +31,10 @@ enum Sub {
     Cellcli(Cellcli),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
     Pin(Pin),
+    /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
+    Freeze(Freeze),
+    /// Let the disks of frozen grid disks change again
+    Thaw(Thaw),
     /// Experiments and traces
     #[command(subcommand)]
     Lab(Lab),
@@ -51,7 +55,7 @@ struct Init {
     /// A flash device, likewise
     #[arg(long = "flash", value_name = "SIZE|PATH")]
     flash: Vec<String>,
-    /// A grid disk; MODE is write-through, write-back, write-around or none
+    /// A grid disk; MODE is write-through, write-back, write-back-ordered, write-around or none
     #[arg(long = "griddisk", value_name = "NAME:SIZE[:data|redo|temp][:MODE]")]
     grid_disks: Vec<GridDiskPlan>,
     /// Emulate a medium on every disk: sata-7200, sas-15k, network-volume, sata-ssd, pcie-flash, fixed:TIME[:PARALLEL]
@@ -138,6 +142,44 @@ impl Pin {
             policy => format!("CREATE PIN {name} offset={offset}, length={length}, cachingPolicy={policy}"),
         })
     }
+}
+
+#[derive(Args)]
+struct Freeze {
+    /// The grid disks
+    #[arg(value_name = "GRIDDISK", required_unless_present = "all")]
+    grid_disks: Vec<String>,
+    /// All grid disks in write-back-ordered
+    #[arg(long, conflicts_with = "grid_disks")]
+    all: bool,
+    /// They thaw by themselves after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
+    #[arg(short = 'c', value_name = "CELL")]
+    cell: Option<String>,
+}
+
+#[derive(Args)]
+struct Thaw {
+    /// The grid disks
+    #[arg(value_name = "GRIDDISK", required_unless_present = "all")]
+    grid_disks: Vec<String>,
+    /// All grid disks
+    #[arg(long, conflicts_with = "grid_disks")]
+    all: bool,
+    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
+    #[arg(short = 'c', value_name = "CELL")]
+    cell: Option<String>,
+}
+
+/// Grid disks as a statement names them.
+fn targets(grid_disks: &[String], all: bool) -> Result<String, Failure> {
+    if all {
+        return Ok("ALL".to_owned());
+    }
+    let names: Result<Vec<String>, Failure> = grid_disks.iter().map(|name| quoted(name)).collect();
+    Ok(names?.join(", "))
 }
 
 /// A word of a statement as it stands.
@@ -372,6 +414,16 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: pin.json,
             ..ConsoleOptions::default()
         })?),
+        Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
+            let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
+            let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };
+            Ok(server::console::cellcli(&options)?)
+        }
+        Sub::Thaw(Thaw { grid_disks, all, cell }) => {
+            let execute = format!("ALTER GRIDDISK {} THAW", targets(&grid_disks, all)?);
+            let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };
+            Ok(server::console::cellcli(&options)?)
+        }
         Sub::Lab(Lab::Policies(policies)) => {
             let table = lab::policies(&lab::PoliciesOptions {
                 traces: policies.traces,

@@ -49,7 +49,7 @@ fn through_a_cell(blocks: Vec<u32>, distinct: u32, size_blocks: u64, segment_byt
             ..CacheConfig::default()
         };
         let flash = Memory::new(size_blocks * u64::from(BLOCK_BYTES));
-        let members = vec![MemberDevice { device: flash, owner, durable: true }];
+        let members = vec![MemberDevice { device: flash, owner, durable: true, checkpoint: None }];
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let (cache, _) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {

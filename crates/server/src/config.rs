@@ -186,6 +186,10 @@ pub struct FlashCacheTuning {
     /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached. Off unless
     /// asked for: where the two are about as quick, the cache never becomes warm.
     pub busy_to_disk: bool,
+    /// Of each grid disk that is put into write-back-ordered from now on, on its own cell disk: at most 256M; 1/64 of the grid disk,
+    /// at least 16M, unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Size>,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<DriveWrites>,
@@ -351,6 +355,7 @@ impl Default for FlashCacheTuning {
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
             keep_unused: Unused(cache.keep_unused.as_secs()),
             busy_to_disk: cache.busy.is_some(),
+            journal: None,
             drive_writes_per_day: None,
             drive_capacity: None,
             lifetime: None,
@@ -405,8 +410,9 @@ const HEAD: &str = "\
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
 #                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
-#                than the disk, the disk serves a share of the hits. What may be written to each flash drive, no limit unless
-#                stated: drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
+#                than the disk, the disk serves a share of the hits; journal = \"64M\" of a grid disk put into write-back-ordered
+#                (1/64 of it unless stated). What may be written to each flash drive, no limit unless stated:
+#                drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
 #                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",

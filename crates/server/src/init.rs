@@ -284,12 +284,6 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
         // The hint of the error lists the names; it is part of its text.
         return wrong(format!("{what} ({})", error.to_string().replace("\nhint:", ";")), "choose one of these");
     }
-    for disk in &plan.grid_disks {
-        if disk.mode == CachingMode::WriteBackOrdered {
-            let what = format!("grid disk {}: write-back in flush order is not supported by this version", disk.name);
-            return wrong(what, "use write-back, or write-through");
-        }
-    }
     Ok(())
 }
 

@@ -180,6 +180,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             ..CacheConfig::default()
         },
         arena_bytes: located.config.memory.work.as_usize(),
+        journal_bytes: tuning.journal.map(|size| size.0),
         sabotage,
         ..CellConfig::default()
     })

@@ -11,8 +11,8 @@ use std::fmt::Write;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Seeds a broken build gets before it counts as missed.
-pub const CANARY_SEEDS_MAX: u64 = 400;
+/// Seeds a broken build gets before it counts as missed: the rarest to show needs some hundreds.
+pub const CANARY_SEEDS_MAX: u64 = 1_000;
 /// Failing seeds told of with their first line; how many more there were is told as well.
 pub const FAILURES_TOLD_MAX: usize = 50;
 /// Runs that making a failing seed short may take: a run takes a fraction of a second, so a minute or two.
@@ -51,6 +51,13 @@ pub const SITUATIONS: &[&str] = &[
     "cached copy ended by a write",
     "rot of cached data",
     "rot caught by a checksum",
+    "index checkpoint used",
+    "index checkpoint not believed: rebuilt from the log",
+    "index rebuilt from the log after a crash",
+    "entry found again by an index checkpoint",
+    "dirty part found again by an index checkpoint",
+    "rot of an index checkpoint",
+    "recovery goes on in a segment without a footer",
     "suspect block compared: good",
     "suspect block compared: stale",
     "region settled",
@@ -66,6 +73,17 @@ pub const SITUATIONS: &[&str] = &[
     "flash back or blank waits until what is dirty elsewhere is on the disks",
     "crash with dirty data",
     "grid disk goes offline while serving",
+    "ordered: batch that reaches the disk whole",
+    "ordered: cut at a FLUSH of a client",
+    "ordered: write taken while a batch is written to the journal",
+    "ordered: grid disk whole, its writes go to the disk",
+    "ordered: batch cut off in the journal",
+    "ordered: batch cut off in place",
+    "ordered: batch put in place at an opening",
+    "ordered: stale state accepted without the flash",
+    "ordered: stale state refused",
+    "ordered: all of a disk without its flash is of one moment",
+    "ordered: that moment is older than what was acknowledged",
     "admin: flushed",
     "fill of KEEP data",
     "KEEP data goes with others: its share is full",

@@ -9,6 +9,7 @@ mod pins;
 mod plan;
 mod short;
 mod stage;
+mod stale;
 mod tell;
 mod watch;
 

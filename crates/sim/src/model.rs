@@ -18,6 +18,7 @@
 //! explained. Offsets and lengths are bytes; any alignment. It never looks at a device, a clock or an engine.
 
 mod content;
+mod stale;
 mod versions;
 mod violation;
 
@@ -75,6 +76,7 @@ pub struct Model {
     last_cut: Moment,
     last_kill: Moment,
     offline: RangeSet,
+    past: stale::Past,
 }
 
 /// Operation 0: the zeroes a new grid disk reads as.
@@ -101,6 +103,7 @@ impl Model {
             last_cut: 0,
             last_kill: 0,
             offline: RangeSet::default(),
+            past: stale::Past::default(),
         };
         model.resize(size_bytes);
         model
@@ -121,6 +124,7 @@ impl Model {
         assert!(size_bytes.div_ceil(SECTOR_BYTES) <= SECTORS_MAX, "a grid disk of at most 512 GiB");
         self.tick();
         if size_bytes < self.size_bytes {
+            self.past.cut_off(size_bytes, self.now);
             self.split_at(size_bytes);
             drop(self.segments.split_off(&size_bytes));
         } else if size_bytes > self.size_bytes {
@@ -321,6 +325,7 @@ impl Model {
         let now = self.tick();
         self.last_cut = now;
         self.decide_all(now);
+        self.past.lost(now, self.flushed_before);
         self.reads.clear();
         self.reads_unchecked.clear();
         for segment in self.segments.values_mut() {
@@ -337,6 +342,7 @@ impl Model {
         let now = self.tick();
         self.reads_unchecked.append(&mut self.reads);
         self.last_cut = now;
+        self.past.lost(now, self.flushed_before);
         let mut all = RangeSet::default();
         for range in rewritten {
             let range = range.start..range.end.min(self.size_bytes);
@@ -365,6 +371,7 @@ impl Model {
         let now = self.now;
         self.ops.extend(abandoned.ops[known..].iter().cloned().map(|op| OpInfo { decided: op.decided.min(now), ..op }));
         self.last_kill = now;
+        self.past.abandon(known as u32..self.ops.len() as u32);
         self
     }
 

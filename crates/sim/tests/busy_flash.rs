@@ -103,7 +103,12 @@ impl Cached {
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let config = CacheConfig { busy, ..CacheConfig::default() };
-        let members = vec![MemberDevice { device: flash.device("flash", 128 << 20, world), owner, durable: true }];
+        let members = vec![MemberDevice {
+            device: flash.device("flash", 128 << 20, world),
+            owner,
+            durable: true,
+            checkpoint: None,
+        }];
         let (cache, _) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {
             id: 7,

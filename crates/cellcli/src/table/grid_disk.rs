@@ -35,6 +35,7 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),
     Attribute::new("diskType", HARD_OR_FLASH, "hard disk or flash disk"),
     Attribute::new("errorCount", Kind::Number, "I/O errors since creation"),
+    Attribute::new("frozenFor", Kind::Number, "seconds until a freeze of its disk ends").own(),
     Attribute::new("id", Kind::Name, "identity of the grid disk"),
     Attribute::new("offset", Kind::Size, "bytes from the start of the cell disk"),
     Attribute::new("purpose", Kind::Status(&["data", "redo", "temp"]), "what the database keeps on it")
@@ -43,6 +44,8 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("size", Kind::Size, "bytes a client sees").modifiable(),
     Attribute::new("sizeAllocated", Kind::Size, "bytes of the cell disk it takes"),
     Attribute::new("sparse", Kind::Status(&["TRUE", "FALSE"]), "whether it takes less than it shows"),
+    Attribute::new("staleAsOf", Kind::DateTime, "moment of which its disk alone is, while it waits for lost flash")
+        .own(),
     Attribute::new(
         "status",
         Kind::Status(&["active", "inactive", "not present", "importRequired"]),
@@ -83,7 +86,12 @@ const ERASE: SettingSpec = SettingSpec::own(
 );
 
 const OPERATIONS: &[OperationSpec] = &[
-    OperationSpec { words: &[&["ACTIVE"]], build: |_| Operation::Active, flags: &[], about: "serve the grid disk" },
+    OperationSpec {
+        words: &[&["ACTIVE"]],
+        build: |_| Operation::Active,
+        flags: &[Flag::Force],
+        about: "serve the grid disk; FORCE: from its disk alone, as of staleAsOf, giving up what only lost flash holds",
+    },
     OperationSpec {
         words: &[&["INACTIVE"]],
         build: |_| Operation::Inactive,
@@ -92,12 +100,24 @@ const OPERATIONS: &[OperationSpec] = &[
     },
     FLUSH,
     CANCEL_FLUSH,
+    OperationSpec {
+        words: &[&["FREEZE"]],
+        build: |_| Operation::Freeze,
+        flags: &[],
+        about: "keep its disk as it is, consistent, for a snapshot of its volume (write-back-ordered)",
+    },
+    OperationSpec { words: &[&["THAW"]], build: |_| Operation::Thaw, flags: &[], about: "end a freeze" },
 ];
+
+const SECONDS: SettingSpec =
+    SettingSpec::own("seconds", Kind::Number, "how long a FREEZE lasts unless THAW ends it; 60 unless stated");
 
 const fn alter(target: TargetKind) -> Form {
     Form::new(Verb::Alter, target, "change grid disks, take them in and out of service, or flush them")
+        .settings(&[SECONDS])
         .modifiable_attributes()
         .operations(OPERATIONS)
+        .beside_operation(&["seconds"])
         .flags(&[Flag::Force, Flag::NoWait])
         .filter()
         .needs_change()

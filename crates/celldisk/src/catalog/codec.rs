@@ -10,7 +10,8 @@ use crate::label::{Role, class_code, class_of_code};
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AVAILABLE_TO_BYTES_MAX,
     CACHING_RANGE_BYTES, CACHING_RANGES_MAX, CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX,
-    GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Place, TERMS_MAX,
+    GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX,
+    Place, TERMS_MAX,
 };
 use crate::section::{self, Binding, SectionKind, Version};
 use device::WallTime;
@@ -259,6 +260,10 @@ fn encode_extents(e: &mut Encoder, extents: &[Extent]) {
 fn decode_extents(d: &mut Decoder<'_>) -> Result<Vec<Extent>, DecodeError> {
     let what = "extents";
     let count = d.count8(EXTENTS_MAX, what)?;
+    decode_extent_list(d, count, what)
+}
+
+fn decode_extent_list(d: &mut Decoder<'_>, count: usize, what: &'static str) -> Result<Vec<Extent>, DecodeError> {
     let mut bytes = Decoder(d.take(count * 8, what)?);
     let mut extents = Vec::with_capacity(count);
     for _ in 0..count {
@@ -310,27 +315,34 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
         e.text8(text);
     }
     encode_extents(e, &g.extents);
-    // Eight bytes that were reserved: without ranges they are zero, as before there were any.
+    // Eight bytes that were reserved: without ranges and journal they are zero, as before there were any.
     e.u16(g.caching_ranges.len() as u16);
-    e.zeroes(6);
+    e.u8(g.journal.len() as u8);
+    e.zeroes(5);
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
         e.u8(range.policy.code());
     }
+    for extent in &g.journal {
+        e.u32(extent.start_au);
+        e.u32(extent.count_au);
+    }
 }
 
-fn decode_ranges(d: &mut Decoder<'_>) -> Result<Vec<CachingRange>, DecodeError> {
+/// Pinned ranges and the journal's extents, whose counts stand together before both.
+fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>), DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
-    d.reserved(6, what)?;
+    let journal_count = d.count8(JOURNAL_EXTENTS_MAX, "journal")?;
+    d.reserved(5, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
         let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
-    Ok(ranges)
+    Ok((ranges, decode_extent_list(d, journal_count, "journal")?))
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -357,7 +369,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let caching_ranges = decode_ranges(d)?;
+    let (caching_ranges, journal) = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -369,6 +381,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         mode_switch,
         caching_policy,
         caching_ranges,
+        journal,
         cache_generation,
         available_to,
         comment,

@@ -7,7 +7,7 @@ use crate::layout::{
     ASM_ATTRIBUTES_MAX, ASM_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AU_BYTES_MAX, AU_BYTES_MIN,
     AVAILABLE_TO_BYTES_MAX, CACHING_RANGES_MAX, CATALOG_PAYLOAD_BYTES_MAX, CELL_ATTRIBUTES_BYTES_MAX,
     CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
-    IORM_PLAN_BYTES_MAX, MEMBERS_MAX, NAME_BYTES_MAX, PAGE_BYTES, TERMS_MAX,
+    IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX, PAGE_BYTES, TERMS_MAX,
 };
 use crate::names::{check_name, check_text, folded};
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,6 +173,8 @@ impl Catalog {
                 return Err(CatalogError::NameTaken { kind: "grid disk", name: grid_disk.name.clone() });
             }
             self.claim(&mut claims, grid_disk.cell_disk, &grid_disk.extents, Owner::GridDisk(*id))?;
+            limit("journal", grid_disk.journal.len(), JOURNAL_EXTENTS_MAX)?;
+            self.claim(&mut claims, grid_disk.cell_disk, &grid_disk.journal, Owner::GridDisk(*id))?;
         }
         self.check_flash(&mut claims)?;
         for (_, mut spans) in claims {

@@ -61,13 +61,22 @@ impl Reservation<'_> {
     }
 }
 
-fn grid_disk(catalog: &mut Catalog, id: GridDiskId) -> Result<&mut GridDisk, GridDiskError> {
+pub(super) fn grid_disk(catalog: &mut Catalog, id: GridDiskId) -> Result<&mut GridDisk, GridDiskError> {
     catalog.grid_disks.get_mut(&id).ok_or(GridDiskError::NoSuch)
 }
 
-fn raise_generation(g: &mut GridDisk) -> Result<u32, GridDiskError> {
+pub(super) fn raise_generation(g: &mut GridDisk) -> Result<u32, GridDiskError> {
     g.cache_generation = g.cache_generation.checked_add(1).ok_or(GridDiskError::Generations)?;
     Ok(g.cache_generation)
+}
+
+/// What is not cached any more is of a former generation from then on.
+pub(super) fn raise_if_uncached(now: &mut GridDisk, old: &GridDisk) -> Result<(), GridDiskError> {
+    let uncached = |g: &GridDisk| g.caching_mode == CachingMode::None || g.caching_policy == CachingPolicy::None;
+    if uncached(now) && !uncached(old) && now.cache_generation == old.cache_generation {
+        raise_generation(now)?;
+    }
+    Ok(())
 }
 
 /// Physical stretches of `from..to` of something that lies in `extents`.
@@ -157,6 +166,7 @@ impl CellStore {
             mode_switch: None,
             caching_policy: spec.caching_policy,
             caching_ranges: Vec::new(),
+            journal: Vec::new(),
             cache_generation: 1,
             available_to: spec.available_to,
             comment: spec.comment,
@@ -299,6 +309,7 @@ impl CellStore {
                     ("extents", old.extents == now.extents),
                     ("size", old.size_bytes == now.size_bytes),
                     ("pinned ranges", old.caching_ranges == now.caching_ranges),
+                    ("journal", old.journal == now.journal),
                     ("creation time", old.created == now.created),
                     ("mode switch", old.mode_switch == now.mode_switch),
                     ("cache generation", old.cache_generation <= now.cache_generation),
@@ -307,11 +318,7 @@ impl CellStore {
                 if let Some((field, _)) = fixed.into_iter().find(|(_, same)| !same) {
                     return Err(GridDiskError::Fixed { field });
                 }
-                let uncached =
-                    |g: &GridDisk| g.caching_mode == CachingMode::None || g.caching_policy == CachingPolicy::None;
-                if uncached(now) && !uncached(&old) && now.cache_generation == old.cache_generation {
-                    raise_generation(now)?;
-                }
+                raise_if_uncached(now, &old)?;
                 Ok(now.clone())
             })
             .await?;

@@ -128,6 +128,8 @@ impl CellStore {
                 let result = flash
                     .update_label(|label| {
                         label.disk_stamps.extend(entries);
+                        // From here on the cache may change: what a checkpoint says is not believed again.
+                        label.checkpoint = label.checkpoint.filter(|_| renewal == Renewal::CleanStop);
                         label.clean_stop = renewal == Renewal::CleanStop;
                     })
                     .await;

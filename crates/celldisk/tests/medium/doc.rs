@@ -59,6 +59,7 @@ fn constants() {
         ("GRID_DISKS_MAX", l::GRID_DISKS_MAX as u64),
         ("EXTENTS_MAX", l::EXTENTS_MAX as u64),
         ("CACHING_RANGES_MAX", l::CACHING_RANGES_MAX as u64),
+        ("JOURNAL_EXTENTS_MAX", l::JOURNAL_EXTENTS_MAX as u64),
         ("COMMENT_BYTES_MAX", l::COMMENT_BYTES_MAX as u64),
         ("AVAILABLE_TO_BYTES_MAX", l::AVAILABLE_TO_BYTES_MAX as u64),
         ("ASM_ATTRIBUTES_MAX", l::ASM_ATTRIBUTES_MAX as u64),

@@ -236,6 +236,37 @@ fn a_mode_switch_is_a_state_of_its_own() {
 }
 
 #[test]
+fn a_journal_comes_and_goes_with_its_mode() {
+    let (store, media) = one_disk();
+    let g = create(&store, "g", 4 * MIB);
+    let free = store.catalog().free_bytes(DeviceId(1));
+    assert!(matches!(store.journal_slice(g.id), Err(GridDiskError::NoSuch)));
+    let space = store.reserve_journal(g.id, MIB + 1).unwrap();
+    assert_eq!(device::Io::geometry(&*space.device()).size_bytes, 3 * AU, "rounded up to whole units");
+    write(&*space.device(), 0, &[7; 4096], true);
+    let other = create(&store, "other", AU);
+    assert_eq!(other.extents[0].start_au, 11, "what is set aside is not given out");
+    let taken = run(store.take_journal(space, CachingPolicy::Keep)).whole();
+    assert_eq!((taken.caching_mode, taken.caching_policy), (CachingMode::WriteBackOrdered, CachingPolicy::Keep));
+    assert!(matches!(store.reserve_journal(g.id, 1), Err(GridDiskError::Exists { .. })));
+    assert!(matches!(
+        run(store.alter_grid_disk(g.id, |g| g.journal.clear())),
+        Err(GridDiskError::Fixed { field: "journal" })
+    ));
+    let again = open(&media, 2).unwrap().store;
+    let journal = again.journal_slice(g.id).unwrap();
+    assert_eq!(read(&*journal, 0, 4096).unwrap(), [7; 4096], "it survives a restart");
+    assert_eq!(read(&*again.slice(g.id).unwrap(), 0, 4096).unwrap(), [0; 4096], "beside the grid disk");
+    let freed = run(again.free_journal(g.id, CachingMode::WriteThrough, CachingPolicy::None, true)).whole();
+    assert_eq!((freed.cache_generation, freed.journal.len()), (2, 0));
+    assert!(journal.is_closed());
+    assert_eq!(again.catalog().free_bytes(DeviceId(1)), free - AU);
+    let space = again.reserve_journal(g.id, 1).unwrap();
+    let _taken = run(again.take_journal(space, CachingPolicy::Default)).whole();
+    assert!(!again.journal_slice(g.id).unwrap().is_closed(), "another one, while somebody still has the old one");
+}
+
+#[test]
 fn creations_at_the_same_time_never_share_space() {
     let (store, media) = one_disk();
     media[0].hold();
@@ -299,6 +330,7 @@ fn a_full_house_of_grid_disks_fits() {
                 mode_switch: None,
                 caching_policy: CachingPolicy::Keep,
                 caching_ranges: Vec::new(),
+                journal: Vec::new(),
                 cache_generation: u32::MAX,
                 available_to: "a".repeat(128),
                 comment: "c".repeat(128),

@@ -3,8 +3,8 @@
 //! the field decoders.
 
 use celldisk::layout::{
-    AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, EXTENTS_MAX, HEADER_BYTES, LABEL_PAYLOAD_BYTES, TERMS_MAX,
-    dirty_granule_bytes_for,
+    AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, EXTENTS_MAX, HEADER_BYTES, JOURNAL_EXTENTS_MAX, LABEL_PAYLOAD_BYTES,
+    TERMS_MAX, dirty_granule_bytes_for,
 };
 use celldisk::{
     CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FlashCache,
@@ -99,6 +99,8 @@ prop_compose! {
             ring_generation: numbers.4,
             ring_generation_dead: numbers.5,
             cache_era: if is_disk { 0 } else { numbers.6 },
+            checkpoint: (!is_disk && numbers.1 % 2 == 1)
+                .then_some(celldisk::Checkpoint { token: numbers.1, segment: numbers.6 as u32 }),
         }
     }
 }
@@ -150,6 +152,7 @@ prop_compose! {
             mode_switch: switch.map(|(from, to)| ModeSwitch { from, to }),
             caching_policy: policy,
             caching_ranges,
+            journal: Vec::new(),
             cache_generation: numbers.0,
             created: WallTime(numbers.1),
             comment: texts.0,
@@ -194,6 +197,10 @@ prop_compose! {
             g.size_bytes = counts.iter().map(|c| u64::from(*c)).sum::<u64>() * au_bytes - slack * 4096 % au_bytes;
             let size_bytes = g.size_bytes;
             g.caching_ranges.retain(|range| range.end_bytes <= size_bytes);
+            if g.caching_mode == CachingMode::WriteBackOrdered {
+                let journal = &counts[..counts.len().min(JOURNAL_EXTENTS_MAX)];
+                g.journal = extents(next_au.entry(g.cell_disk).or_default(), journal);
+            }
             grid_disks.insert(g.id, g);
         }
         let flash: Vec<(DeviceId, u64)> = members
@@ -330,6 +337,7 @@ fn whole() -> Catalog {
             mode_switch: None,
             caching_policy: CachingPolicy::Default,
             caching_ranges: Vec::new(),
+            journal: Vec::new(),
             cache_generation: 1,
             available_to: String::new(),
             comment: String::new(),
@@ -444,6 +452,7 @@ fn the_largest_label_fits_its_section() {
         ring_generation: u64::MAX,
         ring_generation_dead: u64::MAX,
         cache_era: 0,
+        checkpoint: None,
     };
     let bytes = label.encode(Place::ALL[0]);
     assert!(bytes.len() as u64 <= celldisk::section::SectionKind::Label.room_bytes());

@@ -4,7 +4,7 @@
 //! the first failure and say which were done.
 
 use super::Context;
-use super::rows::{flash_cache_name, rows};
+use super::rows::{flash_cache_name, rows, timestamp};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -15,6 +15,7 @@ use celldisk::{
     Purpose, Role,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a statement was not carried out.
 pub(super) struct Refusal {
@@ -54,6 +55,9 @@ impl From<AdminError> for Refusal {
             AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
+            AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
+            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
+            AdminError::NoJournal(_) => ErrorCode::DeviceFailed,
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
@@ -258,8 +262,36 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
 async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     match change.operation {
         None => {}
+        Some(Operation::Active) if change.force => {
+            let names = targets(context, change)?;
+            for name in &names {
+                context.cell.accept_stale(name).await?;
+                lines.push(format::altered(ObjectType::GridDisk, name));
+            }
+            return Ok(());
+        }
         Some(Operation::Active | Operation::Inactive) => {
             return Err(Refusal::unsupported("taking grid disks in and out of service"));
+        }
+        Some(Operation::Freeze) => {
+            // ALL: those that can be.
+            let names = if matches!(change.target, Target::All(None)) && change.filter.is_none() {
+                Vec::new()
+            } else {
+                targets(context, change)?
+            };
+            let time = change.number("seconds").map_or(cell::ordered::FREEZE_DEFAULT, Duration::from_secs);
+            for (name, as_of) in context.cell.freeze(&names, time).await? {
+                let as_of = timestamp(as_of).text();
+                lines.push(format!("GridDisk {name} frozen for {} s, as of {as_of}", time.as_secs()));
+            }
+            return Ok(());
+        }
+        Some(Operation::Thaw) => {
+            let names = targets(context, change)?;
+            context.cell.thaw(&names)?;
+            lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
+            return Ok(());
         }
         Some(operation @ (Operation::Flush | Operation::CancelFlush)) => {
             let names = targets(context, change)?;
@@ -268,6 +300,9 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
             return Ok(());
         }
         Some(Operation::Services { .. }) => return Err(Refusal::unsupported("SERVICES of a grid disk")),
+    }
+    if change.setting("seconds").is_some() {
+        return Err(Refusal::new(ErrorCode::InvalidValue, "seconds= says how long a FREEZE lasts", Some("add FREEZE")));
     }
     let names = targets(context, change)?;
     let settings = GridDiskSettings::of(change)?;

@@ -25,7 +25,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
     }
 }
 
-fn timestamp(at: WallTime) -> Value {
+pub(super) fn timestamp(at: WallTime) -> Value {
     let since_epoch_ns = i64::try_from(at.0).unwrap_or(i64::MAX);
     Value::Timestamp(Timestamp::new(since_epoch_ns, process::offset_minutes(at.0)))
 }
@@ -155,6 +155,13 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         }
         if let Some(disk) = served {
             row = row.with("errorCount", integer(disk.counters.errors.get()));
+            if let Some(until) = disk.frozen_until() {
+                let left_ns = until.ns_since(context.world.clock.now());
+                row = row.with("frozenFor", integer(left_ns.div_ceil(1_000_000_000)));
+            }
+        }
+        if let Some(as_of) = context.cell.stale_as_of(&record.name) {
+            row = row.with("staleAsOf", timestamp(as_of));
         }
         rows.push(row);
     }

@@ -428,7 +428,7 @@ impl Handle {
         Process::new(self.clone(), id)
     }
 
-    pub(super) fn wall_ns(&self) -> u64 {
+    pub(crate) fn wall_ns(&self) -> u64 {
         let state = lock(&self.shared.state);
         state.config.wall_ns + state.now_ns
     }

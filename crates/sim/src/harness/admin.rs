@@ -98,6 +98,7 @@ impl Run {
                 let _answered = self.pin(life, disk, offset, len, policy).await;
             }
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
+            Admin::AcceptStale { disk } => self.accept_stale(life, disk).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
             Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
         }
@@ -123,7 +124,8 @@ impl Run {
     ) -> bool {
         {
             let mut admin = lock(&self.admin);
-            admin.recaching = pending == Pending::Caching;
+            // A grid disk that is made smaller gets a new cache generation, and its cache anew.
+            admin.recaching = matches!(pending, Pending::Caching | Pending::Resize { .. });
             admin.pending = Some(pending.clone());
         }
         let (tx, rx) = one_shot();
@@ -474,6 +476,9 @@ impl Run {
             return book.violate("I2", text);
         }
         disk.limit = size_bytes;
+        if served.as_ref().is_some_and(|served| served.offline().is_none()) && disk.stale.is_none() {
+            disk.lost_at = None;
+        }
         disk.served = served;
         disk.name.clone_from(name);
         if known_name != *name && !renamed && !loose {

@@ -188,6 +188,7 @@ impl Run {
                     | Between::DiskBack
                     | Between::DiskStale { .. }
                     | Between::LabelRot { .. }
+                    | Between::CheckpointRot { .. }
             );
             let hurt = match step {
                 Between::FlashAbsent { flash }
@@ -202,6 +203,16 @@ impl Run {
                     if let Some(n) = self.flash_place(flash) {
                         self.machine.flash_vanishes(n);
                         self.situations.hit("flash absent at start");
+                    }
+                }
+                Between::AllFlashAbsent => {
+                    for n in 0..self.machine.flash_count() {
+                        self.note_hurt(true, Some(n));
+                        self.machine.flash_vanishes(n);
+                    }
+                    self.situations.hit("all flash absent at start");
+                    for disk in lock(&self.book).disks.values_mut().filter(|disk| disk.in_order) {
+                        disk.lost_at.get_or_insert(disk.model.last_end());
                     }
                 }
                 Between::FlashBack { .. } => {
@@ -253,6 +264,13 @@ impl Run {
                 Between::LabelRot { device, slot } => {
                     self.machine.label_rot(device, slot);
                     self.situations.hit("one copy of a label rots");
+                }
+                Between::CheckpointRot { flash, pick } => {
+                    if let Some(n) = self.flash_place(flash)
+                        && self.machine.checkpoint_rot(n, pick)
+                    {
+                        self.situations.hit("rot of an index checkpoint");
+                    }
                 }
             }
         }

@@ -20,7 +20,7 @@ const EVERYWHERE: [Range<u64>; 1] = [Range { start: 0, end: u64::MAX }];
 /// A broken promise with its place in the run.
 #[derive(Clone, Debug)]
 pub(super) struct Broken {
-    /// `I1` … `I9`, or `harness` when the run itself could not go on.
+    /// `I1` … `I10`, or `harness` when the run itself could not go on.
     pub(super) invariant: &'static str,
     pub(super) text: String,
 }
@@ -44,9 +44,27 @@ pub(super) struct BookDisk {
     flushed: u64,
     /// The flush of its disk under way, and what had been acknowledged when it began.
     flushing: Option<(u64, u64)>,
+    /// Its stale state is being accepted: it is of no moment before this one.
+    pub(super) stale: Option<u64>,
+    /// When the last life ended its writes were taken on flash, in flush order.
+    pub(super) in_order: bool,
+    /// All flash was lost at the end of a life: its disk is of no moment after that.
+    pub(super) lost_at: Option<u64>,
+    times: super::stale::Times,
 }
 
 impl BookDisk {
+    /// The last moment at which something was acknowledged before a time.
+    pub(super) fn moment_before(&self, wall_ns: u64) -> u64 {
+        self.times.before(wall_ns)
+    }
+
+    /// It goes on from what was found on its disk.
+    pub(super) fn go_on_from(&mut self, found: &[u8]) {
+        self.model.go_on_from(found);
+        self.stale = None;
+    }
+
     /// Flash may hold what its disk does not have.
     fn is_written_back(&self) -> bool {
         self.served.as_ref().is_some_and(|served| served.is_write_back())
@@ -54,7 +72,22 @@ impl BookDisk {
 
     pub(super) fn new(name: String, model: Model, home: usize, served: Option<Arc<GridDisk>>) -> BookDisk {
         let limit = model.size_bytes();
-        BookDisk { name, model, home, limit, served, closing: false, doubt: None, acked: 0, flushed: 0, flushing: None }
+        BookDisk {
+            name,
+            model,
+            home,
+            limit,
+            served,
+            closing: false,
+            doubt: None,
+            acked: 0,
+            flushed: 0,
+            flushing: None,
+            stale: None,
+            in_order: false,
+            lost_at: None,
+            times: super::stale::Times::default(),
+        }
     }
 
     /// Between a loss and the moment at which the cell knows of it nothing can be said about a read.
@@ -184,6 +217,9 @@ impl Book {
         now: Instant,
         health: Health,
     ) -> Option<Issue> {
+        if self.disks.get(&id)?.stale.is_some() {
+            return None;
+        }
         let connected = self.session(client, id, health)?;
         let (session, session_number, session_health) = (connected.session.clone(), connected.number, connected.health);
         let changes = |v: Verb| matches!(v, Verb::Write { .. } | Verb::Zeroes { .. } | Verb::Trim { .. });
@@ -241,13 +277,19 @@ impl Book {
         &mut self,
         number: u64,
         answer: Result<Answer, RequestError>,
+        wall_ns: u64,
         health: impl Fn(usize) -> Health,
     ) -> Option<Request> {
         let request = self.requests.remove(&number)?;
         let disk = self.disks.get_mut(&request.disk)?;
         let key = (request.client, request.disk);
         match answer {
-            Ok(answer) => self.succeeded(&request, answer, key),
+            Ok(answer) => {
+                self.succeeded(&request, answer, key);
+                if let Some(disk) = self.disks.get_mut(&request.disk) {
+                    disk.times.note(wall_ns, &disk.model);
+                }
+            }
             Err(error) => {
                 let health = health(disk.home);
                 // Reconnect after any error, as I6 asks of clients.

@@ -133,6 +133,7 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
         arena_bytes: setup.arena_bytes,
         settle_every: setup.settle_every,
         accept_diverged: setup.accept_diverged,
+        journal_bytes: Some(setup.journal_bytes),
         sabotage,
     }
 }
@@ -151,6 +152,7 @@ impl Director {
         let mut crash: Option<Crash> = None;
         loop {
             let Some(life) = self.restart(crash.as_ref()).await else { break };
+            run.settle_stale(&life).await;
             if let Some(crash) = &crash {
                 self.read_back(&life, crash).await;
             }
@@ -456,6 +458,8 @@ impl Director {
             let Some(next) = self.open_once("healed").await else { return };
             life = next;
         }
+        run.settle_stale(&life).await;
+        run.forget_stale();
         let everything = Pass::Everything { step_bytes: 64 << 10 };
         self.pass(&life, everything).await;
         self.works(&life).await;

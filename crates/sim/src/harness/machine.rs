@@ -11,6 +11,7 @@ use crate::situations::Situations;
 use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
 use device::sync::lock;
 use device::{Device, FailKind, Instant, Prng};
+use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -269,6 +270,29 @@ impl Machine {
         device.set_atlas(FaultAtlas::none().with(FaultKind::Rot, range.clone(), 0));
         let _ = device.rot(range);
         device.set_atlas(FaultAtlas::none());
+    }
+
+    /// Rot a sector in index checkpoints, of one that counts or of older ones: in each part, or in one of them.
+    pub(super) fn checkpoint_rot(&self, n: usize, pick: u64) -> bool {
+        let device = self.flash(n);
+        let end = device.size_bytes();
+        let starts = (DATA_OFFSET..end).step_by(PART_BYTES);
+        let is_part = |&at: &u64| device.pristine(at, 512).starts_with(&CHECKPOINT_MAGIC.to_le_bytes());
+        let parts: Vec<u64> = starts.filter(is_part).collect();
+        if parts.is_empty() || device.is_gone() {
+            return false;
+        }
+        let mut prng = Prng::new(pick);
+        let one = prng.chance(1, 2).then(|| parts[prng.below(parts.len() as u64) as usize]);
+        // What a small cache has to say is at the beginning.
+        let page = 4096 * prng.below(2);
+        for part in parts.into_iter().filter(|part| one.is_none_or(|one| one == *part)) {
+            let sectors = part + page..part + page + 512;
+            device.set_atlas(FaultAtlas::none().with(FaultKind::Rot, sectors.clone(), 0));
+            let _ = device.rot(sectors);
+        }
+        device.set_atlas(FaultAtlas::none());
+        true
     }
 
     /// While nobody runs: what was armed strikes no more, sectors hold what they should, stalls are over.

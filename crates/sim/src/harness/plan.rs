@@ -39,11 +39,16 @@ pub(super) struct Caching {
 }
 
 impl Caching {
-    /// In a world of write-back, write-through becomes that, and write-around write-through.
-    fn in_world(self, write_back: bool) -> Caching {
+    /// In a world of write-back, write-through becomes that, and write-around write-through. In one of flush order, it
+    /// becomes that, and write-around mostly plain write-back.
+    fn in_world(self, write_back: bool, ordered: bool) -> Caching {
         use celldisk::CachingMode;
         let mode = match self.mode {
+            CachingMode::WriteThrough if write_back && ordered => CachingMode::WriteBackOrdered,
             CachingMode::WriteThrough if write_back => CachingMode::WriteBack,
+            CachingMode::WriteAround if ordered && self.policy == celldisk::CachingPolicy::Default => {
+                CachingMode::WriteBack
+            }
             CachingMode::WriteAround if write_back => CachingMode::WriteThrough,
             mode => mode,
         };
@@ -71,6 +76,10 @@ pub(super) struct Setup {
     pub(super) policy: PolicyKind,
     /// Grid disks that would be in write-through are in write-back, over durable flash devices.
     pub(super) write_back: bool,
+    /// Write-back is in flush order.
+    pub(super) ordered: bool,
+    /// Of each journal.
+    pub(super) journal_bytes: u64,
     /// In write-back over two flash devices.
     pub(super) mirrored: bool,
     /// The only flash device that comes to harm.
@@ -164,6 +173,10 @@ pub(super) enum Admin {
         disk: u64,
         cancel: bool,
     },
+    /// An offline grid disk goes on from its disk alone.
+    AcceptStale {
+        disk: u64,
+    },
     DropFlashCache,
     CreateFlashCache {
         all: bool,
@@ -231,6 +244,7 @@ pub(super) enum Between {
     FlashAbsent {
         flash: u64,
     },
+    AllFlashAbsent,
     FlashBack {
         flash: u64,
     },
@@ -259,6 +273,11 @@ pub(super) enum Between {
     LabelRot {
         device: u64,
         slot: u64,
+    },
+    /// A sector of the index checkpoint of a clean stop rots, if there is one: the log says the same.
+    CheckpointRot {
+        flash: u64,
+        pick: u64,
     },
 }
 
@@ -310,7 +329,20 @@ impl Plan {
         let setup = Setup::draw(&mut prng);
         let mut steps = Steps::draw(&setup, &mut prng);
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
+        rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         Plan { seed, setup, steps }
+    }
+}
+
+/// After one clean stop in two. Drawn apart from everything else.
+fn rot_checkpoints(steps: &mut [Step], prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && crash.end == End::CleanStop
+            && prng.chance(1, 2)
+        {
+            crash.between.push(Between::CheckpointRot { flash: prng.below(4), pick: prng.next_u64() });
+        }
     }
 }
 
@@ -352,6 +384,9 @@ impl Setup {
         let flash_count = pick(prng, &[0, 1, 1, 1, 1, 2, 2, 3]);
         let mut mirrors = prng.fork("mirrors");
         let mirrored = write_back && mirrors.chance(1, 2);
+        let mut order = prng.fork("ordered");
+        let ordered = write_back && order.chance(1, 2);
+        let journal_bytes = AU_BYTES * pick(&mut order, &[2, 2, 3, 4, 8]);
         let flash_count = if write_back { 1 + u64::from(mirrored) } else { flash_count };
         // With two copies of what is dirty, one device may come to harm, again and again; in some worlds both do.
         let victim = (mirrored && mirrors.chance(3, 4)).then(|| mirrors.below(2) as usize);
@@ -371,6 +406,8 @@ impl Setup {
             }
             // Room to create and to grow; little, so that space is used again.
             let size_bytes = DATA_OFFSET + data_bytes + AU_BYTES * prng.between(2, 16);
+            let journals = if ordered { grid_disks.iter().filter(|g| g.home == n).count() as u64 } else { 0 };
+            let size_bytes = size_bytes + journals * journal_bytes;
             disks.push(DiskConfig::random(&format!("disk {n}"), size_bytes, true, prng));
         }
         // Something has to be cached.
@@ -400,7 +437,7 @@ impl Setup {
             flashes.push(config);
         }
         for grid_disk in &mut grid_disks {
-            grid_disk.caching = grid_disk.caching.in_world(write_back);
+            grid_disk.caching = grid_disk.caching.in_world(write_back, ordered);
         }
         // One cell in four has memory for one entry a block: parts that come by themselves fill the index.
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
@@ -409,6 +446,8 @@ impl Setup {
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             write_back,
+            ordered,
+            journal_bytes,
             mirrored,
             victim,
             disks,
@@ -438,10 +477,10 @@ impl Setup {
 }
 
 /// Steps of a world of write-back: a flash device that loses what it acknowledged as durable loses data, so that one does not.
-fn in_world(step: &mut Step, write_back: bool) {
+fn in_world(step: &mut Step, write_back: bool, ordered: bool) {
     match step {
         Step::Admin(Admin::Create { caching, .. } | Admin::SetCaching { caching, .. }) => {
-            *caching = caching.in_world(write_back);
+            *caching = caching.in_world(write_back, ordered);
         }
         Step::Admin(admin @ Admin::Rename { .. }) if write_back => {
             if let Admin::Rename { disk } = *admin
@@ -556,7 +595,7 @@ impl Steps<'_> {
             }
         }
         let mut steps = all.steps;
-        steps.iter_mut().for_each(|step| in_world(step, setup.write_back));
+        steps.iter_mut().for_each(|step| in_world(step, setup.write_back, setup.ordered));
         steps
     }
 

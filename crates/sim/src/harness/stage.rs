@@ -251,7 +251,8 @@ impl Run {
     fn answered(&self, cell: &Arc<Cell>, number: u64, answer: Result<Answer, RequestError>) {
         let succeeded = answer.is_ok();
         self.handle.trace().event(if succeeded { "answered" } else { "failed" }, [number, 0, 0, 0]);
-        let request = lock(&self.book).finish(number, answer, |home| self.machine.health(home, self.now()));
+        let request = lock(&self.book)
+            .finish(number, answer, self.handle.wall_ns(), |home| self.machine.health(home, self.now()));
         if let Some(request) = request {
             self.note_answer(cell, &request, succeeded);
         }

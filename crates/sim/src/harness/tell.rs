@@ -43,6 +43,8 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.depth,
         setup.threads,
         match (setup.write_back, setup.mirrored) {
+            (true, true) if setup.ordered => "write-back in flush order over two flash devices",
+            (true, false) if setup.ordered => "write-back in flush order",
             (true, true) => "write-back over two flash devices",
             (true, false) => "write-back",
             _ => "no write-back",
@@ -116,6 +118,9 @@ impl Display for Admin {
             Admin::Flush { disk, cancel } => {
                 write!(f, "FLUSH of grid disk {disk}{}", if *cancel { ", then CANCEL FLUSH" } else { "" })
             }
+            Admin::AcceptStale { disk } => {
+                write!(f, "go on with grid disk {disk} from its disk alone, if it is offline")
+            }
             Admin::DropFlashCache => f.write_str("drop the flash cache"),
             Admin::CreateFlashCache { all, size_bytes } => {
                 write!(
@@ -184,6 +189,7 @@ impl Display for Between {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Between::FlashAbsent { flash } => write!(f, "flash {flash} is absent"),
+            Between::AllFlashAbsent => f.write_str("all flash is absent"),
             Between::FlashBack { .. } => f.write_str("all flash is back"),
             Between::FlashBlank { flash } => write!(f, "flash {flash} is blank"),
             Between::FlashStale { flash } => write!(f, "flash {flash} is back at its snapshot"),
@@ -195,6 +201,7 @@ impl Display for Between {
                 write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
             }
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
+            Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }
     }
 }

@@ -8,10 +8,12 @@
 use super::book::{Book, Request};
 use super::plan::Verb;
 use super::stage::{Life, Run};
-use cell::{Cell, OpenReport};
+use cell::ordered::BatchStage;
+use cell::{Cell, GridDisk, OpenReport};
 use celldisk::{FlashState, GridDiskId};
 use device::Instant;
 use device::sync::lock;
+use flashcache::Evidence;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,6 +166,7 @@ impl Run {
             ("no flash usable: served from disk alone", "serving from disk alone"),
             ("flash back or blank waits until what is dirty elsewhere is on the disks", "is left out: cell disk"),
             ("grid disk offline: the only copy of something is not there", "is offline"),
+            ("ordered: batch put in place at an opening", "was put in place"),
         ];
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
         rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
@@ -177,8 +180,21 @@ impl Run {
         ];
         noted.into_iter().filter(|(is, _)| *is).for_each(|(_, row)| self.situations.hit(row));
         for (_, recovered) in &report.recovered {
+            match recovered.evidence {
+                Evidence::Log if report.unclean => self.situations.hit("index rebuilt from the log after a crash"),
+                Evidence::Log => {}
+                Evidence::LogForCheckpoint => {
+                    self.situations.hit("index checkpoint not believed: rebuilt from the log")
+                }
+                Evidence::Checkpoint => {
+                    self.situations.hit("index checkpoint used");
+                    self.situations.hit_times("dirty part found again by an index checkpoint", recovered.dirty_parts);
+                    self.situations.hit_times("entry found again by an index checkpoint", recovered.entries);
+                }
+            }
             self.situations.hit_times("recovered entry", recovered.entries);
             self.situations.hit_times("segment without a footer walked by its chunks", recovered.walked);
+            self.situations.hit_times("recovery goes on in a segment without a footer", recovered.reopened);
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
         }
@@ -207,6 +223,7 @@ impl Run {
         let cell = &life.cell;
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {
+            self.note_order(&disk, crash);
             hits += disk.counters.cache_hits.requests.get();
             partial += disk.counters.cache_partial_hits.requests.get();
             let rows = [
@@ -258,6 +275,26 @@ impl Run {
         }
         if crash {
             self.note_requests(&lock(&self.book));
+        }
+    }
+
+    /// Flush order: what batches there were, and how far the last one is.
+    fn note_order(&self, disk: &Arc<GridDisk>, crash: bool) {
+        if let Some(known) = lock(&self.book).disks.get_mut(&disk.id()).filter(|_| disk.offline().is_none()) {
+            known.in_order = disk.is_on_flash_in_order();
+        }
+        let counters = &disk.counters;
+        let rows = [
+            ("ordered: batch that reaches the disk whole", &counters.ordered_batches),
+            ("ordered: cut at a FLUSH of a client", &counters.ordered_cuts_at_flush),
+            ("ordered: write taken while a batch is written to the journal", &counters.ordered_writes_during_batch),
+            ("ordered: grid disk whole, its writes go to the disk", &counters.ordered_wholes),
+        ];
+        rows.into_iter().for_each(|(row, counter)| self.situations.hit_times(row, counter.get()));
+        match disk.batch_stage().filter(|_| crash) {
+            Some(BatchStage::Journal) => self.situations.hit("ordered: batch cut off in the journal"),
+            Some(BatchStage::InPlace) => self.situations.hit("ordered: batch cut off in place"),
+            None => {}
         }
     }
 

@@ -20,6 +20,8 @@ pub enum Invariant {
     Rot,
     /// I9: the death of a process lost an acknowledged write.
     ProcessDeath,
+    /// I10: without its flash a disk in flush order was torn, or older than it may be.
+    Ordered,
 }
 
 impl Invariant {
@@ -32,6 +34,7 @@ impl Invariant {
             Invariant::Available => "I3",
             Invariant::Rot => "I4",
             Invariant::ProcessDeath => "I9",
+            Invariant::Ordered => "I10",
         }
     }
 
@@ -44,6 +47,7 @@ impl Invariant {
             Invariant::Available => "a request failed where nothing is offline",
             Invariant::Rot => "bytes that nobody wrote",
             Invariant::ProcessDeath => "an acknowledged write lost by the death of a process",
+            Invariant::Ordered => "the disk without its flash is not the grid disk of one moment",
         }
     }
 }

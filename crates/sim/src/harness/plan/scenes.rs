@@ -22,6 +22,9 @@ struct Place {
 impl Steps<'_> {
     /// One of them.
     pub(super) fn scene(&mut self) {
+        if self.setup.ordered && self.prng.chance(1, 2) {
+            return self.all_flash_lost();
+        }
         match self.prng.below(13) {
             0..=2 => self.unflushed_copy(),
             3..=5 => self.generation(),
@@ -256,6 +259,73 @@ impl Steps<'_> {
         self.uncached(place.disk);
         self.each(&place, Verb::Read);
         self.cache_again();
+    }
+
+    /// All flash is lost at some moment of a life in flush order: the disk alone is the grid disk of one moment, and goes on
+    /// from there.
+    fn all_flash_lost(&mut self) {
+        let disk = if self.prng.chance(2, 3) { 0 } else { self.place(1).disk };
+        // All flash is there, takes dirty data, and no FLUSH of before holds on.
+        self.end(End::Kill, 0, vec![Between::FlashBack { flash: 0 }, Between::DiskBack], Pass::Nothing);
+        self.cache_again();
+        // Becomes flush order.
+        self.set_caching(disk, CachingMode::WriteThrough, CachingPolicy::Default);
+        let rounds = self.prng.between(2, 8);
+        for _ in 0..rounds {
+            let ranges = self.prng.between(2, 12) as usize;
+            let place = Place { disk, ..self.place(ranges) };
+            let fua = self.prng.chance(1, 8);
+            self.each(&place, Verb::Write { fua });
+            if self.prng.chance(2, 3) {
+                self.all_done();
+                self.flush(disk);
+            }
+            if self.prng.chance(1, 2) {
+                let share = self.prng.between(1, 12) as u32;
+                self.rest(self.setup.settle_every * share / 4);
+            }
+        }
+        let end = pick(self.prng, &[End::PowerCut, End::PowerCut, End::Kill]);
+        let bound_ns = pick(self.prng, &[2_000_000, 20_000_000, 3 * self.setup.settle_every.as_nanos() as u64]);
+        let delay_ns = if self.prng.chance(2, 3) {
+            // In the middle of the batch that this makes: of single pages, one after the other, all over the grid disk.
+            self.all_done();
+            let pages = self.setup.grid_disks[disk as usize].size_bytes / 4096;
+            for _ in 0..self.prng.between(6, 20) {
+                let page = self.prng.below(pages);
+                self.each(&Place { disk, ranges: vec![(page * 4096, 4096)] }, Verb::Write { fua: false });
+                self.all_done();
+            }
+            self.flush(disk);
+            self.all_done();
+            self.steps.push(Step::Admin(Admin::Flush { disk, cancel: false }));
+            let bound_ns = pick(self.prng, &[3_000_000, 10_000_000, 30_000_000]);
+            self.prng.below(bound_ns)
+        } else {
+            self.prng.below(bound_ns)
+        };
+        self.end(end, delay_ns, vec![Between::AllFlashAbsent], Pass::Nothing);
+        // The end has been called for: these are under way, or never begun.
+        let place = Place { disk, ..self.place(12) };
+        self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        for disk in 0..self.setup.grid_disks.len() as u64 {
+            self.steps.push(Step::Admin(Admin::AcceptStale { disk }));
+        }
+        self.all_done();
+        self.each(&place, Verb::Read);
+        self.each(&place, Verb::Write { fua: false });
+        self.all_done();
+        if self.prng.chance(1, 2) {
+            self.flush(disk);
+            self.all_done();
+        }
+        let back = vec![Between::FlashBack { flash: 0 }, Between::DiskBack];
+        let end = pick(self.prng, &[End::PowerCut, End::Kill]);
+        self.end(end, 0, back, Pass::Everything { step_bytes: 64 << 10 });
+        self.all_done();
+        self.set_caching(disk, CachingMode::WriteThrough, CachingPolicy::Default);
+        self.all_done();
     }
 
     /// A command under way, nothing else.

@@ -1,0 +1,135 @@
+//! Going on without flash that is lost: what a disk in write-back in flush order has is old, and was the grid disk at one
+//! moment. An operator may accept that; nobody else does.
+//!
+//! Never for plain write-back, whose disk may be torn.
+
+use super::open::as_of;
+use crate::admin::AdminError;
+use crate::cell::{Cell, is_write_back};
+use celldisk::{CachingMode, DeviceId, FlashState, GridDiskId};
+use device::WallTime;
+use device::sync::lock;
+use std::sync::Arc;
+
+/// A moment as people write it, in UTC to the second.
+pub(crate) fn told(at: WallTime) -> String {
+    let seconds = at.0 / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date: Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days, for days from 1970 on.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Why a grid disk is offline whose disk is of one moment.
+pub(crate) fn stale_note(name: &str, flash: &str, as_of: WallTime) -> String {
+    format!(
+        "grid disk {name} is offline: flash {flash} holds writes that its disk does not have, and cannot be used; its disk is \
+         consistent as of {}; hint: bring that flash back and restart the cell, or go on from that moment with ALTER GRIDDISK \
+         {name} ACTIVE FORCE",
+        told(as_of)
+    )
+}
+
+impl Cell {
+    /// Of which moment an offline grid disk's own disk is; none when it is not known to be of one.
+    #[must_use]
+    pub fn stale_as_of(&self, name: &str) -> Option<WallTime> {
+        let disk = self.grid_disk(name).filter(|disk| disk.offline().is_some())?;
+        let id = GridDiskId(disk.id());
+        let state = lock(&self.state);
+        state.offline.get(&id)?;
+        as_of(state.journals.get(&id)?)
+    }
+
+    /// Serve an offline grid disk from its disk alone, as it was at some moment: what was written since is given up for ever.
+    /// It is in write-through afterwards.
+    ///
+    /// # Errors
+    /// Its disk is not known to be of one moment, or a device fails.
+    pub async fn accept_stale(self: &Arc<Self>, name: &str) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        if disk.offline().is_none() {
+            return Ok(());
+        }
+        let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
+        if !is_write_back(&record) || record.journal.is_empty() {
+            return Err(AdminError::MayBeTorn(disk.name()));
+        }
+        let id = GridDiskId(disk.id());
+        if !lock(&self.state).offline.contains_key(&id) {
+            return Err(AdminError::RestartFirst(disk.name()));
+        }
+        let Some(as_of) = self.stale_as_of(name) else { return Err(AdminError::MayBeTorn(disk.name())) };
+        // Whatever flash has of it, and comes back with, is void from here on.
+        let (mode, policy) = (CachingMode::WriteThrough, record.caching_policy);
+        let _ = self.stood(self.store().free_journal(id, mode, policy, true).await?);
+        lock(&self.state).journals.remove(&id);
+        disk.ordered.set_journal(None, false, self.world.clock.now());
+        self.give_up_flash(&record).await;
+        lock(&self.state).offline.remove(&id);
+        self.alert(format!(
+            "grid disk {} goes on from its disk alone, as of {}: writes since then are given up",
+            disk.name(),
+            told(as_of)
+        ));
+        if let Some(now) = self.record(&disk) {
+            self.rebind(&disk, &now).await;
+        }
+        disk.set_online();
+        Ok(())
+    }
+
+    /// The label of the disk does not wait for flash on behalf of this grid disk any more.
+    async fn give_up_flash(&self, record: &celldisk::GridDisk) {
+        let home: DeviceId = record.cell_disk;
+        let catalog = self.store().catalog();
+        let others = catalog.grid_disks.values().any(|g| g.cell_disk == home && g.id != record.id && is_write_back(g));
+        let Some(disk) = self.store().cell_disk(home) else { return };
+        let au_bytes = disk.label().au_bytes;
+        let extents: Vec<(u64, u64)> =
+            record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
+        let written = disk.update_label(|label| {
+            if others {
+                // They wait still. Granules they share stay marked.
+                extents.iter().for_each(|&(offset, len)| label.dirty.clear(offset, len));
+                return;
+            }
+            label.dirty.clear_all();
+            for member in label.flash_members.values_mut() {
+                member.state = match member.state {
+                    FlashState::Dirty => FlashState::Expelled,
+                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
+                    other => other,
+                };
+            }
+        });
+        // A label that stays as it was costs caution at the next start, and nothing of this grid disk: its generation is new.
+        let _ = written.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_in_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(told(WallTime(seconds * 1_000_000_000 + 5)), text);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+"""Write-back in flush order: the disk alone is the grid disk of one moment, while it is frozen and when all flash is lost."""
+
+import os
+import subprocess
+import threading
+import time
+
+import nbdclient
+from case_write_back import EIO, all_eio, flash_away, grid_disk, set_mode
+from harness import MIB, binary, check, contains, equal, served, test, wait_until
+
+ORDERED = "data:64M:data:write-back-ordered"
+BLOCK = 4096
+# Written over and over in this order, all over the grid disk, each time with the number of the round.
+PLACES = [n * 37 % 512 * 128 * 1024 for n in range(96)]
+
+
+class Rounds:
+    """A client that writes rounds, each in the same order, with a FLUSH after each, until `end`."""
+
+    def __init__(self, cell):
+        self.cell = cell
+        self.going = True
+        self.failed = None
+        self.flushed = 0
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+
+    def work(self):
+        try:
+            client = nbdclient.Client(self.cell.socket)
+            while self.going:
+                number = self.flushed + 1
+                for place in PLACES:
+                    client.write(place, number.to_bytes(8, "little") * (BLOCK // 8))
+                client.flush()
+                self.flushed = number
+            client.disconnect()
+        except Exception as error:  # told in the main thread
+            self.failed = error
+
+    def until(self, condition, what):
+        wait_until(lambda: self.failed or condition(), 60, what)
+        if self.failed:
+            raise self.failed
+
+    def end(self):
+        self.going = False
+        self.thread.join()
+        if self.failed:
+            raise self.failed
+
+
+def disk_alone(cell, name="data"):
+    """What the disk image holds at the places: numbers of rounds."""
+    offset = grid_disk(cell, name)["offset"]
+    return image_rounds(cell.device("disk"), offset)
+
+
+def image_rounds(path, offset):
+    with open(path, "rb") as image:
+        blocks = []
+        for place in PLACES:
+            image.seek(offset + place)
+            blocks.append(image.read(BLOCK))
+    for place, block in zip(PLACES, blocks):
+        equal(block, block[:8] * (BLOCK // 8), f"the block at {place} is whole")
+    return [int.from_bytes(block[:8], "little") for block in blocks]
+
+
+def of_one_moment(rounds, what):
+    """The first places may be one round further, the others not."""
+    check(rounds == sorted(rounds, reverse=True) and rounds[0] - rounds[-1] <= 1, f"{what} is torn: {rounds}")
+    return rounds[-1]
+
+
+def flashcell(*arguments, ok=True):
+    done = subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=60)
+    if ok:
+        equal(done.returncode, 0, f"exit code of {arguments}: {done.stderr}")
+    return done
+
+
+@test
+def a_frozen_disk_is_of_one_moment_and_stays_so():
+    with served(griddisks=(ORDERED, "other:16M")) as cell:
+        equal(grid_disk(cell)["cachingMode"], "write-back-ordered", "caching mode")
+        rounds = Rounds(cell)
+        try:
+            seen = []
+            for _ in range(3):
+                before = cell.metric("GD_FC_IO_RQ_BATCH", "data")
+                rounds.until(lambda: cell.metric("GD_FC_IO_RQ_BATCH", "data") > before, "a batch")
+                said = flashcell("freeze", "data", "--for", "50", "-c", cell.dir).stdout
+                contains(said, "GridDisk data frozen for 50 s, as of 20", "what freeze says")
+                check(0 < grid_disk(cell)["frozenFor"] <= 50, "LIST GRIDDISK tells of the freeze")
+                frozen = disk_alone(cell)
+                seen.append(of_one_moment(frozen, "the frozen disk"))
+                until = rounds.flushed + 3
+                rounds.until(lambda: rounds.flushed > until, "clients write on while it is frozen")
+                equal(disk_alone(cell), frozen, "the frozen disk, later")
+                refused = cell.cellcli('alter griddisk data cachingMode="write-through"', ok=None)
+                contains(refused.stderr, "data is frozen", "a switch of modes meanwhile")
+                flashcell("thaw", "--all", "-c", cell.dir)
+                check("frozenFor" not in grid_disk(cell), "thawed")
+            check(seen[0] < seen[-1], f"the disk follows between freezes: {seen}")
+            flashcell("freeze", "--all", "--for", "1", "-c", cell.dir)
+            rounds.until(lambda: "frozenFor" not in grid_disk(cell), "a forgotten freeze ends by itself")
+        finally:
+            rounds.end()
+        refused = flashcell("freeze", "other", "-c", cell.dir, ok=False)
+        equal(refused.returncode, 1, "a grid disk in another mode")
+        contains(refused.stderr, "hint:", "message of freeze")
+        # Other modes and back, with the same content.
+        for mode in ("write-through", "write-back", "write-back-ordered", "none", "write-back-ordered"):
+            set_mode(cell, mode)
+        equal(cell.metric("FC_BY_DIRTY"), 0, "nothing is dirty after a switch")
+        equal(disk_alone(cell), [rounds.flushed] * len(PLACES), "the disk after a switch")
+        cell.stop()
+
+
+@test
+def without_any_flash_the_disk_is_of_one_moment_and_may_be_accepted():
+    with served(griddisks=(ORDERED, "plain:16M:data:write-back")) as cell:
+        client = nbdclient.Client(cell.socket, export="plain")
+        client.write(0, b"plain" * 4096)
+        client.disconnect()
+        rounds = Rounds(cell)
+        rounds.until(lambda: cell.metric("GD_FC_IO_RQ_BATCH", "data") >= 2, "batches")
+        # No batch from here on: what follows is on flash alone.
+        flashcell("freeze", "data", "--for", "50", "-c", cell.dir)
+        until = rounds.flushed + 5
+        rounds.until(lambda: rounds.flushed > until, "more rounds")
+        cell.kill()
+        rounds.going = False
+        rounds.thread.join()
+        with flash_away(cell):
+            cell.start()
+            all_eio(cell)
+            contains(cell.log(), "its disk is consistent as of", "the log says of when the disk is")
+            check(grid_disk(cell)["staleAsOf"] > 0, "LIST GRIDDISK says of when the disk is")
+            found = disk_alone(cell)
+            stale = of_one_moment(found, "the disk without its flash")
+            check(0 < stale < rounds.flushed, f"round {stale} of {rounds.flushed}: the disk is old")
+            refused = cell.cellcli("alter griddisk plain active force", ok=None)
+            equal(refused.returncode, 1, "plain write-back is not accepted")
+            contains(refused.stderr, "side by side", "why not")
+            cell.cellcli("alter griddisk data active force")
+            equal(grid_disk(cell)["status"], "active", "status once accepted")
+            equal(grid_disk(cell)["cachingMode"], "write-through", "mode once accepted")
+            client = nbdclient.Client(cell.socket)
+            for place, number in zip(PLACES, found):
+                equal(client.read(place, BLOCK), number.to_bytes(8, "little") * (BLOCK // 8), f"content at {place}")
+            client.write(PLACES[0], b"newer678" * (BLOCK // 8))
+            client.disconnect()
+            cell.kill()
+            cell.start()
+            equal(grid_disk(cell)["status"], "active", "status after a restart")
+            equal(grid_disk(cell, "plain")["status"], "offline", "the plain one waits on")
+            cell.stop()
+        # With the flash back the other one is whole; nothing of what was given up comes back.
+        cell.start()
+        client = nbdclient.Client(cell.socket)
+        equal(client.read(PLACES[0], BLOCK), b"newer678" * (BLOCK // 8), "what was written since")
+        for place, number in list(zip(PLACES, found))[1:]:
+            equal(client.read(place, BLOCK), number.to_bytes(8, "little") * (BLOCK // 8), f"content at {place}")
+        client.disconnect()
+        client = nbdclient.Client(cell.socket, export="plain")
+        equal(client.read(0, 5 * 4096), b"plain" * 4096, "content of the plain one")
+        client.disconnect()
+        cell.stop()
