@@ -286,13 +286,8 @@ impl Cell {
         };
         let written = disk.update_label(|label| {
             label.dirty.clear_all();
-            for (id, member) in &mut label.flash_members {
-                member.state = match member.state {
-                    FlashState::Dirty | FlashState::DirtyAndRedoPending if has_failed(id) => FlashState::Expelled,
-                    FlashState::Dirty => FlashState::Clean,
-                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
-                    other => other,
-                };
+            for (id, member) in label.flash_members.iter_mut().filter(|(_, member)| member.state.holds_dirty()) {
+                member.state = if has_failed(id) { FlashState::Expelled } else { FlashState::Clean };
             }
         });
         let _ = written.await;

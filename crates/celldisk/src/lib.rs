@@ -25,8 +25,8 @@ mod slots;
 mod store;
 
 pub use catalog::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FlashCache, FlashLog, GridDisk, Lineage,
-    Member, ModeSwitch, Purpose, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FlashCache, FlashLog, FlashLogMode,
+    GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
 };
 pub use codec::DecodeError;
 pub use dirty::DirtyMap;

@@ -103,12 +103,8 @@ impl Cell {
                 return;
             }
             label.dirty.clear_all();
-            for member in label.flash_members.values_mut() {
-                member.state = match member.state {
-                    FlashState::Dirty => FlashState::Expelled,
-                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
-                    other => other,
-                };
+            for member in label.flash_members.values_mut().filter(|member| member.state == FlashState::Dirty) {
+                member.state = FlashState::Expelled;
             }
         });
         // A label that stays as it was costs caution at the next start, and nothing of this grid disk: its generation is new.

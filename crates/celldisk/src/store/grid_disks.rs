@@ -5,7 +5,9 @@
 
 use super::{CellStore, ChangeError, Changed, GridDiskError};
 use crate::allocate::{allocate, append, count, cut};
-use crate::catalog::{CachingMode, CachingPolicy, Catalog, Extent, GridDisk, ModeSwitch, Purpose, ranges};
+use crate::catalog::{
+    CachingMode, CachingPolicy, Catalog, Extent, FlashLogMode, GridDisk, ModeSwitch, Purpose, ranges,
+};
 use crate::disk::CellDisk;
 use crate::error::IoError;
 use crate::ids::{DeviceId, GridDiskId};
@@ -166,6 +168,7 @@ impl CellStore {
             mode_switch: None,
             caching_policy: spec.caching_policy,
             caching_ranges: Vec::new(),
+            flash_log_mode: FlashLogMode::Auto,
             journal: Vec::new(),
             cache_generation: 1,
             available_to: spec.available_to,
