@@ -30,17 +30,20 @@ pub enum Skip {
     NoFlashDisk,
     /// Switched off for the grid disk.
     DisabledGridDisk,
+    /// What it writes goes to flash anyway.
+    LogOnFlash,
 }
 
 impl Skip {
     /// Every reason.
-    pub const ALL: [Skip; 5] = [Skip::Busy, Skip::Large, Skip::NoBuffer, Skip::NoFlashDisk, Skip::DisabledGridDisk];
+    pub const ALL: [Skip; 6] =
+        [Skip::Busy, Skip::Large, Skip::NoBuffer, Skip::NoFlashDisk, Skip::DisabledGridDisk, Skip::LogOnFlash];
 }
 
 /// Of one grid disk. A redo write is what a client waits for: a FLUSH, or a write with FUA.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Redo writes in all (FL_RQ_W) and the time clients waited for them, in microseconds (FL_RQ_TM_W).
+    /// Redo writes in all that were answered well (FL_RQ_W) and the time clients waited for them, in microseconds (FL_RQ_TM_W).
     pub redo_writes: Count,
     /// See `redo_writes`.
     pub redo_time_us: Count,
@@ -71,6 +74,19 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Redo writes that did without flash for this reason.
+    #[must_use]
+    pub fn skipped(&self, why: Skip) -> u64 {
+        self.skips[why as usize].get()
+    }
+
+    /// A redo write that never came to a flash log went well, in this time.
+    pub fn went_past(&self, why: Skip, took_ns: u64) {
+        self.redo_writes.add(1);
+        self.redo_time_us.add(took_ns / 1000);
+        self.skip(why);
+    }
+
     pub(crate) fn skip(&self, why: Skip) {
         self.skips[why as usize].add(1);
     }

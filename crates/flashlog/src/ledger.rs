@@ -68,6 +68,8 @@ pub(crate) struct Change {
     done_at: Option<u64>,
     on_disk: bool,
     pub(crate) ring: RingLeg,
+    /// How far it ever was in the rings: written or durable. Whoever was told so was told for good.
+    told: RingLeg,
     /// It overlaps a ring record whose release is not durable: replay would undo it unless it is in the ring as well.
     pub(crate) must_ring: bool,
     acked: bool,
@@ -81,6 +83,11 @@ pub(crate) struct Change {
 impl Change {
     fn is_durable(&self) -> bool {
         self.ring == RingLeg::Durable || (self.on_disk && !self.must_ring)
+    }
+
+    /// The disk has all of it, durably or not.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.done_at.is_some()
     }
 
     fn may_be_acked(&self) -> bool {
@@ -118,6 +125,8 @@ pub(crate) enum Effect {
 struct Flying {
     parts: SmallVec<[(Range<u64>, Seq); 1]>,
     fua: bool,
+    /// The device has dropped what it had not made durable since this was issued: it counts as not written.
+    tainted: bool,
 }
 
 #[derive(Debug)]
@@ -143,6 +152,10 @@ pub(crate) struct Ledger {
     next_sync: SyncId,
     /// The disk refuses writes: none is started until it is tried again.
     held_back: bool,
+    /// No disk write is started until somebody says so.
+    paused: bool,
+    /// Acknowledged changes that nobody held and the disk has lost.
+    lost_acked: u64,
     /// A completed write is durable: the disk has no volatile cache.
     write_through: bool,
     /// Deliberate fault: writes of the same bytes do not wait for each other.
@@ -220,6 +233,7 @@ impl Ledger {
                 done_at: None,
                 on_disk: false,
                 ring: RingLeg::None,
+                told: RingLeg::None,
                 must_ring,
                 acked: false,
                 syncs: SmallVec::new(),
@@ -231,7 +245,8 @@ impl Ledger {
         let held = !matches!(self.changes[&seq].content, Content::Unheld);
         let busy = self.is_busy(&range) && !self.overlapping;
         assert!(held || !busy, "what is not held does not wait");
-        if held && (busy || self.held_back || self.writes.len() >= FLYING_MAX) {
+        assert!(held || !self.paused, "what is not held does not wait");
+        if held && (busy || self.held_back || self.paused || self.writes.len() >= FLYING_MAX) {
             self.put_pending(seq, range.clone());
             if self.held_back {
                 self.disk_refuses(seq);
@@ -241,6 +256,38 @@ impl Ledger {
         // The usual case: the disk gets what the client gave, as one write.
         let id = self.fly(SmallVec::from_iter([(range.clone(), seq)]), range.clone(), fua);
         vec![DiskWrite { id, range, content: first_write, fua }]
+    }
+
+    /// Something was changed past the ledger before it took over, and perhaps not flushed: a sync has to wait for a flush that
+    /// begins after [`Ledger::unknown_ended`].
+    pub(crate) fn begin_unknown(&mut self, seq: Seq) {
+        self.changes.insert(
+            seq,
+            Change {
+                range: 0..0,
+                content: Content::Unheld,
+                left: 0,
+                heirs: 0,
+                heir_of: SmallVec::new(),
+                done_at: None,
+                on_disk: false,
+                ring: RingLeg::None,
+                told: RingLeg::None,
+                must_ring: false,
+                acked: true,
+                syncs: SmallVec::new(),
+                fua: false,
+                disk_failed: false,
+            },
+        );
+    }
+
+    /// Whatever was changed past the ledger has reached the disk.
+    pub(crate) fn unknown_ended(&mut self, seq: Seq) {
+        self.event += 1;
+        if let Some(change) = self.changes.get_mut(&seq) {
+            change.done_at = Some(self.event);
+        }
     }
 
     /// Bytes of a change wait for the disk; what older ones lose by it is this one's to write.
@@ -269,7 +316,7 @@ impl Ledger {
         self.next_write += 1;
         let displaced = self.flying.insert(range, id);
         assert!(displaced.is_empty() || self.overlapping, "two disk writes of one byte in flight");
-        self.writes.insert(id, Flying { parts, fua });
+        self.writes.insert(id, Flying { parts, fua, tainted: false });
         id
     }
 
@@ -277,7 +324,7 @@ impl Ledger {
     fn start(&mut self, near: Range<u64>) -> Vec<DiskWrite> {
         let mut out = Vec::new();
         let mut at = near.start;
-        while !self.held_back && self.writes.len() < FLYING_MAX {
+        while !self.held_back && !self.paused && self.writes.len() < FLYING_MAX {
             let Some((first, _)) = self.pending.overlapping(&(at..near.end)).find(|(r, _)| !self.flying.overlaps(r))
             else {
                 break;
@@ -342,17 +389,19 @@ impl Ledger {
         let (Some(first), Some(last)) = (flying.parts.first(), flying.parts.last()) else { return Vec::new() };
         let range = first.0.start..last.0.end;
         let _ = self.flying.remove(&range);
-        if !good {
+        if !good || flying.tainted {
             for (piece, seq) in flying.parts {
                 if self.changes.get(&seq).is_some_and(|c| matches!(c.content, Content::Unheld)) {
                     self.lose(seq);
                     continue;
                 }
-                self.held_back = true;
                 self.back_to_pending(seq, piece);
-                self.disk_refuses(seq);
+                if !good {
+                    self.held_back = true;
+                    self.disk_refuses(seq);
+                }
             }
-            return Vec::new();
+            return self.start(range);
         }
         self.event += 1;
         for (piece, seq) in flying.parts {
@@ -447,6 +496,7 @@ impl Ledger {
         let Some(change) = self.changes.get(&seq) else { return };
         let (acked, syncs) = (change.acked, change.syncs.clone());
         self.forget(seq);
+        self.lost_acked += u64::from(acked);
         if !acked {
             self.effects.push(Effect::Failed { seq });
         }
@@ -490,6 +540,9 @@ impl Ledger {
         let Some(change) = self.changes.get_mut(&seq) else { return };
         if leg == RingLeg::Refused || leg > change.ring || change.ring == RingLeg::Refused {
             change.ring = leg;
+        }
+        if matches!(leg, RingLeg::Written | RingLeg::Durable) {
+            change.told = change.told.max(leg);
         }
         if leg == RingLeg::Refused && change.disk_failed {
             return self.give_up(seq);
@@ -602,6 +655,7 @@ impl Ledger {
             }
         }
         self.pending = RangeMap::new();
+        self.writes.values_mut().for_each(|flying| flying.tainted = true);
         for (seq, range) in &again {
             for (part, flying) in self.flying.cut(range) {
                 let parts = flying.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
@@ -637,6 +691,36 @@ impl Ledger {
                 self.inherit(seq, heir, bytes);
             }
         }
+    }
+
+    /// Acknowledged changes that were lost so far.
+    pub(crate) fn lost_acked(&self) -> u64 {
+        self.lost_acked
+    }
+
+    /// Start no disk write from now on, or go on. What is to be written then.
+    pub(crate) fn pause(&mut self, paused: bool) -> Vec<DiskWrite> {
+        self.paused = paused;
+        self.start(0..u64::MAX)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// No disk write is in flight.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Changes of which somebody may have been told that flash has them, how far, and that the disk does not have as far.
+    pub(crate) fn on_flash_alone(&self) -> impl Iterator<Item = (Seq, RingLeg)> + '_ {
+        let alone = |c: &Change| match c.told {
+            RingLeg::Durable => !c.on_disk,
+            RingLeg::Written => c.done_at.is_none(),
+            RingLeg::None | RingLeg::Asked | RingLeg::Refused => false,
+        };
+        self.changes.iter().filter(move |(_, c)| alone(c)).map(|(seq, c)| (*seq, c.told))
     }
 
     /// Try a disk that has refused writes again.

@@ -81,6 +81,16 @@ impl<V: Copy> RangeMap<V> {
         }
     }
 
+    /// Take out the pieces whose value `goes`.
+    pub(crate) fn drop_where(&mut self, mut goes: impl FnMut(V) -> bool) {
+        self.0.retain(|_, (_, value)| !goes(*value));
+    }
+
+    /// How many pieces there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// All pieces from `from` on, ascending.
     pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (Range<u64>, V)> + '_ {
         self.0.range(from..).map(|(start, (end, value))| (*start..*end, *value))

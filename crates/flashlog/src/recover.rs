@@ -5,7 +5,7 @@
 
 use crate::format::{self, BatchHeader, Owner, Record, RecordKind};
 use crate::ring::{LIFE_SHIFT, page_bytes, pages};
-use device::{Buf, Bufs, Device, Outcome};
+use device::{Buf, Bufs, Device, FailKind, Outcome};
 use std::collections::BTreeMap;
 
 /// Bytes read at a time.
@@ -25,12 +25,30 @@ pub struct ReadFailed {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) sequence: u64,
+    /// The batch it lies in.
+    pub(crate) batch: u64,
     pub(crate) grid_disk: u64,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) kind: RecordKind,
+    pub(crate) crc: u32,
     /// Where its data lies on the ring's device.
     pub(crate) at: u64,
+}
+
+impl Found {
+    /// The life of the log it was written in.
+    pub(crate) fn life(&self) -> u64 {
+        self.batch >> LIFE_SHIFT
+    }
+}
+
+/// A batch that is not released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundBatch {
+    pub(crate) number: u64,
+    pub(crate) start_page: u32,
+    pub(crate) pages: u32,
 }
 
 /// What a ring says.
@@ -38,6 +56,8 @@ pub(crate) struct Found {
 pub(crate) struct Content {
     /// In the order of their batches.
     pub(crate) records: Vec<Found>,
+    /// Ascending.
+    pub(crate) batches: Vec<FoundBatch>,
     /// Something that was durable is not there, or is rotten.
     pub(crate) damaged: bool,
     /// The last life that wrote to it.
@@ -95,6 +115,7 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
     }
     for (number, (header, records)) in found.range(tail..) {
         let was_durable = durable.get(&(number >> LIFE_SHIFT)).is_some_and(|through| number <= through);
+        content.batches.push(FoundBatch { number: *number, start_page: header.start_page, pages: header.pages });
         let start = u64::from(header.start_page) * page as u64;
         let bytes = read(device, start, header.pages as usize * page).await?;
         let good = |record: &Record| match record.kind {
@@ -114,10 +135,12 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
             content.sequence = content.sequence.max(record.sequence);
             content.records.push(Found {
                 sequence: record.sequence,
+                batch: *number,
                 grid_disk: record.grid_disk,
                 offset: record.offset,
                 len: u64::from(record.len),
                 kind: record.kind,
+                crc: record.crc,
                 at: start + record.data.start as u64,
             });
         }
@@ -125,15 +148,19 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
     Ok(content)
 }
 
-/// The data of a record, some of it: `skip` bytes in, `len` of them.
+/// The data of a record.
 ///
 /// # Errors
-/// The flash does not answer.
-pub(crate) async fn read_data(device: &Device, found: &Found, skip: u64, len: usize) -> Result<Vec<u8>, ReadFailed> {
+/// The flash does not answer, or does not say what it said when the ring was read.
+pub(crate) async fn read_data(device: &Device, found: &Found) -> Result<Vec<u8>, ReadFailed> {
     let page = page_bytes(device) as u64;
-    let begin = found.at + skip;
-    let (low, high) = (begin / page * page, (begin + len as u64).next_multiple_of(page));
+    let (low, high) = (found.at / page * page, (found.at + found.len).next_multiple_of(page));
     let bytes = read(device, low, (high - low) as usize).await?;
-    let at = (begin - low) as usize;
-    Ok(bytes[at..at + len].to_vec())
+    let at = (found.at - low) as usize;
+    let data = &bytes[at..at + found.len as usize];
+    let seed = format::data_crc_seed(found.grid_disk, found.offset, found.sequence);
+    if crc32c::crc32c_append(seed, data) != found.crc {
+        return Err(ReadFailed { offset: found.at, outcome: Outcome::Failed(FailKind::Media) });
+    }
+    Ok(data.to_vec())
 }

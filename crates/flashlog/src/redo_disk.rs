@@ -10,10 +10,11 @@ use crate::counters::{Counters, Skip};
 use crate::estimate::Estimate;
 use crate::format::{RECORD_DATA_BYTES_MAX, RecordKind, ZEROES_BYTES_MAX};
 use crate::ledger::{Content, DiskWrite, Effect, Ledger, RingLeg, Seq, SyncId};
-use crate::log::FlashLog;
+use crate::legs::{Legs, Place, Standing};
+use crate::log::{COPIES, FlashLog};
 use crate::mode::{self, Mode, PROBE_EVERY};
 use crate::ranges::RangeMap;
-use crate::ring::{RingClient, RingEvent, RingRecord};
+use crate::ring::{LIFE_SHIFT, RingClient, RingEvent, RingRecord};
 use crate::sabotage::Sabotage;
 use device::sync::{Notify, Sender, lock, one_shot};
 use device::{
@@ -33,6 +34,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Syncs whose disk leg is still measured after flash has answered them; older ones are not measured.
 const WATCHED_MAX: usize = 1024;
 
+/// What waits so long for a release that does not come asks to be rid of what the rings hold: longer than a flush takes.
+const PLEAD_AFTER: Duration = Duration::from_millis(100);
+/// What is known to be in a ring is looked through for what is released once it has grown by so much.
+const IN_RING_SLACK: usize = 1024;
+
 /// What a redo grid disk is made of.
 pub struct RedoDiskConfig {
     /// Its id, never reused.
@@ -41,25 +47,14 @@ pub struct RedoDiskConfig {
     pub device: Device,
     /// How it begins.
     pub mode: Mode,
-}
-
-/// Where replay may find something of a range in one ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// A record that is on its way.
-    Asked(Seq),
-    /// In no batch above this one.
-    Batch(u64),
-}
-
-/// The records of one change.
-#[derive(Debug, Default)]
-struct Legs {
-    asked_at: Instant,
-    range: Range<u64>,
-    /// By ring: its batch, once it is written.
-    written: BTreeMap<usize, Option<u64>>,
-    durable: usize,
+    /// Why flash takes nothing of it for now, if so.
+    pub barred: Option<Skip>,
+    /// By ring: whether nothing that is there of it is ever replayed.
+    pub void: Vec<bool>,
+    /// Nothing has been written to the device that a flush has not covered. Else [`RedoDisk::took_over`] has to be called.
+    pub is_flushed: bool,
+    /// Where its deeds are counted.
+    pub counters: Arc<Counters>,
 }
 
 /// A sync whose disk leg is measured.
@@ -78,14 +73,20 @@ struct State {
     legs: BTreeMap<Seq, Legs>,
     /// By ring.
     in_ring: Vec<RangeMap<Place>>,
-    /// Rings whose failure is durable in the label of the disk: nothing of them is ever replayed.
-    void: Vec<bool>,
+    /// By ring: how many pieces it had when it was last looked through.
+    in_ring_kept: usize,
+    /// By ring.
+    standing: Vec<Standing>,
+    /// Stands for what was written past the log before it took over.
+    unknown: Option<Seq>,
     watched: VecDeque<Watched>,
     disk_syncs: Estimate,
     disk_writes: Estimate,
     flushing: bool,
     settling: bool,
     retrying: bool,
+    /// Somebody looks at those that are stranded.
+    watching: bool,
     /// Changes that wait for releases because the ring did not take them.
     stranded: Vec<Seq>,
 }
@@ -99,40 +100,50 @@ pub struct RedoDisk {
     state: Mutex<State>,
     changed: Notify,
     mode: AtomicU8,
+    barred: Mutex<Option<Skip>>,
     syncs_begun: AtomicU64,
     stopping: AtomicBool,
     /// What it has done.
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
 }
 
 impl RedoDisk {
     pub(crate) fn new(log: Arc<FlashLog>, config: RedoDiskConfig) -> Arc<RedoDisk> {
         let rings = log.rings.len();
         let write_through = !config.device.geometry().volatile_cache;
+        let mut ledger = Ledger::new(write_through, log.config.sabotage == Some(Sabotage::OverlappingDiskWrites));
+        let unknown = (!config.is_flushed).then(|| log.next_sequence());
+        unknown.iter().for_each(|seq| ledger.begin_unknown(*seq));
+        let standing = |void: &bool| if *void { Standing::Void } else { Standing::Counts };
+        assert_eq!(config.void.len(), rings, "each ring counts or does not");
         Arc::new_cyclic(|me| RedoDisk {
             id: config.id,
             disk: config.device,
             me: me.clone(),
             state: Mutex::new(State {
-                ledger: Ledger::new(write_through, log.config.sabotage == Some(Sabotage::OverlappingDiskWrites)),
+                ledger,
                 acks: BTreeMap::new(),
                 syncs: BTreeMap::new(),
                 legs: BTreeMap::new(),
                 in_ring: (0..rings).map(|_| RangeMap::new()).collect(),
-                void: vec![false; rings],
+                in_ring_kept: 0,
+                standing: config.void.iter().map(standing).collect(),
+                unknown,
                 watched: VecDeque::new(),
                 disk_syncs: Estimate::default(),
                 disk_writes: Estimate::default(),
                 flushing: false,
                 settling: false,
                 retrying: false,
+                watching: false,
                 stranded: Vec::new(),
             }),
             changed: Notify::new(),
             mode: AtomicU8::new(config.mode as u8),
+            barred: Mutex::new(config.barred),
             syncs_begun: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: config.counters,
             log,
         })
     }
@@ -152,6 +163,27 @@ impl RedoDisk {
     /// Use the log in another way from now on. What is in the ring stays there until the disk has it.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// Give flash nothing from now on, for this reason, or use it as the mode says again. Changes that have begun may still be
+    /// given to it.
+    pub fn bar(&self, why: Option<Skip>) {
+        *lock(&self.barred) = why;
+    }
+
+    /// Why flash takes nothing of it, if so.
+    #[must_use]
+    pub fn barred(&self) -> Option<Skip> {
+        *lock(&self.barred)
+    }
+
+    /// The mode in force, and why flash is not used if it is not.
+    fn in_force(&self) -> (Mode, Option<Skip>) {
+        match (self.barred(), self.mode()) {
+            (Some(why), _) => (Mode::Off, Some(why)),
+            (None, Mode::Off) => (Mode::Off, Some(Skip::DisabledGridDisk)),
+            (None, mode) => (mode, None),
+        }
     }
 
     /// Bytes that the disk refuses and flash or memory has: saved redo.
@@ -184,37 +216,161 @@ impl RedoDisk {
         self.changed.notify_all();
     }
 
-    /// Give the disk everything, and release it for good. False: the disk does not take it.
-    pub(crate) async fn drain(&self) -> bool {
+    /// Give the disk everything, durably. False: the disk does not take it, or the log has stopped.
+    pub async fn settle(&self) -> bool {
         loop {
             let ticket = self.changed.ticket();
-            let released = self.log.changed.ticket();
             self.kick_flush();
-            let (empty, held_back, clear) = {
+            let (empty, held_back) = {
                 let state = lock(&self.state);
-                (state.ledger.is_empty(), state.ledger.is_held_back(), !self.may_be_replayed(&state, &(0..u64::MAX)))
+                (state.ledger.is_empty(), state.ledger.is_held_back() || state.ledger.is_paused())
             };
-            if empty && clear {
+            if empty {
                 return true;
             }
             if held_back || self.stopping.load(Ordering::Acquire) {
                 return false;
             }
-            if empty {
-                self.log.rings.iter().for_each(|ring| ring.want_release());
-                self.log.changed.wait(released).await;
-            } else {
-                self.changed.wait(ticket).await;
-            }
+            self.changed.wait(ticket).await;
         }
     }
 
-    /// Nothing of a ring is ever replayed to this disk: the disk's label says so.
-    pub(crate) fn ring_is_void(&self, ring: usize) {
+    /// What was written to the device before this took over has been completed: the next flush covers it.
+    pub fn took_over(&self) {
         {
             let mut state = lock(&self.state);
-            state.void[ring] = true;
-            state.in_ring[ring] = RangeMap::new();
+            if let Some(seq) = state.unknown.take() {
+                state.ledger.unknown_ended(seq);
+            }
+        }
+        self.kick_flush();
+    }
+
+    /// Begin no disk write from now on, and wait until none is in flight; [`RedoDisk::resume`] goes on.
+    pub async fn quiesce(&self) {
+        loop {
+            let ticket = self.changed.ticket();
+            {
+                let mut state = lock(&self.state);
+                // Nothing is to be begun by a pause.
+                let _ = state.ledger.pause(true);
+                if state.ledger.is_quiet() {
+                    return;
+                }
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// Begin disk writes again.
+    pub fn resume(&self) {
+        let mut state = lock(&self.state);
+        let writes = state.ledger.pause(false);
+        self.issue(writes);
+        self.pump(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// What the disk does not have is nobody's any more: its records are worth nothing. Quiesced, and nothing is asked of it.
+    pub fn abandon(&self) {
+        self.stop();
+        let mut state = lock(&self.state);
+        let all: Vec<Seq> = state.legs.keys().copied().collect();
+        all.into_iter().for_each(|seq| self.release(&mut state, seq));
+        state.ledger = Ledger::new(false, false);
+        state.acks.clear();
+        state.syncs.clear();
+    }
+
+    /// The device has dropped what it had not made durable: what is held is written again. Whether something acknowledged was
+    /// lost, that nobody held.
+    pub fn disk_has_lost(&self) -> bool {
+        let lost = {
+            let mut state = lock(&self.state);
+            let before = state.ledger.lost_acked();
+            let writes = state.ledger.flush_ended(0, false);
+            self.issue(writes);
+            self.pump(&mut state);
+            state.ledger.lost_acked() > before
+        };
+        self.changed.notify_all();
+        self.start_settling();
+        lost
+    }
+
+    // --- what the label of the disk says of rings ---------------------------------------------------------------------
+
+    /// Nothing of a ring is ever replayed to this disk: the disk's label says so.
+    pub fn ring_is_void(&self, ring: usize) {
+        self.ring_stands(ring, Standing::Void);
+    }
+
+    /// A ring has failed, and the disk's label cannot be told: whoever waits for that is answered.
+    pub fn ring_stays(&self, ring: usize) {
+        self.ring_stands(ring, Standing::Refused);
+    }
+
+    fn ring_stands(&self, ring: usize, standing: Standing) {
+        {
+            let mut state = lock(&self.state);
+            state.standing[ring] = standing;
+            if standing == Standing::Void {
+                state.in_ring[ring] = RangeMap::new();
+                state.legs.values_mut().for_each(|legs| {
+                    legs.rings.remove(&ring);
+                });
+            }
+            let all: Vec<Seq> = state.legs.keys().copied().collect();
+            all.into_iter().for_each(|seq| self.look_at_legs(&mut state, seq));
+            self.look_at_stranded(&mut state);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
+    /// stopped.
+    pub async fn is_safe_without(&self, ring: usize) -> bool {
+        self.until(|state| {
+            let safe =
+                |(seq, leg): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg));
+            state.ledger.on_flash_alone().all(safe)
+        })
+        .await
+    }
+
+    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
+    /// the log has stopped, or (unless `patient`) the disk refuses.
+    pub async fn is_safe_without_life(&self, life: u64, patient: bool) -> bool {
+        let refused = |state: &State| !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
+        let safe = |state: &State| {
+            let later = |(seq, _): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_after(life));
+            state.ledger.on_flash_alone().all(later)
+        };
+        self.until(|state| refused(state) || safe(state)).await && !refused(&lock(&self.state))
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) -> bool {
+        loop {
+            let ticket = self.changed.ticket();
+            if is_so(&lock(&self.state)) {
+                return true;
+            }
+            if self.stopping.load(Ordering::Acquire) {
+                return false;
+            }
+            self.kick_flush();
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// Nothing of this life or an earlier one is ever replayed to this disk: the disk's label says so.
+    pub fn life_is_void(&self, life: u64) {
+        {
+            let mut state = lock(&self.state);
+            for map in &mut state.in_ring {
+                map.drop_where(|place| matches!(place, Place::Batch(number) if number >> LIFE_SHIFT <= life));
+            }
             self.look_at_stranded(&mut state);
         }
         self.changed.notify_all();
@@ -248,10 +404,8 @@ impl RedoDisk {
         may_unmap: bool,
         fua: bool,
     ) -> Outcome {
-        let mode = self.mode();
-        let off = mode == Mode::Off;
-        let held =
-            if off { Err(Skip::DisabledGridDisk) } else { self.hold(&given, range.end - range.start, may_unmap) };
+        let (mode, off) = self.in_force();
+        let held = off.map_or_else(|| self.hold(&given, range.end - range.start, may_unmap), Err);
         let skip = held.as_ref().err().copied();
         let mut content = Some(held.unwrap_or(Content::Unheld));
         let begun = self.now();
@@ -264,7 +418,7 @@ impl RedoDisk {
                 let mut state = lock(&self.state);
                 let must = self.may_be_replayed(&state, &range) && !self.sabotaged(Sabotage::DiskOnlyOverRecord);
                 let unheld = matches!(content, Some(Content::Unheld));
-                if (!unheld || !(must || state.ledger.is_busy(&range)))
+                if (!unheld || !(must || state.ledger.is_busy(&range) || state.ledger.is_paused()))
                     && let (Some(content), Some(sender)) = (content.take(), sender.take())
                 {
                     let seq = self.log.next_sequence();
@@ -278,9 +432,10 @@ impl RedoDisk {
                 }
             }
             // Only what is not held waits here.
-            self.kick_flush();
-            self.log.rings.iter().for_each(|ring| ring.want_release());
-            select(std::pin::pin!(self.changed.wait(ticket)), std::pin::pin!(self.log.changed.wait(released))).await;
+            if self.stopping.load(Ordering::Acquire) {
+                return Outcome::Failed(FailKind::Gone);
+            }
+            self.wait_for_releases(ticket, released, begun).await;
         };
         self.start_settling();
         if must {
@@ -313,13 +468,28 @@ impl RedoDisk {
 
     /// Whether replay may find something of these bytes that a newer write must not be undone by.
     fn may_be_replayed(&self, state: &State, range: &Range<u64>) -> bool {
-        state.in_ring.iter().enumerate().filter(|(ring, _)| !state.void[*ring]).any(|(ring, map)| {
+        state.in_ring.iter().enumerate().any(|(ring, map)| {
             let tail = self.log.rings[ring].durable_tail();
             map.overlapping(range).any(|(_, place)| match place {
                 Place::Asked(_) => true,
                 Place::Batch(number) => number >= tail,
             })
         })
+    }
+
+    /// Wait for something to happen, seeing to it that the rings are told what the disk has. Whoever has waited `since` long
+    /// asks to be rid of what they hold: redo of a disk that does not take it may keep them from releasing anything.
+    async fn wait_for_releases(&self, ticket: u64, released: u64, since: Instant) {
+        self.kick_flush();
+        self.log.rings.iter().for_each(|ring| ring.want_release());
+        let patience = PLEAD_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(since)));
+        if patience.is_zero() {
+            self.log.plead(self.id);
+        }
+        let pleading =
+            std::pin::pin!(self.log.world.clock.sleep(if patience.is_zero() { RETRY_AFTER } else { patience }));
+        let released = std::pin::pin!(self.log.changed.wait(released));
+        select(select(std::pin::pin!(self.changed.wait(ticket)), released), pleading).await;
     }
 
     /// Medians of a ring write and of a durable one: of the slowest ring that a record goes to.
@@ -348,49 +518,83 @@ impl RedoDisk {
             Content::Unheld => return,
         };
         let range = change.range.clone();
-        let mut legs = Legs { asked_at: self.now(), range: range.clone(), ..Legs::default() };
-        for (index, ring) in self.log.rings_for(seq) {
-            let record = RingRecord {
-                seq,
-                grid_disk: self.id,
-                range: range.clone(),
-                kind,
-                data: data.clone(),
-                client: self.arc(),
-            };
-            if ring.append(record, durable, must).is_ok() {
-                legs.written.insert(index, None);
+        let legs = Legs { asked_at: self.now(), range: range.clone(), ..Legs::default() };
+        let record =
+            |client| RingRecord { seq, grid_disk: self.id, range: range.clone(), kind, data: data.clone(), client };
+        state.legs.insert(seq, legs);
+        let rings = self.log.rings_for(seq, Self::copies(state)).and_then(|rings| {
+            let probe = record(self.arc() as Arc<dyn RingClient>);
+            rings.iter().try_for_each(|(_, ring)| ring.would_take(&probe, must)).map(|()| rings)
+        });
+        for (index, ring) in rings.unwrap_or_default() {
+            if ring.append(record(self.arc()), durable, must).is_ok()
+                && let Some(legs) = state.legs.get_mut(&seq)
+            {
+                legs.rings.insert(index, crate::legs::Leg::default());
                 let _ = state.in_ring[index].insert(range.clone(), Place::Asked(seq));
             }
         }
-        if legs.written.is_empty() {
-            state.ledger.ring(seq, RingLeg::Refused);
-            if must {
-                state.stranded.push(seq);
-                self.log.rings.iter().for_each(|ring| ring.want_release());
+        self.look_at_legs(state, seq);
+        self.forget_released(state);
+    }
+
+    /// How many rings a change has to be on: what a sync was told is durable survives the loss of one of them (I3).
+    fn copies(state: &State) -> usize {
+        state.standing.iter().filter(|standing| **standing != Standing::Void).count().min(COPIES)
+    }
+
+    /// Tell the ledger how far a change is in the rings.
+    fn look_at_legs(&self, state: &mut State, seq: Seq) {
+        let copies = Self::copies(state);
+        let Some(legs) = state.legs.get(&seq) else { return };
+        let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
+        let leg = legs.leg(copies, (0..state.standing.len()).any(waits));
+        if legs.rings.is_empty() && leg == RingLeg::Refused {
+            state.legs.remove(&seq);
+        }
+        let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
+        state.ledger.ring(seq, leg);
+        if leg == RingLeg::Refused && must {
+            state.stranded.push(seq);
+            if !std::mem::replace(&mut state.watching, true) {
                 self.watch_stranded();
             }
-        } else {
-            state.legs.insert(seq, legs);
-            state.ledger.ring(seq, RingLeg::Asked);
         }
+    }
+
+    /// Forget what is released: the maps stay as large as what is not.
+    fn forget_released(&self, state: &mut State) {
+        if state.in_ring.iter().map(RangeMap::len).sum::<usize>() < 2 * state.in_ring_kept + IN_RING_SLACK {
+            return;
+        }
+        for (ring, map) in state.in_ring.iter_mut().enumerate() {
+            let tail = self.log.rings[ring].durable_tail();
+            map.drop_where(|place| matches!(place, Place::Batch(number) if number < tail));
+        }
+        state.in_ring_kept = state.in_ring.iter().map(RangeMap::len).sum();
     }
 
     /// Look again, whenever something is released for good, at what the ring did not take.
     fn watch_stranded(&self) {
-        let me = self.arc();
+        let (me, since) = (self.arc(), self.now());
         self.log.world.spawn.spawn(Box::pin(async move {
+            let mut waiting = usize::MAX;
             loop {
-                let ticket = me.log.changed.ticket();
-                me.kick_flush();
-                {
+                let ticket = me.changed.ticket();
+                let released = me.log.changed.ticket();
+                let left = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
-                    if state.stranded.is_empty() || me.stopping.load(Ordering::Acquire) {
-                        return;
-                    }
+                    state.watching &= !state.stranded.is_empty();
+                    state.stranded.len()
+                };
+                if std::mem::replace(&mut waiting, left) != left {
+                    me.changed.notify_all();
                 }
-                me.log.changed.wait(ticket).await;
+                if left == 0 || me.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                me.wait_for_releases(ticket, released, since).await;
             }
         }));
     }
@@ -507,7 +711,8 @@ impl RedoDisk {
                 if !good {
                     self.counters.disk_errors.add(1);
                 }
-                let more = state.ledger.flush_ended(covers, good);
+                let heard = !good && self.log.config.told_of_losses;
+                let more = if heard { Vec::new() } else { state.ledger.flush_ended(covers, good) };
                 self.issue(more);
                 self.pump(&mut state);
                 self.measure(&mut state);
@@ -561,13 +766,11 @@ impl RedoDisk {
             (self.begin_sync(&mut state, None), skip)
         };
         let Some((sync, answer)) = sync else { return Outcome::Done };
-        if self.mode() != Mode::Flash {
+        let (mode, off) = self.in_force();
+        if mode != Mode::Flash || skip {
             self.kick_flush();
         }
-        let skip = match self.mode() {
-            Mode::Off => Some(Skip::DisabledGridDisk),
-            _ => skip.then_some(Skip::Large),
-        };
+        let skip = off.or(skip.then_some(Skip::Large));
         self.finish_sync(sync, answer, begun, skip).await
     }
 
@@ -579,7 +782,7 @@ impl RedoDisk {
         begun: Instant,
         skip: Option<Skip>,
     ) -> Outcome {
-        let mode = self.mode();
+        let mode = self.in_force().0;
         let skip = skip.or_else(|| self.log.rings.iter().all(|ring| ring.has_failed()).then_some(Skip::NoFlashDisk));
         let (last, delay) = {
             let state = lock(&self.state);
@@ -614,6 +817,14 @@ impl RedoDisk {
 
     /// Give the ring what a sync waits for. Whether it got any of it.
     fn ask_for(&self, sync: SyncId) -> Result<bool, Skip> {
+        let asked = self.try_ask_for(sync);
+        if asked.is_err() {
+            self.kick_flush();
+        }
+        asked
+    }
+
+    fn try_ask_for(&self, sync: SyncId) -> Result<bool, Skip> {
         let mut state = lock(&self.state);
         if !state.ledger.ring_can_help(sync) {
             return Err(Skip::Large);
@@ -648,10 +859,12 @@ impl RedoDisk {
 
     fn count_sync(&self, begun: Instant, last: Seq, answered: Option<bool>, skip: Option<Skip>, asked: bool) {
         let took_ns = self.now().ns_since(begun);
-        let slow = u128::from(took_ns) > self.log.config.outlier.as_nanos();
+        let slow = self.log.is_outlier(took_ns);
         let counters = &self.counters;
-        counters.redo_writes.add(1);
-        counters.redo_time_us.add(took_ns / 1000);
+        if answered.is_some() {
+            counters.redo_writes.add(1);
+            counters.redo_time_us.add(took_ns / 1000);
+        }
         if asked {
             counters.flash_writes.add(1);
         }
@@ -666,7 +879,7 @@ impl RedoDisk {
             (Some(true), None) => counters.flash_first.add(1),
             (Some(false), None) => counters.disk_first.add(1),
         }
-        if slow && skip.is_none() {
+        if slow && skip.is_none() && answered.is_some() {
             counters.actual_outliers.add(1);
         }
         let mut state = lock(&self.state);
@@ -684,7 +897,7 @@ impl RedoDisk {
             let Some(watched) = state.watched.pop_front() else { return };
             let took_ns = now.ns_since(watched.begun);
             state.disk_syncs.add(took_ns);
-            if watched.saved && u128::from(took_ns) > self.log.config.outlier.as_nanos() {
+            if watched.saved && self.log.is_outlier(took_ns) {
                 self.counters.prevented_outliers.add(1);
             }
         }
@@ -729,17 +942,15 @@ impl RedoDisk {
     /// The disk has a change durably: its records may go, now or when they have arrived.
     fn release(&self, state: &mut State, seq: Seq) {
         let Some(legs) = state.legs.get_mut(&seq) else { return };
-        let mut open = false;
-        for (ring, batch) in std::mem::take(&mut legs.written) {
-            match batch {
-                Some(number) => self.log.rings[ring].release(number),
-                None => {
-                    open = true;
-                    legs.written.insert(ring, None);
-                }
+        let rings = &self.log.rings;
+        legs.rings.retain(|ring, leg| match leg.batch {
+            Some(number) => {
+                rings[*ring].release(number);
+                false
             }
-        }
-        if !open {
+            None => true,
+        });
+        if legs.rings.is_empty() {
             state.legs.remove(&seq);
         }
     }
@@ -841,11 +1052,14 @@ impl RingClient for RedoDisk {
 impl RedoDisk {
     fn hear(&self, state: &mut State, seq: Seq, ring: usize, event: RingEvent) {
         let gone = state.ledger.change(seq).is_none();
+        let copies = Self::copies(state);
         let Some(legs) = state.legs.get_mut(&seq) else { return };
         let lies = |batch: u64| move |place| if place == Place::Asked(seq) { Place::Batch(batch) } else { place };
         match event {
             RingEvent::Written(number) => {
-                legs.written.insert(ring, Some(number));
+                if let Some(leg) = legs.rings.get_mut(&ring) {
+                    leg.batch = Some(number);
+                }
                 state.in_ring[ring].update(&legs.range, lies(number));
                 if gone {
                     // The disk was quicker.
@@ -854,36 +1068,23 @@ impl RedoDisk {
                 }
             }
             RingEvent::Durable => {
-                legs.durable += 1;
-                let late = u128::from(self.now().ns_since(legs.asked_at)) > self.log.config.outlier.as_nanos();
-                if late && gone {
-                    self.counters.flash_only_outliers.add(1);
+                if let Some(leg) = legs.rings.get_mut(&ring) {
+                    leg.durable = true;
+                }
+                // As its release would have it: the disk was quicker.
+                let all = legs.leg(copies, false) == RingLeg::Durable;
+                if all && state.ledger.change(seq).is_some_and(|change| change.is_on_disk()) {
+                    let late = self.log.is_outlier(self.now().ns_since(legs.asked_at));
+                    self.counters.flash_only_outliers.add(u64::from(late));
                 }
             }
             RingEvent::Refused(why) => {
                 // What was written when the flash failed, nobody knows.
                 let batch = if why == Skip::NoFlashDisk { u64::MAX } else { self.log.rings[ring].next_number() };
                 state.in_ring[ring].update(&legs.range, lies(batch));
-                legs.written.remove(&ring);
+                legs.rings.remove(&ring);
             }
         }
-        let leg = if legs.written.is_empty() {
-            RingLeg::Refused
-        } else if legs.durable >= legs.written.len() {
-            RingLeg::Durable
-        } else if legs.written.values().all(Option::is_some) {
-            RingLeg::Written
-        } else {
-            RingLeg::Asked
-        };
-        if leg == RingLeg::Refused {
-            state.legs.remove(&seq);
-        }
-        let must = state.ledger.change(seq).is_some_and(|change| change.must_ring);
-        state.ledger.ring(seq, leg);
-        if leg == RingLeg::Refused && must {
-            state.stranded.push(seq);
-            self.watch_stranded();
-        }
+        self.look_at_legs(state, seq);
     }
 }

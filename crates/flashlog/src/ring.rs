@@ -9,6 +9,7 @@ use crate::counters::{Count, Skip};
 use crate::estimate::Estimate;
 use crate::format::{self, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BatchHeader, Owner, Record, RecordKind};
 use crate::ledger::Seq;
+use crate::recover::FoundBatch;
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, Device, Outcome, SharedBufs, World};
 use futures_util::future::{Either, select};
@@ -67,7 +68,15 @@ struct Batch {
     live: u32,
     tail: u64,
     written: bool,
+    /// Of an earlier life, with redo that nobody could be given: stays where it is.
+    kept: bool,
     records: Vec<(Seq, Arc<dyn RingClient>)>,
+}
+
+/// What an earlier life left and is still needed: its batches from the first that holds such redo on, with how much each holds.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) batches: Vec<(FoundBatch, u32)>,
 }
 
 struct State {
@@ -108,8 +117,23 @@ pub(crate) struct Ring {
     work: Notify,
     /// Rung when a release has become durable, or the ring has failed.
     pub(crate) changed: Arc<Notify>,
-    pub(crate) bytes_written: Count,
-    pub(crate) errors: Count,
+    bytes_written: Count,
+    writes: Count,
+    write_ns: Count,
+    errors: Count,
+}
+
+/// What rings have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingTotals {
+    /// Batches written.
+    pub writes: u64,
+    /// Their bytes, headers and padding included.
+    pub bytes: u64,
+    /// Nanoseconds they took, summed.
+    pub write_ns: u64,
+    /// Writes and flushes that failed.
+    pub errors: u64,
 }
 
 /// What the writer does next.
@@ -121,11 +145,29 @@ enum Step {
 }
 
 impl Ring {
-    /// A ring that begins life `life` on an area that holds nothing alive.
-    pub(crate) fn new(index: usize, config: RingConfig, world: World, life: u64, changed: Arc<Notify>) -> Arc<Ring> {
+    /// A ring that begins life `life` on an area that holds nothing alive but what is kept.
+    pub(crate) fn new(
+        index: usize,
+        config: RingConfig,
+        world: World,
+        life: u64,
+        kept: &Kept,
+        changed: Arc<Notify>,
+    ) -> Arc<Ring> {
         let page_bytes = page_bytes(&config.device);
         let pages = pages(&config.device);
         let first = (life << LIFE_SHIFT) + 1;
+        let old = |(found, live): &(FoundBatch, u32)| Batch {
+            number: found.number,
+            start_page: found.start_page,
+            count: *live,
+            live: *live,
+            tail: 0,
+            written: true,
+            kept: true,
+            records: Vec::new(),
+        };
+        let head_page = kept.batches.last().map_or(0, |(last, _)| last.start_page + last.pages);
         Arc::new(Ring {
             index,
             config,
@@ -135,8 +177,8 @@ impl Ring {
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 queue_bytes: 0,
-                batches: VecDeque::new(),
-                head_page: 0,
+                batches: kept.batches.iter().map(old).collect(),
+                head_page,
                 next_number: first,
                 durable_number: 0,
                 durable_tail: 0,
@@ -150,6 +192,8 @@ impl Ring {
             work: Notify::new(),
             changed,
             bytes_written: Count::default(),
+            writes: Count::default(),
+            write_ns: Count::default(),
             errors: Count::default(),
         })
     }
@@ -163,11 +207,55 @@ impl Ring {
                 step => self.carry_out(step).await,
             }
         }
+        if lock(&self.state).durable_tail == 0 {
+            self.fail("it is full of redo of disks that are not there".to_owned());
+        }
         self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Batches from here on belong to life `life`, if that is a later one.
+    pub(crate) fn begin_life(&self, life: u64) {
+        let mut state = lock(&self.state);
+        state.next_number = state.next_number.max((life << LIFE_SHIFT) + 1);
+    }
+
+    /// Records of earlier lives that are kept for disks that could not be given them.
+    pub(crate) fn kept_records(&self) -> u64 {
+        lock(&self.state).batches.iter().filter(|batch| batch.kept).map(|batch| u64::from(batch.live)).sum()
+    }
+
+    /// Whether a record would be taken now.
+    pub(crate) fn would_take(&self, record: &RingRecord, must: bool) -> Result<(), Skip> {
+        self.check(&lock(&self.state), record.bytes(), must)
+    }
+
+    fn check(&self, state: &State, bytes: usize, must: bool) -> Result<(), Skip> {
+        if state.failed.is_some() || state.stopping {
+            return Err(Skip::NoFlashDisk);
+        }
+        if bytes > BATCH_BYTES_MAX - format::BATCH_FIXED_BYTES || bytes as u64 > self.bytes() / 8 {
+            return Err(Skip::Large);
+        }
+        let queued = state.queue_bytes + bytes;
+        let fits = queued <= QUEUE_BYTES_MAX && self.has_room(state, queued, must);
+        if fits { Ok(()) } else { Err(Skip::Busy) }
     }
 
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.state).failed.clone()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        lock(&self.state).stopping
+    }
+
+    pub(crate) fn totals(&self) -> RingTotals {
+        RingTotals {
+            writes: self.writes.get(),
+            bytes: self.bytes_written.get(),
+            write_ns: self.write_ns.get(),
+            errors: self.errors.get(),
+        }
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -208,21 +296,13 @@ impl Ring {
     pub(crate) fn append(&self, record: RingRecord, durable: bool, must: bool) -> Result<(), Skip> {
         {
             let mut state = lock(&self.state);
-            if state.failed.is_some() || state.stopping {
-                return Err(Skip::NoFlashDisk);
-            }
-            let bytes = record.bytes();
-            if bytes > BATCH_BYTES_MAX - format::BATCH_FIXED_BYTES || bytes as u64 > self.bytes() / 8 {
-                return Err(Skip::Large);
-            }
-            let queued = state.queue_bytes + bytes;
-            if queued > QUEUE_BYTES_MAX || !self.has_room(&state, queued, must) {
-                state.release_wanted = true;
+            if let Err(why) = self.check(&state, record.bytes(), must) {
+                state.release_wanted |= why == Skip::Busy;
                 drop(state);
                 self.work.notify_all();
-                return Err(Skip::Busy);
+                return Err(why);
             }
-            state.queue_bytes = queued;
+            state.queue_bytes += record.bytes();
             state.queue.push_back(record);
             state.durable_wanted |= durable;
         }
@@ -362,7 +442,7 @@ impl Ring {
             return Step::Idle { release_later: false };
         }
         state.release_wanted &= release_due;
-        let last = state.batches.iter().rev().find(|batch| batch.written).map_or(0, |batch| batch.number);
+        let last = state.batches.iter().rev().find(|batch| batch.written && !batch.kept).map_or(0, |b| b.number);
         if state.durable_wanted && last > state.durable_number {
             state.durable_wanted = false;
             return Step::Flush { through: last };
@@ -393,7 +473,8 @@ impl Ring {
         let header = BatchHeader { number, start_page, pages, tail, durable: state.durable_number };
         // A flush is cheaper than durable writes where something older waits for it as well.
         let durable = state.durable_wanted || state.release_wanted || count == 0;
-        let older = state.batches.iter().any(|batch| batch.written && batch.number > state.durable_number);
+        let waits = |batch: &Batch| batch.written && !batch.kept && batch.number > state.durable_number;
+        let older = state.batches.iter().any(waits);
         let fua = durable && !older;
         state.release_wanted = false;
         if fua {
@@ -409,6 +490,7 @@ impl Ring {
             live: taken.len() as u32,
             tail,
             written: false,
+            kept: false,
             records: taken.into_iter().map(|record| (record.seq, record.client)).collect(),
         });
         let offset = u64::from(start_page) * self.page_bytes as u64;
@@ -456,6 +538,8 @@ impl Ring {
                     return;
                 }
                 let took_ns = self.world.clock.now().ns_since(begun);
+                self.writes.add(1);
+                self.write_ns.add(took_ns);
                 let told: Vec<(Seq, Arc<dyn RingClient>)> = {
                     let mut state = lock(&self.state);
                     if durable { &mut state.sync_times } else { &mut state.write_times }.add(took_ns);
