@@ -7,6 +7,7 @@ use crate::grid_disk::{GridDisk, GridDiskParts};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
+use crate::redo::LogAtWork;
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -15,7 +16,7 @@ use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct CellConfig {
     pub accept_diverged: bool,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
+    /// The flash log; its time limit is the flash cache's, its outlier limit the catalog's.
+    pub redo: flashlog::LogConfig,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -44,6 +47,7 @@ impl Default for CellConfig {
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
             journal_bytes: None,
+            redo: flashlog::LogConfig::default(),
             sabotage: None,
         }
     }
@@ -81,6 +85,12 @@ pub(crate) struct State {
     pub(crate) grid_disks: BTreeMap<String, Arc<GridDisk>>,
     pub(crate) instance_stamp: u128,
     pub(crate) cache: Option<CacheAtWork>,
+    pub(crate) flash_log: Option<LogAtWork>,
+    /// Grid disks nobody may read or write since redo of theirs cannot be had, and why; and the cell disks that wait for it.
+    pub(crate) redo_offline: BTreeMap<GridDiskId, String>,
+    pub(crate) redo_waits: BTreeSet<DeviceId>,
+    /// Cell disks that are being rid of what the rings hold of them.
+    pub(crate) pleading: BTreeSet<DeviceId>,
     /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
     pub(crate) offline: BTreeMap<GridDiskId, String>,
     /// Grid disks that take no dirty data since a FLUSH.
@@ -197,7 +207,8 @@ impl Cell {
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
         let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
-        self.arena.size_bytes() as u64 + staging + members + batches
+        let redo = self.flash_log().map_or(0, |log| log.memory_bytes_max());
+        self.arena.size_bytes() as u64 + staging + members + batches + redo
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
@@ -223,8 +234,15 @@ impl Cell {
             listeners.add(&disk);
             disk.hears_of_losses();
         }
-        if let Some(why) = lock(&self.state).offline.get(&record.id) {
-            disk.set_offline(why.clone());
+        {
+            let state = lock(&self.state);
+            if let Some(why) = state.offline.get(&record.id).or_else(|| state.redo_offline.get(&record.id)) {
+                disk.set_offline(why.clone());
+            }
+        }
+        if let Some(redo) = self.attach_redo(&disk, record) {
+            // Nothing is under way.
+            redo.took_over();
         }
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
@@ -234,9 +252,12 @@ impl Cell {
 
     /// Connect a grid disk with the flash cache as its record says.
     pub(crate) fn bind(&self, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
-        if lock(&self.state).offline.contains_key(&record.id) {
-            // What the flash holds of it is not this disk's, or is not all of it.
-            return;
+        {
+            let state = lock(&self.state);
+            if state.offline.contains_key(&record.id) || state.redo_offline.contains_key(&record.id) {
+                // What the flash holds of it is not this disk's, or is not all of it.
+                return;
+            }
         }
         let mode = mode_in_force(record);
         let mut gate = None;

@@ -646,7 +646,12 @@ impl Ledger {
         let mut again = Vec::new();
         for seq in open {
             let Some(change) = self.changes.get_mut(&seq) else { continue };
-            if !matches!(change.content, Content::Unheld) {
+            if change.range.is_empty() {
+                // What went past the ledger: some of it may still be under way.
+                let syncs = change.syncs.clone();
+                self.lost_acked += 1;
+                self.lose_syncs(&syncs);
+            } else if !matches!(change.content, Content::Unheld) {
                 (change.left, change.heirs, change.done_at) = (0, 0, None);
                 change.heir_of.clear();
                 again.push((seq, change.range.clone()));

@@ -203,7 +203,9 @@ impl RedoDisk {
         self.log.config.sabotage == Some(which)
     }
 
-    fn now(&self) -> Instant {
+    /// The time by which it counts.
+    #[must_use]
+    pub fn now(&self) -> Instant {
         self.log.world.clock.now()
     }
 
@@ -233,6 +235,12 @@ impl RedoDisk {
             }
             self.changed.wait(ticket).await;
         }
+    }
+
+    /// The disk has everything durably.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        lock(&self.state).ledger.is_empty()
     }
 
     /// What was written to the device before this took over has been completed: the next flush covers it.

@@ -12,6 +12,7 @@ use crate::ring::{Kept, Ring, RingConfig};
 use crate::sabotage::Sabotage;
 use device::sync::Notify;
 use device::{Buf, Class, Device, Outcome, SharedBufs, World};
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -80,12 +81,8 @@ impl LogReader {
     pub async fn read(devices: Vec<RingDevice>, sabotage: Option<Sabotage>) -> LogReader {
         assert!(devices.len() <= RINGS_MAX, "as many rings as there are flash devices");
         assert!(devices.iter().all(|d| d.device.geometry().class == Class::Durable), "ephemeral flash logs nothing");
-        let mut rings = Vec::new();
-        for device in devices {
-            let content = recover::read_ring(&device.device, &device.owner).await;
-            rings.push((device, content));
-        }
-        LogReader { rings, sabotage }
+        let contents = join_all(devices.iter().map(|device| recover::read_ring(&device.device, &device.owner))).await;
+        LogReader { rings: devices.into_iter().zip(contents).collect(), sabotage }
     }
 
     /// How a ring was found.

@@ -60,6 +60,9 @@ impl Cell {
             return Ok(());
         }
         let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
+        if self.waits_for_redo(&disk) {
+            return self.give_up_waiting(record.cell_disk).await;
+        }
         if !is_write_back(&record) || record.journal.is_empty() {
             return Err(AdminError::MayBeTorn(disk.name()));
         }
@@ -82,6 +85,10 @@ impl Cell {
         ));
         if let Some(now) = self.record(&disk) {
             self.rebind(&disk, &now).await;
+            if now.purpose == celldisk::Purpose::Redo {
+                self.let_redo_pend(now.cell_disk).await;
+            }
+            self.tune_redo(&disk, &now);
         }
         disk.set_online();
         Ok(())
