@@ -103,6 +103,7 @@ pub struct RedoDisk {
     barred: Mutex<Option<Skip>>,
     syncs_begun: AtomicU64,
     stopping: AtomicBool,
+    losses: AtomicU64,
     /// What it has done.
     pub counters: Arc<Counters>,
 }
@@ -143,6 +144,7 @@ impl RedoDisk {
             barred: Mutex::new(config.barred),
             syncs_begun: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
             counters: config.counters,
             log,
         })
@@ -294,6 +296,7 @@ impl RedoDisk {
     /// The device has dropped what it had not made durable: what is held is written again. Whether something acknowledged was
     /// lost, that nobody held.
     pub fn disk_has_lost(&self) -> bool {
+        self.losses.fetch_add(1, Ordering::AcqRel);
         let lost = {
             let mut state = lock(&self.state);
             let before = state.ledger.lost_acked();
@@ -305,6 +308,12 @@ impl RedoDisk {
         self.changed.notify_all();
         self.start_settling();
         lost
+    }
+
+    /// How often the device has dropped something, as far as this has heard.
+    #[must_use]
+    pub fn losses_heard(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
     }
 
     // --- what the label of the disk says of rings ---------------------------------------------------------------------

@@ -16,3 +16,28 @@ pub enum Sabotage {
     /// Lets a sync join a flush that was issued before its writes completed.
     JoinedIssuedFlush,
 }
+
+impl Sabotage {
+    /// Every one of them.
+    pub const ALL: [Sabotage; 6] = [
+        Sabotage::AckBeforeDurable,
+        Sabotage::DiskOnlyOverRecord,
+        Sabotage::SavedRedoForgotten,
+        Sabotage::ReplayOverNewer,
+        Sabotage::OverlappingDiskWrites,
+        Sabotage::JoinedIssuedFlush,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Sabotage::AckBeforeDurable => "redo-acked-before-durable",
+            Sabotage::DiskOnlyOverRecord => "redo-disk-only-over-record",
+            Sabotage::SavedRedoForgotten => "redo-saved-forgotten",
+            Sabotage::ReplayOverNewer => "redo-replayed-over-newer",
+            Sabotage::OverlappingDiskWrites => "redo-overlapping-disk-writes",
+            Sabotage::JoinedIssuedFlush => "redo-joined-issued-flush",
+        }
+    }
+}

@@ -301,6 +301,17 @@ impl Cell {
         Ok(())
     }
 
+    /// The grid disks that go on together when one of them, which waits for redo, is told to go on without: none when it does
+    /// not wait.
+    #[must_use]
+    pub fn redo_waiters(&self, name: &str) -> Vec<Arc<GridDisk>> {
+        let Some(home) = self.grid_disk(name).filter(|disk| self.waits_for_redo(disk)).and_then(|d| self.record(&d))
+        else {
+            return Vec::new();
+        };
+        self.grid_disks_on(home.cell_disk).into_iter().filter(|disk| self.waits_for_redo(disk)).collect()
+    }
+
     /// Whether a grid disk is offline since redo of it cannot be had.
     pub(crate) fn waits_for_redo(&self, disk: &GridDisk) -> bool {
         lock(&self.state).redo_offline.contains_key(&GridDiskId(disk.id()))

@@ -46,6 +46,8 @@ pub(super) struct BookDisk {
     flushing: Option<(u64, u64)>,
     /// Its stale state is being accepted: it is of no moment before this one.
     pub(super) stale: Option<u64>,
+    /// It goes on without redo that is lost: its disk may be of several moments.
+    pub(super) torn: bool,
     /// When the last life ended its writes were taken on flash, in flush order.
     pub(super) in_order: bool,
     /// All flash was lost at the end of a life: its disk is of no moment after that.
@@ -63,6 +65,7 @@ impl BookDisk {
     pub(super) fn go_on_from(&mut self, found: &[u8]) {
         self.model.go_on_from(found);
         self.stale = None;
+        self.torn = false;
     }
 
     /// Flash may hold what its disk does not have.
@@ -84,6 +87,7 @@ impl BookDisk {
             flushed: 0,
             flushing: None,
             stale: None,
+            torn: false,
             in_order: false,
             lost_at: None,
             times: super::stale::Times::default(),
@@ -92,8 +96,8 @@ impl BookDisk {
 
     /// Between a loss and the moment at which the cell knows of it nothing can be said about a read.
     fn in_doubt(&mut self) -> bool {
-        if let Some(epoch) = self.doubt
-            && self.served.as_ref().is_none_or(|s| s.lost_epoch() > epoch)
+        if let Some(heard) = self.doubt
+            && self.losses_heard() > heard
         {
             self.doubt = None;
         }
@@ -102,6 +106,16 @@ impl BookDisk {
 
     pub(super) fn loss_epoch(&self) -> u64 {
         self.served.as_ref().map_or(0, |s| s.lost_epoch())
+    }
+
+    /// How often the cell has heard that its device has dropped something.
+    fn losses_heard(&self) -> u64 {
+        self.served.as_ref().map_or(u64::MAX, |s| s.lost_epoch() + s.redo().map_or(0, |redo| redo.losses_heard()))
+    }
+
+    /// The flash log may hold what its disk drops, or alone what it has not got.
+    fn is_logged(&self) -> bool {
+        self.served.as_ref().is_some_and(|served| served.redo().is_some())
     }
 }
 
@@ -386,13 +400,13 @@ impl Book {
                     }
                 }
                 FlushNews::Dropped => {
-                    let written_back = disk.is_written_back();
+                    let written_back = disk.is_written_back() || disk.is_logged();
                     let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
                     let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
                     let rewritten: Vec<Range<u64>> = odd.map(part).collect();
                     disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
                     let epoch = disk.loss_epoch();
-                    disk.doubt = Some(epoch);
+                    disk.doubt = Some(disk.losses_heard());
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
                     if written_back {
                         continue;
@@ -410,7 +424,7 @@ impl Book {
     /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
     /// failed the device by then, and does not guess: what is left counts after the next start.
     pub(super) fn flash_dropped(&mut self) {
-        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back()) {
+        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back() || disk.is_logged()) {
             disk.model.lose_unflushed(&EVERYWHERE);
         }
     }

@@ -167,6 +167,9 @@ impl Run {
             ("flash back or blank waits until what is dirty elsewhere is on the disks", "is left out: cell disk"),
             ("grid disk offline: the only copy of something is not there", "is offline"),
             ("ordered: batch put in place at an opening", "was put in place"),
+            ("redo: replayed at an opening", "bytes of redo replayed"),
+            ("redo: grid disk offline, its redo cannot be had", "redo of it that flash"),
+            ("redo: ring found damaged or unreadable", "flash log: "),
         ];
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
         rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
@@ -220,6 +223,7 @@ impl Run {
     /// The end of a life, the process still there: what its counters and the moment tell.
     pub(super) fn note_end(&self, life: &Life, crash: bool) {
         self.check_memory(life);
+        self.note_redo(life, crash);
         let cell = &life.cell;
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {
