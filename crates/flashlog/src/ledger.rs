@@ -7,7 +7,7 @@
 //! Never decides when to hedge; never forgets a change because somebody stopped waiting for it.
 
 use crate::ranges::RangeMap;
-use device::SharedBufs;
+use device::{Buf, SharedBufs};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,6 +21,8 @@ pub(crate) type SyncId = u64;
 
 /// Disk writes of one grid disk in flight: as many as a deep disk queue takes; what is beyond waits and is merged.
 pub(crate) const FLYING_MAX: usize = 64;
+/// Stands for what was lost: a sync waits for a good flush. Changes have higher sequences.
+const FLUSH_OWED: Seq = 0;
 /// The longest write that is made of several changes: one stripe of what disks take at once.
 pub(crate) const MERGED_BYTES_MAX: u64 = 1 << 20;
 
@@ -383,6 +385,29 @@ impl Ledger {
         }
     }
 
+    /// What a ring record of a change says: of each byte what is newest now. An older record that reached a ring after a newer
+    /// change was acknowledged by the disk would undo that. None: that cannot be said, since nobody holds what is newest.
+    pub(crate) fn record_of(&self, seq: Seq) -> Option<Content> {
+        let change = self.changes.get(&seq)?;
+        let parts = self.newest.cut(&change.range);
+        if parts.iter().all(|(_, owner)| *owner == Some(seq)) {
+            return Some(change.content.clone()).filter(|content| !matches!(content, Content::Unheld));
+        }
+        if !matches!(change.content, Content::Data(_)) {
+            return None;
+        }
+        let mut all = SharedBufs::new();
+        for (part, owner) in parts {
+            // Nobody's: the disk has something newer durably.
+            match self.piece(owner?, &part) {
+                Content::Data(data) => all.append(data),
+                Content::Zeroes { .. } => all.append(Buf::zeroed((part.end - part.start) as usize).freeze().into()),
+                Content::Unheld => return None,
+            }
+        }
+        Some(Content::Data(all))
+    }
+
     /// A disk write has ended; what the disk shall write next.
     pub(crate) fn disk_wrote(&mut self, id: WriteId, good: bool) -> Vec<DiskWrite> {
         let Some(flying) = self.writes.remove(&id) else { return Vec::new() };
@@ -559,6 +584,43 @@ impl Ledger {
         self.check_durable(seq);
     }
 
+    /// Changes that have to be in a ring, with their ranges.
+    pub(crate) fn bound_to_ring(&self) -> Vec<(Seq, Range<u64>)> {
+        self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (*seq, c.range.clone())).collect()
+    }
+
+    /// A change cannot come to be safe from replay: who asked for it is told.
+    pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
+        self.give_up(seq);
+        self.forget(seq);
+    }
+
+    /// In words, for who looks for what it waits for.
+    pub(crate) fn told(&self) -> String {
+        let one = |(seq, c): (&Seq, &Change)| {
+            format!(
+                "{seq}: {:?} ring {:?} must {} acked {} done {:?} on disk {} left {} heirs {} syncs {}",
+                c.range,
+                c.ring,
+                c.must_ring,
+                c.acked,
+                c.done_at,
+                c.on_disk,
+                c.left,
+                c.heirs,
+                c.syncs.len()
+            )
+        };
+        let changes: Vec<String> = self.changes.iter().take(20).map(one).collect();
+        format!(
+            "held back {}, paused {}, writes {}; {}",
+            self.held_back,
+            self.paused,
+            self.writes.len(),
+            changes.join("; ")
+        )
+    }
+
     /// Changes that a sync waits for and the ring was not asked for, oldest first.
     pub(crate) fn unasked(&self, sync: SyncId) -> Vec<Seq> {
         let of =
@@ -642,6 +704,7 @@ impl Ledger {
 
     /// The disk may have dropped whatever it had not made durable: of each byte the newest change is written again.
     fn write_again(&mut self) -> Vec<DiskWrite> {
+        let lost_before = self.lost_acked;
         let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| *seq).collect();
         let mut again = Vec::new();
         for seq in open {
@@ -658,6 +721,12 @@ impl Ledger {
             } else if change.done_at.is_some() {
                 self.lose(seq);
             }
+        }
+        if self.lost_acked > lost_before {
+            // Nobody may be told that all is well before the disk has shown that it flushes again.
+            self.changes.remove(&FLUSH_OWED);
+            self.begin_unknown(FLUSH_OWED);
+            self.unknown_ended(FLUSH_OWED);
         }
         self.pending = RangeMap::new();
         self.writes.values_mut().for_each(|flying| flying.tainted = true);

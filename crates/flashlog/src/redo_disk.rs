@@ -104,6 +104,9 @@ pub struct RedoDisk {
     syncs_begun: AtomicU64,
     stopping: AtomicBool,
     losses: AtomicU64,
+    pleaded_ns: AtomicU64,
+    /// The disk's label refuses: what waits for it is answered.
+    label_refuses: AtomicBool,
     /// What it has done.
     pub counters: Arc<Counters>,
 }
@@ -145,6 +148,8 @@ impl RedoDisk {
             syncs_begun: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             losses: AtomicU64::new(0),
+            pleaded_ns: AtomicU64::new(0),
+            label_refuses: AtomicBool::new(false),
             counters: config.counters,
             log,
         })
@@ -326,9 +331,28 @@ impl RedoDisk {
     /// A ring has failed, and the disk's label cannot be told: whoever waits for that is answered.
     pub fn ring_stays(&self, ring: usize) {
         self.ring_stands(ring, Standing::Refused);
+        self.label_refuses();
+    }
+
+    /// The disk's label cannot be told that nothing in the rings counts: whoever waits for that is answered.
+    pub fn label_refuses(&self) {
+        self.label_refuses.store(true, Ordering::Release);
+        {
+            let mut state = lock(&self.state);
+            for seq in std::mem::take(&mut state.stranded) {
+                if state.ledger.change(seq).is_some_and(|change| change.must_ring) {
+                    state.ledger.cannot_be_safe(seq);
+                }
+            }
+            self.pump(&mut state);
+        }
+        self.changed.notify_all();
     }
 
     fn ring_stands(&self, ring: usize, standing: Standing) {
+        if standing == Standing::Void {
+            self.label_refuses.store(false, Ordering::Release);
+        }
         {
             let mut state = lock(&self.state);
             state.standing[ring] = standing;
@@ -383,6 +407,7 @@ impl RedoDisk {
 
     /// Nothing of this life or an earlier one is ever replayed to this disk: the disk's label says so.
     pub fn life_is_void(&self, life: u64) {
+        self.label_refuses.store(false, Ordering::Release);
         {
             let mut state = lock(&self.state);
             for map in &mut state.in_ring {
@@ -449,8 +474,8 @@ impl RedoDisk {
                 }
             }
             // Only what is not held waits here.
-            if self.stopping.load(Ordering::Acquire) {
-                return Outcome::Failed(FailKind::Gone);
+            if self.stopping.load(Ordering::Acquire) || self.label_refuses.load(Ordering::Acquire) {
+                return Outcome::Failed(FailKind::Media);
             }
             self.wait_for_releases(ticket, released, begun).await;
         };
@@ -499,8 +524,10 @@ impl RedoDisk {
     async fn wait_for_releases(&self, ticket: u64, released: u64, since: Instant) {
         self.kick_flush();
         self.log.rings.iter().for_each(|ring| ring.want_release());
-        let patience = PLEAD_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(since)));
+        let last = Instant(self.pleaded_ns.load(Ordering::Acquire).max(since.0));
+        let patience = PLEAD_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(last)));
         if patience.is_zero() {
+            self.pleaded_ns.store(self.now().0, Ordering::Release);
             self.log.plead(self.id);
         }
         let pleading =
@@ -528,13 +555,18 @@ impl RedoDisk {
     fn ask_locked(&self, state: &mut State, seq: Seq, durable: bool, must: bool) {
         let Some(change) = state.ledger.change(seq).filter(|change| change.ring == RingLeg::None) else { return };
         let must = must || change.must_ring;
-        let (kind, data) = match &change.content {
-            Content::Data(data) => (RecordKind::Data, data.clone()),
-            Content::Zeroes { may_unmap: false } => (RecordKind::Zeroes, SharedBufs::new()),
-            Content::Zeroes { may_unmap: true } => (RecordKind::Unmapped, SharedBufs::new()),
-            Content::Unheld => return,
-        };
         let range = change.range.clone();
+        let (kind, data) = match (state.ledger.record_of(seq), &change.content) {
+            (Some(Content::Data(data)), _) => (RecordKind::Data, data),
+            (Some(Content::Zeroes { may_unmap: false }), _) => (RecordKind::Zeroes, SharedBufs::new()),
+            (Some(Content::Zeroes { may_unmap: true }), _) => (RecordKind::Unmapped, SharedBufs::new()),
+            (None, Content::Unheld) => return,
+            // The disk alone can have it: a newer change of the same bytes is there and nowhere else.
+            (None, _) | (Some(Content::Unheld), _) => {
+                state.legs.insert(seq, Legs { range, ..Legs::default() });
+                return self.look_at_legs(state, seq);
+            }
+        };
         let legs = Legs { asked_at: self.now(), range: range.clone(), ..Legs::default() };
         let record =
             |client| RingRecord { seq, grid_disk: self.id, range: range.clone(), kind, data: data.clone(), client };
@@ -616,16 +648,16 @@ impl RedoDisk {
         }));
     }
 
+    /// Changes that had to be in a ring need not be where nothing can undo them any more.
     fn look_at_stranded(&self, state: &mut State) {
-        let stranded = std::mem::take(&mut state.stranded);
-        for seq in stranded {
-            let Some(range) = state.ledger.change(seq).map(|change| change.range.clone()) else { continue };
-            if self.may_be_replayed(state, &range) {
-                state.stranded.push(seq);
-            } else {
+        for (seq, range) in state.ledger.bound_to_ring() {
+            if !self.may_be_replayed(state, &range) {
                 state.ledger.need_not_ring(seq);
             }
         }
+        let stranded = std::mem::take(&mut state.stranded);
+        let waits = |seq: &Seq| state.ledger.change(*seq).is_some_and(|change| change.must_ring);
+        state.stranded = stranded.into_iter().filter(waits).collect();
         self.pump(state);
     }
 
@@ -1030,6 +1062,15 @@ impl RedoDisk {
         let (completer, completion) = Completion::pair();
         self.log.world.spawn.spawn(Box::pin(async move { completer.complete(Completed::bare(task.await)) }));
         completion
+    }
+}
+
+impl std::fmt::Debug for RedoDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = lock(&self.state);
+        let (stranded, standing, flushing) = (&state.stranded, &state.standing, state.flushing);
+        let ledger = state.ledger.told();
+        write!(f, "RedoDisk({}: stranded {stranded:?}, rings {standing:?}, flushing {flushing}, {ledger})", self.id)
     }
 }
 

@@ -118,7 +118,8 @@ impl LogReader {
             records.extend(content.records.iter().filter(mine).map(|found| (ring, found)));
         }
         if self.sabotage != Some(Sabotage::ReplayOverNewer) {
-            records.sort_by_key(|(_, found)| (found.life(), found.sequence));
+            // Not by life: an older change may have come to the rings later, and in a later one.
+            records.sort_by_key(|(_, found)| found.sequence);
         }
         let mut newest: RangeMap<usize> = RangeMap::new();
         for (n, (_, found)) in records.iter().enumerate() {
@@ -129,10 +130,9 @@ impl LogReader {
         }
         let unit = target.device.geometry().logical_bytes as usize;
         let mut bytes = 0;
-        let mut last: Option<((u64, u64), Vec<u8>)> = None;
+        let mut last: Option<(u64, Vec<u8>)> = None;
         for (range, n) in newest.iter_from(0) {
             let found = records[n].1;
-            let is = (found.life(), found.sequence);
             let mut at = range.start;
             while at < range.end {
                 let len = match found.kind {
@@ -141,13 +141,13 @@ impl LogReader {
                 };
                 let data: SharedBufs = match found.kind {
                     RecordKind::Data => {
-                        let whole = match last.take().filter(|(which, _)| *which == is) {
+                        let whole = match last.take().filter(|(sequence, _)| *sequence == found.sequence) {
                             Some((_, whole)) => whole,
                             None => self.data_of(&records, n).await?,
                         };
                         let skip = (at - found.offset) as usize;
                         let data = Buf::padded(&whole[skip..skip + len as usize], unit).freeze().into();
-                        last = Some((is, whole));
+                        last = Some((found.sequence, whole));
                         data
                     }
                     RecordKind::Zeroes | RecordKind::Unmapped => Buf::zeroed(len as usize).freeze().into(),
@@ -168,8 +168,8 @@ impl LogReader {
 
     /// The data of a record, from any copy of it.
     async fn data_of(&self, records: &[(usize, &Found)], n: usize) -> Result<Vec<u8>, ReplayError> {
-        let is = (records[n].1.life(), records[n].1.sequence);
-        let copies = records.iter().filter(|(_, found)| (found.life(), found.sequence) == is);
+        let sequence = records[n].1.sequence;
+        let copies = records.iter().filter(|(_, found)| found.sequence == sequence);
         let mut failed = None;
         for (ring, found) in std::iter::once(&records[n]).chain(copies) {
             match recover::read_data(&self.rings[*ring].0.device, found).await {

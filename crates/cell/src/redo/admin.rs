@@ -154,19 +154,19 @@ impl Cell {
                 return Err(AdminError::RedoOnFlash(record.name.clone()));
             }
         }
-        let mut unsettled = None;
+        let mut unsettled: Vec<Arc<GridDisk>> = Vec::new();
         let with_redo: Vec<Arc<GridDisk>> =
             self.grid_disks().into_iter().filter(|disk| disk.port.redo().is_some()).collect();
         for disk in &with_redo {
             if !self.settle_redo(disk, Skip::NoFlashDisk).await {
-                unsettled.get_or_insert(disk.name());
+                unsettled.push(disk.clone());
             }
         }
-        if let Some(name) = unsettled.filter(|_| !force) {
+        if let Some(disk) = unsettled.first().filter(|_| !force) {
             self.use_redo_again(&with_redo);
-            return Err(AdminError::RedoOnFlash(name));
+            return Err(AdminError::RedoOnFlash(disk.name()));
         }
-        for disk in &with_redo {
+        for disk in &unsettled {
             self.give_up_redo(disk).await?;
         }
         let life = at_work.log.life();
@@ -213,9 +213,6 @@ impl Cell {
     /// What the disk of a grid disk has not taken is nobody's any more: its clients learn of it as of any loss.
     async fn give_up_redo(&self, disk: &Arc<GridDisk>) -> Result<(), AdminError> {
         let Some(redo) = disk.port.redo() else { return Ok(()) };
-        if redo.is_settled() {
-            return Ok(());
-        }
         let _ = self.stood(self.store().raise_cache_generation(GridDiskId(disk.id())).await?);
         self.alert(format!("grid disk {}: redo that its disk has not taken is given up", disk.name()));
         redo.quiesce().await;

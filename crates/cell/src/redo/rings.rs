@@ -103,6 +103,7 @@ impl Cell {
             label.ring_generation = label.ring_generation.max(before + 1);
         });
         if written.await.is_err() {
+            self.redo_on(home).iter().for_each(|redo| redo.label_refuses());
             return false;
         }
         self.redo_on(home).iter().for_each(|redo| redo.life_is_void(before));

@@ -496,7 +496,8 @@ impl Director {
         if flash {
             // A cache on devices that are there.
             run.drop_cache(life).await;
-            run.create_cache(life, true, 0).await;
+            let size_bytes = run.plan.setup.redo.as_ref().map_or(0, |_| run.plan.setup.flash_cache_bytes);
+            run.create_cache(life, true, size_bytes).await;
         }
         let ids: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };

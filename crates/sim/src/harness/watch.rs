@@ -96,7 +96,12 @@ impl Run {
         if let Some(request) = old {
             let cache = self.life().and_then(|life| life.cell.flash_cache());
             let members: Vec<String> = cache.iter().flat_map(|c| c.members()).map(|m| format!("{m:?}")).collect();
-            let text = format!("{request} is not answered after {bound:?} though its disk is well; flash: {members:?}");
+            let disks = self.life().map_or_else(Vec::new, |life| life.cell.grid_disks());
+            let redo: Vec<String> =
+                disks.iter().filter_map(|d| Some(format!("{}: {:?}", d.name(), d.redo()?))).collect();
+            let text = format!(
+                "{request} is not answered after {bound:?} though its disk is well; flash: {members:?}; redo: {redo:?}"
+            );
             self.violate("I7", text);
         }
     }
