@@ -24,6 +24,7 @@ mod pin;
 pub mod range_lock;
 mod rebind;
 mod redo;
+pub mod redo_metrics;
 pub mod request;
 pub mod saving;
 pub mod session;

@@ -12,7 +12,7 @@ fn names(object: ObjectType) -> Vec<String> {
         ObjectType::CellDisk => vec!["CD_00".into(), "FD_00".into()],
         ObjectType::MetricCurrent => vec!["FC_BY_USED".into()],
         ObjectType::Pin => vec!["DATA_CD_00_c1".into()],
-        ObjectType::Cell | ObjectType::FlashCache | ObjectType::MetricDefinition => Vec::new(),
+        ObjectType::Cell | ObjectType::FlashCache | ObjectType::FlashLog | ObjectType::MetricDefinition => Vec::new(),
     }
 }
 

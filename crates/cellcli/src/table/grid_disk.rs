@@ -35,6 +35,13 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),
     Attribute::new("diskType", HARD_OR_FLASH, "hard disk or flash disk"),
     Attribute::new("errorCount", Kind::Number, "I/O errors since creation"),
+    Attribute::new(
+        "flashLogMode",
+        Kind::Status(&["auto", "race", "hedge", "flash", "off"]),
+        "how writes of purpose redo use the flash log",
+    )
+    .modifiable()
+    .own(),
     Attribute::new("frozenFor", Kind::Number, "seconds until a freeze of its disk ends").own(),
     Attribute::new("id", Kind::Name, "identity of the grid disk"),
     Attribute::new("offset", Kind::Size, "bytes from the start of the cell disk"),
