@@ -589,6 +589,10 @@ impl Ledger {
         self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (*seq, c.range.clone())).collect()
     }
 
+    pub(crate) fn has_bound_to_ring(&self) -> bool {
+        self.changes.values().any(|c| c.must_ring)
+    }
+
     /// A change cannot come to be safe from replay: who asked for it is told.
     pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
         self.give_up(seq);

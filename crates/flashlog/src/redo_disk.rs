@@ -741,6 +741,13 @@ impl RedoDisk {
     fn kick_flush(&self) {
         {
             let mut state = lock(&self.state);
+            if state.ledger.has_bound_to_ring() {
+                // The disk alone does not make them durable: the ring does, or what it releases.
+                self.log.rings.iter().for_each(|ring| {
+                    ring.want_durable();
+                    ring.want_release();
+                });
+            }
             if !state.ledger.has_unflushed() || std::mem::replace(&mut state.flushing, true) {
                 return;
             }
