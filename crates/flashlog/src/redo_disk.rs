@@ -83,6 +83,8 @@ struct State {
     disk_syncs: Estimate,
     disk_writes: Estimate,
     flushing: bool,
+    /// The last flush of the disk failed.
+    flush_refused: bool,
     settling: bool,
     retrying: bool,
     /// Somebody looks at those that are stranded.
@@ -137,6 +139,7 @@ impl RedoDisk {
                 disk_syncs: Estimate::default(),
                 disk_writes: Estimate::default(),
                 flushing: false,
+                flush_refused: false,
                 settling: false,
                 retrying: false,
                 watching: false,
@@ -227,13 +230,16 @@ impl RedoDisk {
 
     /// Give the disk everything, durably. False: the disk does not take it, or the log has stopped.
     pub async fn settle(&self) -> bool {
+        let mut flushed_once = false;
         loop {
             let ticket = self.changed.ticket();
             self.kick_flush();
             let (empty, held_back) = {
                 let state = lock(&self.state);
-                (state.ledger.is_empty(), state.ledger.is_held_back() || state.ledger.is_paused())
+                let refused = state.ledger.is_held_back() || state.ledger.is_paused();
+                (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused)
             };
+            flushed_once = true;
             if empty {
                 return true;
             }
@@ -402,6 +408,10 @@ impl RedoDisk {
             }
             self.kick_flush();
             self.changed.wait(ticket).await;
+            if lock(&self.state).flush_refused {
+                // A device that is gone refuses at once.
+                self.log.world.clock.sleep(RETRY_AFTER).await;
+            }
         }
     }
 
@@ -767,6 +777,7 @@ impl RedoDisk {
                 if !good {
                     self.counters.disk_errors.add(1);
                 }
+                state.flush_refused = !good;
                 let heard = !good && self.log.config.told_of_losses;
                 let more = if heard { Vec::new() } else { state.ledger.flush_ended(covers, good) };
                 self.issue(more);
