@@ -21,12 +21,12 @@ THREADS = 2
 class Load:
     """Clients that write and compare what they read until `end`, each on a stretch of the disk of its own."""
 
-    def __init__(self, cell):
+    def __init__(self, cell, models=None):
         self.cell = cell
         self.going = True
         self.failed = None
         self.writes = 0
-        self.models = [bytearray(LOAD_BYTES) for _ in range(THREADS)]
+        self.models = models or [bytearray(LOAD_BYTES) for _ in range(THREADS)]
         self.threads = [threading.Thread(target=self.guarded, args=(i,)) for i in range(THREADS)]
         for thread in self.threads:
             thread.start()
@@ -87,8 +87,9 @@ class Load:
 
 
 @contextlib.contextmanager
-def loaded(cell):
-    load = Load(cell)
+def loaded(cell, models=None):
+    """Clients at work; `models`: what they find on the disk, of clients before."""
+    load = Load(cell, models)
     try:
         yield load
     finally:

@@ -192,6 +192,17 @@ class Cell:
         with open(self.toml_path, "w") as file:
             file.write(change(text))
 
+    def tune(self, **values):
+        """Set keys of [flash_cache] in cell.toml."""
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+        def change(text):
+            for key in values:
+                text = re.sub(rf"(?m)^{key} = .*\n", "", text)
+            return text.replace("[flash_cache]\n", "[flash_cache]\n" + lines, 1)
+
+        self.edit(change)
+
     def set_device(self, line, kind=None):
         """Add a line to every [[device]] (of a kind)."""
 

@@ -30,6 +30,25 @@ pub enum AdminError {
     /// The grid disk has sessions.
     #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
     InUse(String, usize),
+    /// Not a flash cell disk.
+    #[error(
+        "cell disk {0} is no flash\nhint: LIST CELLDISK WHERE diskType=FlashDisk shows those that a flash cache may be on"
+    )]
+    NoFlash(String),
+    /// A flash cell disk that the cell does not use in this life.
+    #[error(
+        "flash cell disk {0} is not at work: it has failed, is missing, or was left out at the start\n\
+         hint: leave it out of the list, or mend it and restart the cell"
+    )]
+    FlashNotAtWork(String),
+    /// Something lies on it.
+    #[error(
+        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first"
+    )]
+    CellDiskInUse(String, &'static str),
+    /// Nobody would be left.
+    #[error("no flash cell disk is at work\nhint: DROP FLASHCACHE, or give the cell a flash device")]
+    NoFlashLeft,
     /// Dirty data could not be given to the disk.
     #[error(
         "grid disk {0} still has data that only flash holds: its disk, or the flash, does not take or give it at the moment\n\
@@ -350,10 +369,11 @@ impl Cell {
         let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
         let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         // In write-back its redo goes to flash anyway, and comes to the disk in another order.
-        if is_write_back(&next) && !is_write_back(&record) {
-            if self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await {
-                return Err(AdminError::RedoOnFlash(disk.name()));
-            }
+        if is_write_back(&next)
+            && !is_write_back(&record)
+            && (self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await)
+        {
+            return Err(AdminError::RedoOnFlash(disk.name()));
         }
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
@@ -409,6 +429,18 @@ impl Cell {
         altered
     }
 
+    /// Fill a grid disk in another way from now on.
+    ///
+    /// # Errors
+    /// There is no such grid disk, or a device fails.
+    pub async fn set_fill(self: &Arc<Self>, name: &str, fill: celldisk::FillStrategy) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let disk = self.named(name)?;
+        let _ = self.stood(self.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.fill = fill).await?);
+        disk.set_filling(fill, &self.feed);
+        Ok(())
+    }
+
     /// Give the disks everything of these grid disks that is dirty; nothing more becomes dirty while what is returned lives.
     pub(crate) async fn dry(&self, disks: &[Arc<GridDisk>]) -> Result<Vec<Drying>, AdminError> {
         if let Some(disk) = disks.iter().find(|disk| disk.frozen_until().is_some()) {
@@ -423,7 +455,7 @@ impl Cell {
     }
 
     /// Nothing is dirty of grid disks that are not served or offline either: they have nobody who could destage it.
-    fn check_nothing_dirty(&self) -> Result<(), AdminError> {
+    pub(crate) fn check_nothing_dirty(&self) -> Result<(), AdminError> {
         let offline = lock(&self.state).offline.keys().next().copied();
         let served: u64 = self.dirty_bytes(&self.grid_disks());
         let (there, lost) = self.flash_cache().map_or((0, 0), |cache| cache.all_dirty_bytes());
@@ -442,7 +474,7 @@ impl Cell {
 
     /// No disk's label says that it waits for flash, or (`and_absent`) could say so: one that could not be written, or is not
     /// there, would wait for ever once the catalog has forgotten the flash.
-    fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
+    pub(crate) fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
             Some(disk) => !disk.label().is_whole(),
@@ -558,6 +590,14 @@ impl Cell {
         let _turn = self.turn().await?;
         let _drying = self.dry(&self.grid_disks()).await?;
         self.check_nothing_dirty()?;
+        // Whatever becomes of this, the labels are about to be told that there is no dirty data: whoever has some later passes
+        // a closed door, and says so there.
+        for disk in self.grid_disks() {
+            if let Some(record) = self.record(&disk).filter(is_write_back) {
+                self.bind(&disk, &record);
+                disk.drain().await;
+            }
+        }
         // Before the catalog forgets the flash: a label that waited for it would wait for ever.
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {
             self.settle_dirty_label(disk.id(), true).await;
@@ -573,13 +613,6 @@ impl Cell {
         let dropped = self.store().drop_flash_cache().await;
         if self.store().catalog().flash_cache.is_some() {
             at_work.iter().for_each(|c| c.cache.set_leaving(false));
-            // The doors to dirty data are closed again: the labels have just been told that there is none.
-            for disk in self.grid_disks() {
-                if let Some(record) = self.record(&disk).filter(is_write_back) {
-                    self.bind(&disk, &record);
-                    disk.drain().await;
-                }
-            }
             let _ = self.stood(dropped?);
             return Ok(());
         }

@@ -5,12 +5,13 @@
 //! read the disk once and no fill lands after a later write. Nobody holds a pin on flash while waiting for a range.
 
 use crate::counters::{SMALL_BYTES_MAX, Traffic};
+use crate::feed::{Feeder, Filling};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
-use flashcache::{FillCause, HitError, Stretch, WriteTicket};
+use flashcache::{FillCause, FillReport, HitError, Stretch, WriteTicket};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -28,6 +29,13 @@ pub(crate) struct Change {
 pub(crate) struct FillPermit {
     membership: u64,
     losses: u64,
+}
+
+/// What becomes of what a read has missed.
+enum Fill {
+    Not,
+    Now,
+    Later(Feeder),
 }
 
 /// Tell the cache what became of a change.
@@ -100,14 +108,15 @@ impl GridDisk {
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let fills = match self.worth_filling(context, binding, &parts) {
-            Ok(()) => true,
+        let fill = match self.worth_filling(context, binding, &parts) {
+            Ok(fill) => fill,
             Err(skips) => {
                 skips.count(len);
-                false
+                Fill::Not
             }
         };
-        let mode = if fills { LockMode::Exclusive } else { LockMode::Shared };
+        // What is fed or offered later takes the range alone then.
+        let mode = if matches!(fill, Fill::Now) { LockMode::Exclusive } else { LockMode::Shared };
         let guard = self.lock_bytes(offset, len, mode).await;
         let permit = self.fill_permit(binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
@@ -133,7 +142,7 @@ impl GridDisk {
             bufs = back;
             match result {
                 Ok(Ok(())) => {
-                    let bufs = self.offer(binding, parts.start, &misses, fills.then_some(permit), bufs);
+                    let bufs = self.offer(binding, parts.start, &misses, (&fill, permit), bufs);
                     drop(guard);
                     return (Ok(()), bufs);
                 }
@@ -148,7 +157,7 @@ impl GridDisk {
         if let Err(error) = result {
             return (Err(error), bufs);
         }
-        let bufs = self.offer(binding, parts.start, &misses, fills.then_some(permit), bufs);
+        let bufs = self.offer(binding, parts.start, &misses, (&fill, permit), bufs);
         drop(guard);
         (Ok(()), bufs)
     }
@@ -156,43 +165,65 @@ impl GridDisk {
     /// Offer the missed ranges to the cache. The data is copied there; the request keeps its buffers.
     fn offer(
         &self,
-        binding: &Binding,
+        binding: &Arc<Binding>,
         first_part: u64,
         misses: &[Range<u64>],
-        permit: Option<FillPermit>,
+        (fill, permit): (&Fill, FillPermit),
         bufs: Bufs,
     ) -> Bufs {
-        if let Some(permit) = permit {
-            for miss in misses {
-                let at = ((miss.start - first_part) * PART_BYTES) as usize;
-                let len = ((miss.end - miss.start) * PART_BYTES) as usize;
-                self.fill(binding, miss.clone(), bufs.view(at..at + len), FillCause::ReadMiss, permit);
+        for miss in misses {
+            let at = ((miss.start - first_part) * PART_BYTES) as usize;
+            let len = ((miss.end - miss.start) * PART_BYTES) as usize;
+            let data = bufs.view(at..at + len);
+            match fill {
+                Fill::Not => {}
+                Fill::Now => {
+                    self.fill(binding, miss.clone(), data, FillCause::ReadMiss, permit);
+                }
+                Fill::Later(feeder) => {
+                    let bytes = miss.start * PART_BYTES..miss.end * PART_BYTES;
+                    self.feed(feeder, self.note_held(binding, bytes, permit), data);
+                }
             }
         }
         bufs
     }
 
     /// To be taken before data is read from disk or a write is marked, and before the look whether fills are allowed.
-    fn fill_permit(&self, binding: &Binding) -> FillPermit {
+    pub(crate) fn fill_permit(&self, binding: &Binding) -> FillPermit {
         FillPermit { membership: binding.cache.membership(), losses: self.lost_epoch() }
     }
 
     /// Offer data to the cache unless it may not be what the disk holds any more.
-    fn fill(&self, binding: &Binding, parts: Range<u64>, data: View<'_>, cause: FillCause, permit: FillPermit) {
-        binding.cache.fill(&binding.disk, parts.clone(), data, cause, permit.membership);
+    pub(crate) fn fill(
+        &self,
+        binding: &Binding,
+        parts: Range<u64>,
+        data: View<'_>,
+        cause: FillCause,
+        permit: FillPermit,
+    ) -> FillReport {
+        let report = binding.cache.fill(&binding.disk, parts.clone(), data, cause, permit.membership);
         // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
         if self.lost_epoch() != permit.losses {
             binding.cache.end_copies(&binding.disk, parts);
+            return FillReport { stale: true, ..FillReport::default() };
         }
+        report
     }
 
     /// Whether what a miss reads is worth keeping, or where the refusal counts.
-    fn worth_filling(&self, _context: &Context, binding: &Binding, parts: &Range<u64>) -> Result<(), &Traffic> {
+    fn worth_filling(&self, _context: &Context, binding: &Binding, parts: &Range<u64>) -> Result<Fill, &Traffic> {
         // Large requests are scans and copies: they would push out what single-block reads need.
         if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX {
             return Err(&self.counters.cache_read_skips_large);
         }
-        if binding.declines_fill(parts.start) { Err(&self.counters.cache_fill_skips_busy) } else { Ok(()) }
+        match self.filling() {
+            Filling::Evict => Ok(Fill::Not),
+            Filling::Feed(feeder) => Ok(Fill::Later(feeder)),
+            Filling::Read if binding.declines_fill(parts.start) => Err(&self.counters.cache_fill_skips_busy),
+            Filling::Read => Ok(Fill::Now),
+        }
     }
 
     /// Read stretches that are all hits.
@@ -310,7 +341,7 @@ impl GridDisk {
         let binding = &change.binding;
         let len = data.len_bytes() as u64;
         let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
-        if !keeps || self.is_barred() {
+        if !keeps || self.is_barred() || !matches!(self.filling(), Filling::Read) {
             return;
         }
         if len > SMALL_BYTES_MAX {
@@ -347,7 +378,7 @@ impl GridDisk {
         }
         let (result, bufs) = self.read_current(span.start, bufs).await;
         result?;
-        self.offer(&binding, parts.start, &misses, Some(permit), bufs);
+        self.offer(&binding, parts.start, &misses, (&Fill::Now, permit), bufs);
         drop(guard);
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! This file holds the state and what the front ends ask of it; [`crate::open`] brings a cell up, [`crate::admin`] changes
 //! it, [`crate::expel`] goes on without a failed flash device.
 
-use crate::grid_disk::{GridDisk, GridDiskParts};
+use crate::feed::{Feed, FeedConfig};
+use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
@@ -17,6 +18,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +37,10 @@ pub struct CellConfig {
     pub journal_bytes: Option<u64>,
     /// The flash log; its time limit is the flash cache's, its outlier limit the catalog's.
     pub redo: flashlog::LogConfig,
+    /// How grid disks whose fill strategy is feed are filled.
+    pub feed: FeedConfig,
+    /// How often the list of what is hot on each flash device of the cache is made anew.
+    pub hot_every: Duration,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -48,6 +54,8 @@ impl Default for CellConfig {
             accept_diverged: false,
             journal_bytes: None,
             redo: flashlog::LogConfig::default(),
+            feed: FeedConfig::default(),
+            hot_every: Duration::from_secs(60),
             sabotage: None,
         }
     }
@@ -73,8 +81,11 @@ pub struct Cell {
     pub(crate) arena: Arena,
     /// Rung by grid disks whose flush has failed.
     pub(crate) alarm: Arc<Notify>,
+    /// What waits to be written to flash.
+    pub(crate) feed: Arc<Feed>,
     /// Who hears of failed flushes of a cell disk.
-    pub(crate) losses: BTreeMap<DeviceId, Arc<LossListeners>>,
+    pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
+    pub(crate) refilled_blocks: AtomicU64,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -100,6 +111,10 @@ pub(crate) struct State {
     pub(crate) alerts: Vec<String>,
     /// Of grid disks that have one.
     pub(crate) journals: crate::ordered::Journals,
+    /// Counters of members that have left the flash cache, so that its own never go back.
+    pub(crate) left_counters: BTreeMap<&'static str, u64>,
+    /// What is hot on members of the flash cache, or was when they failed.
+    pub(crate) hot: crate::refill::HotLists,
 }
 
 /// The most alerts kept; older ones go first.
@@ -120,12 +135,14 @@ impl Cell {
             arena: Arena::new(config.arena_bytes),
             world,
             block_bytes: config.cache.block_bytes,
+            feed: Arc::new(Feed::new(config.feed)),
             config,
             store,
             state: Mutex::new(state),
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
-            losses: BTreeMap::new(),
+            losses: Mutex::default(),
+            refilled_blocks: AtomicU64::new(0),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -205,10 +222,12 @@ impl Cell {
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
         let members: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.memory_bytes_max()).sum();
-        let staging = cache.map_or(0, |c| c.members().count() as u64 * self.config.cache.staging_bytes as u64);
+        let flash_members = cache.map_or(0, |c| c.members().count() as u64);
+        let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
         let redo = self.flash_log().map_or(0, |log| log.memory_bytes_max());
-        self.arena.size_bytes() as u64 + staging + members + batches + redo
+        let lists = flash_members * (flashcache::hot::HOT_BLOCKS_MAX * size_of::<flashcache::hot::HotBlock>()) as u64;
+        self.arena.size_bytes() as u64 + staging + members + batches + redo + lists
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
@@ -230,7 +249,8 @@ impl Cell {
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });
-        if let Some(listeners) = self.losses.get(&record.cell_disk) {
+        let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
+        if let Some(listeners) = listeners {
             listeners.add(&disk);
             disk.hears_of_losses();
         }
@@ -260,6 +280,7 @@ impl Cell {
             }
         }
         let mode = mode_in_force(record);
+        disk.set_filling(record.fill, &self.feed);
         let mut gate = None;
         let cache = self.cache_at_work().map(|c| {
             if mode.is_write_back()
@@ -274,9 +295,10 @@ impl Cell {
             c.cache.set_worth(&handle, worth_map(record));
             (c.cache, handle)
         });
-        let dirty = cache.as_ref().is_some_and(|(cache, handle)| cache.has_dirty(handle));
+        let ordered = cache.as_ref().filter(|_| mode == CachingMode::WriteBackOrdered);
+        let dirty_parts = ordered.map_or(0, |(cache, handle)| cache.dirty_bytes(handle).div_ceil(PART_BYTES));
         let journal = lock(&self.state).journals.get(&record.id).cloned();
-        disk.ordered.set_journal(journal, dirty && mode == CachingMode::WriteBackOrdered, self.world.clock.now());
+        disk.ordered.set_journal(journal, dirty_parts, self.world.clock.now());
         disk.set_cache_and_gate(cache, mode, gate);
     }
 

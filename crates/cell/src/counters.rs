@@ -119,4 +119,20 @@ pub struct GridDiskCounters {
     pub journal_bytes: Counter,
     /// Times it was whole, so that writes went to the disk.
     pub ordered_wholes: Counter,
+    /// Data that was fed, or offered by a buffer cache: written to flash.
+    pub inserts: Counter,
+    /// There already.
+    pub insert_skips_exists: Counter,
+    /// Changed since it was read.
+    pub insert_skips_not_current: Counter,
+    /// Flash was busier than the disk, or had no room.
+    pub insert_skips_overloaded: Counter,
+    /// Not to be cached, or not worth its wear.
+    pub insert_skips_not_useful: Counter,
+    /// Of the inserts, what was fed.
+    pub fed: Counter,
+    /// Reads that waited for the feeder, or could not, and made room for others.
+    pub feed_overruns: Counter,
+    /// Reads that followed others and were left out.
+    pub feed_skips_prefetch: Counter,
 }

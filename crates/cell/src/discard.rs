@@ -6,7 +6,7 @@
 //! (`flashcache::reclaim`), and the space of grid disks when they are made.
 
 use crate::Cell;
-use celldisk::DeviceId;
+use celldisk::{DeviceId, Slice};
 use device::{Clock, Device, Outcome};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -22,6 +22,11 @@ impl Cell {
     /// Discard the areas of the flash cache that has just been created, as far as the devices do it.
     pub(crate) async fn discard_flash_areas(&self, members: &BTreeSet<DeviceId>) {
         let areas = members.iter().filter_map(|id| self.store().flash_cache_slice(*id).ok());
+        self.discard_areas(areas).await;
+    }
+
+    /// The same for areas that are about to be of it.
+    pub(crate) async fn discard_areas(&self, areas: impl Iterator<Item = Arc<Slice>>) {
         let clock = &self.world.clock;
         join_all(areas.map(|area| async move { discard_all(&(area as Device), clock).await })).await;
     }

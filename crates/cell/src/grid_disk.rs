@@ -4,6 +4,8 @@
 
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
+use crate::feed::{Filling, Streams};
+use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
 use crate::redo::RedoPort;
@@ -57,6 +59,9 @@ pub struct GridDisk {
     is_offline: AtomicBool,
     pub(crate) write_back: WriteBackState,
     pub(crate) ordered: Ordered,
+    pub(crate) changes: Changes,
+    pub(crate) filling: Mutex<Filling>,
+    pub(crate) streams: Streams,
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
@@ -148,6 +153,9 @@ impl GridDisk {
             is_offline: AtomicBool::new(false),
             write_back: WriteBackState::default(),
             ordered: Ordered::default(),
+            changes: Changes::default(),
+            filling: Mutex::default(),
+            streams: Streams::default(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),

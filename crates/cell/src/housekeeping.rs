@@ -39,6 +39,17 @@ impl StopSignal {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// Wait for the end.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let ticket = self.notify.ticket();
+            if self.is_stopped() {
+                return;
+            }
+            self.notify.wait(ticket).await;
+        }
+    }
+
     /// Sleep for `d`, or less when the end comes; true at the end.
     pub(crate) async fn sleep(&self, world: &World, d: Duration) -> bool {
         let ticket = self.notify.ticket();

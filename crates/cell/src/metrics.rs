@@ -8,6 +8,7 @@ use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
 use crate::member_metrics::MemberFigures;
 use crate::redo_metrics::LogTotals;
+use device::sync::lock;
 use flashcache::{EnduranceFigures, KeepUsage};
 use std::collections::BTreeMap;
 
@@ -173,6 +174,7 @@ pub struct CacheTotals {
     stale_dirty_bytes: u64,
     dirty_age_ns: u64,
     entries: u64,
+    refills: u64,
     index_bytes: u64,
     memory_bytes: u64,
     memory_bytes_max: u64,
@@ -208,6 +210,10 @@ impl CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
             (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
+            totals.refills = cell.refilled_blocks();
+            for (&name, value) in &lock(&cell.state).left_counters {
+                *totals.members.entry(name).or_default() += value;
+            }
             for member in cache.members() {
                 let need = member.memory_need();
                 totals.entries += member.entries() as u64;
@@ -526,6 +532,7 @@ const TABLE: &[&[Definition]] = &[
     ),
     counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
         + c.member("write_fill_bytes")
+        + c.member("insert_bytes")
         + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
@@ -597,7 +604,8 @@ const TABLE: &[&[Definition]] = &[
         Formula::Counter(Reading::FlashCache(|c| c.member("fill_skips_space")))
     ),
     counter!(FlashCache, "FC_IO_RQ_W", Requests, "4 KiB parts written into the cache", |c| c.member("fills")
-        + c.member("write_fills")),
+        + c.member("write_fills")
+        + c.member("inserts")),
     counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
         .member("fills")),
     counter!(
@@ -606,6 +614,13 @@ const TABLE: &[&[Definition]] = &[
         Requests,
         "reads whose misses were not kept in the cache since flash was busier than the disk",
         |c| c.fill_skips_busy.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_REFILL",
+        Requests,
+        "blocks brought back to flash that came in the place of other flash",
+        |c| c.refills
     ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
@@ -667,6 +682,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         crate::keep_metrics::ROWS,
         crate::ordered_metrics::ROWS,
         crate::redo_metrics::ROWS,
+        crate::fill_metrics::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }

@@ -158,6 +158,7 @@ impl Cell {
             OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };
         let opened = CellStore::open(devices, options).await?;
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
+        adopt_sizes(&store, &mut report).await;
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let (journals, unapplied) = recover_journals(&store, &mut report).await;
@@ -186,7 +187,7 @@ impl Cell {
         for disk in store.cell_disks() {
             let same = |gate: &&Device| std::ptr::addr_eq(Arc::as_ptr(gate), Arc::as_ptr(disk.device()));
             if let Some(at) = gates.iter().position(|gate| same(&gate)) {
-                cell.losses.insert(disk.id(), listeners[at].clone());
+                lock(&cell.losses).insert(disk.id(), listeners[at].clone());
             }
         }
         let cell = Arc::new(cell);
@@ -199,6 +200,7 @@ impl Cell {
         }
         let alarm_task = cell.clone();
         cell.world.spawn.spawn(Box::pin(async move { alarm_task.run_instance_stamp().await }));
+        cell.world.spawn.spawn(Box::pin(cell.feed.clone().run(cell.world.clone(), cell.stop.clone())));
         Ok((cell, report))
     }
 
@@ -247,7 +249,8 @@ impl Cell {
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
         for (id, member) in at_work.devices.iter().zip(at_work.cache.members()) {
-            if let Some(listeners) = self.losses.get(id) {
+            let listeners = lock(&self.losses).get(id).cloned();
+            if let Some(listeners) = listeners {
                 listeners.add_member(member);
             }
         }
@@ -279,9 +282,16 @@ impl Cell {
                 }
             }
         }
+        self.start_member_work(at_work);
+        Ok(())
+    }
+
+    /// What goes on as long as a cache is at work: failures of its members, what is hot on them.
+    pub(crate) fn start_member_work(self: &Arc<Self>, at_work: CacheAtWork) {
+        let (cell, hot) = (self.clone(), at_work.clone());
+        self.world.spawn.spawn(Box::pin(async move { cell.run_hot(hot).await }));
         let cell = self.clone();
         self.world.spawn.spawn(Box::pin(async move { cell.run_expel(at_work).await }));
-        Ok(())
     }
 
     /// Stop clean: everything durable, everything settled, labels say so. The front ends have drained before.
@@ -361,6 +371,30 @@ impl Cell {
             self.alarm.wait(ticket).await;
         }
     }
+}
+
+/// Devices that have grown: what there is more of them is free space from here on. One that cannot be told so stays as large as it was.
+async fn adopt_sizes(store: &Arc<CellStore>, report: &mut OpenReport) {
+    for disk in store.cell_disks() {
+        match grown_by(store, &disk) {
+            0 => {}
+            grown_au => match store.adopt_size(disk.id()).await {
+                Ok(_) => {
+                    let bytes = u64::from(grown_au) * disk.au_bytes();
+                    report.notes.push(format!("cell disk {} has grown by {bytes} bytes", disk.name()));
+                }
+                Err(error) => {
+                    report.notes.push(format!("cell disk {} has grown, but stays as it was: {error}", disk.name()));
+                }
+            },
+        }
+    }
+}
+
+/// Allocation units that a device has and the catalog does not know.
+pub(crate) fn grown_by(store: &CellStore, disk: &CellDisk) -> u32 {
+    let known = store.catalog().members.get(&disk.id()).map_or(u32::MAX, |member| member.au_count);
+    disk.au_count_possible().saturating_sub(known)
 }
 
 /// The checkpoints that flash devices were left with at a clean stop.
@@ -510,8 +544,8 @@ async fn void_without_dirty(
     }
     for record in store.catalog().grid_disks.values() {
         let Some((flash, label)) = waiting.get(&record.cell_disk) else { continue };
-        // A disk that was put back in time knows what was dirty then, the catalog may not.
-        let was_dirty = strange.contains(&(record.cell_disk, *flash))
+        // A disk that was put back in time knows what was dirty then, the catalog may not; whichever flash shows that it was.
+        let was_dirty = strange.iter().any(|(disk, _)| *disk == record.cell_disk)
             && record
                 .extents
                 .iter()

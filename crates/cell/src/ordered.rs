@@ -183,12 +183,14 @@ pub(crate) struct OrderedParts {
 }
 
 impl Ordered {
-    /// The journal of the grid disk from now on; `dirty`: flash has something that the disk has not.
-    pub(crate) fn set_journal(&self, journal: Option<Arc<Journal>>, dirty: bool, now: Instant) {
+    /// The journal of the grid disk from now on; `dirty_parts`: what flash has and the disk has not, or more. The next cut
+    /// has all of it, so it takes room like what is written from now on.
+    pub(crate) fn set_journal(&self, journal: Option<Arc<Journal>>, dirty_parts: u64, now: Instant) {
         let mut shared = lock(&self.shared);
         shared.journal = journal;
-        if dirty && shared.door == Door::Disk {
+        if dirty_parts > 0 && shared.door == Door::Disk {
             shared.door = Door::Flash;
+            shared.since_cut = dirty_parts;
             shared.oldest.get_or_insert(now);
         }
     }

@@ -129,6 +129,7 @@ impl GridDisk {
                 // Some of it may go to flash since it was looked: there, parts are the smallest unit.
                 continue;
             }
+            self.changes.begins(span.clone());
             let result = if aligned {
                 self.write_locked(context, &mut passed, offset, data.clone(), fua).await
             } else {
@@ -309,6 +310,7 @@ impl GridDisk {
                 (offset, len) = (start, end - start);
                 continue;
             }
+            self.changes.begins(start..end);
             let outcome = self.zero_locked(start, end - start, flags).await?;
             drop(guard);
             return match outcome {

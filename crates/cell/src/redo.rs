@@ -46,6 +46,12 @@ impl LogAtWork {
         lock(&self.homes).contains(&disk)
     }
 
+    /// The devices of the rings that have not failed.
+    pub(crate) fn live(&self) -> Vec<DeviceId> {
+        let rings = self.devices.iter().zip(self.log.failures());
+        rings.filter(|(_, failure)| failure.is_none()).map(|(flash, _)| *flash).collect()
+    }
+
     fn forget_homes(&self) {
         lock(&self.homes).clear();
     }

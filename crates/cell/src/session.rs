@@ -123,17 +123,19 @@ impl Session {
             self.counted(result)?;
             done += n;
         }
-        self.wrote(epoch);
-        Ok(())
+        let wrote = self.wrote(epoch);
+        self.counted(wrote)
     }
 
-    /// A change that began in loss epoch `epoch` is being acknowledged.
-    fn wrote(&self, epoch: u64) {
+    /// A change that began in loss epoch `epoch` is done. It is not acknowledged when a flush has failed meanwhile: it had
+    /// perhaps reached the device before that, and the next flush, on whichever session, would call it durable.
+    fn wrote(&self, epoch: u64) -> Result<(), RequestError> {
         self.last_write.fetch_max(self.disk.next_write(), Ordering::AcqRel);
-        if self.disk.lost_epoch() != epoch {
-            // It had perhaps reached the device before the loss.
-            self.lost.store(true, Ordering::Release);
+        if self.disk.lost_epoch() == epoch {
+            return Ok(());
         }
+        self.lost.store(true, Ordering::Release);
+        Err(RequestError::Io)
     }
 
     /// Make durable every write acknowledged before, on any session of the grid disk.
@@ -193,8 +195,7 @@ impl Session {
             done += n;
             device::spawn::yield_now().await;
         }
-        self.wrote(epoch);
-        Ok(())
+        self.wrote(epoch)
     }
 
     /// Bring a range into the flash cache. Best effort: what is refused is not an error.

@@ -400,7 +400,8 @@ impl GridDisk {
         for member in 0..binding.cache.members().count() {
             let mut next = Some(0);
             while let Some(from) = next {
-                if pace == Pace::WhileDrying && !self.is_drying() {
+                // Another with other members may have taken its place: who begins anew asks that one.
+                if pace == Pace::WhileDrying && !self.is_drying() || binding.cache.is_retired() {
                     return false;
                 }
                 let losses = self.lost_epoch();

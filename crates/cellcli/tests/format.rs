@@ -418,6 +418,7 @@ fn describe_every_type() {
         <TAB> creationTime
         <TAB> diskType
         <TAB> errorCount
+        <TAB> fillStrategy          <TAB> modifiable
         <TAB> frozenFor
         <TAB> id
         <TAB> offset

@@ -85,6 +85,8 @@ fn statements() {
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
                              default | keep | none
               comment        free text (text)
+              fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
+                             read | evict | feed
               purpose        what the database keeps on it (word)
                              data | redo | temp
           CREATE GRIDDISK name cellDisk=name [, option=value]...
@@ -98,6 +100,8 @@ fn statements() {
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
                              default | keep | none
               comment        free text (text)
+              fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
+                             read | evict | feed
               offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)
                              data | redo | temp
@@ -106,14 +110,14 @@ fn statements() {
     expect![[r#"
         ALTER FLASHCACHE: the flash cache of the cell
           ALTER FLASHCACHE ALL [option=value [, option=value]...] [FLUSH [NOWAIT] | CANCEL FLUSH] [FORCE]
-            drop and make again on all flash cell disks, or flush
+            use all flash cell disks; with a size drop and make again; or flush
             options:
               size  bytes in all (size)
             operations:
               FLUSH [NOWAIT]: write dirty data from flash to disk; NOWAIT returns at once
               CANCEL FLUSH: stop a flush and admit new data again
           ALTER FLASHCACHE [option=value [, option=value]...] [FLUSH [NOWAIT] | CANCEL FLUSH] [FORCE]
-            drop and make again on the cell disks named, or flush
+            use the cell disks named; with a size drop and make again; or flush
             options:
               cellDisk  flash cell disks it uses (list)
               size      bytes in all (size, with cellDisk)

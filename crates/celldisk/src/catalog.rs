@@ -103,6 +103,23 @@ pub enum CachingPolicy {
     None,
 }
 
+/// When data of a grid disk that is not dirty comes into the flash cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum FillStrategy {
+    /// At once, when a read misses it or a write goes past.
+    #[default]
+    Read,
+    /// When a buffer cache above lets go of it and offers it.
+    Evict,
+    /// After a read has missed it, at a bounded rate.
+    Feed,
+}
+
+impl FillStrategy {
+    /// Every strategy.
+    pub const ALL: [FillStrategy; 3] = [FillStrategy::Read, FillStrategy::Evict, FillStrategy::Feed];
+}
+
 /// A stretch of a grid disk whose caching policy is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachingRange {
@@ -146,6 +163,8 @@ pub struct GridDisk {
     pub mode_switch: Option<ModeSwitch>,
     /// Caching policy.
     pub caching_policy: CachingPolicy,
+    /// When it is filled.
+    pub fill: FillStrategy,
     /// Where another caching policy counts, ascending; at most [`crate::layout::CACHING_RANGES_MAX`].
     pub caching_ranges: Vec<CachingRange>,
     /// Where the journal of its batches lies on the same cell disk (write-back in flush order); empty: it has none.

@@ -9,7 +9,9 @@ use crate::dirty::DirtyMap;
 use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
 use crate::label::{Label, LabelError, Role};
-use crate::layout::{DATA_OFFSET, PAGE_BYTES, Slot, TRUE_PAGE_BYTES_MAX, au_bytes_for, dirty_granule_bytes_for};
+use crate::layout::{
+    DATA_OFFSET, PAGE_BYTES, Slot, TRUE_PAGE_BYTES_MAX, au_bytes_for, au_count_for, dirty_granule_bytes_for,
+};
 use crate::media;
 use crate::probe::{Probe, Survey, probe};
 use crate::section::SectionKind;
@@ -246,6 +248,12 @@ impl CellDisk {
     #[must_use]
     pub fn au_bytes(&self) -> u64 {
         self.au_bytes
+    }
+
+    /// Allocation units that the device has room for, whatever its label says.
+    #[must_use]
+    pub fn au_count_possible(&self) -> u32 {
+        au_count_for(self.device.geometry().size_bytes, self.au_bytes)
     }
 
     /// Its name.

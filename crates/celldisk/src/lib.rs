@@ -25,8 +25,8 @@ mod slots;
 mod store;
 
 pub use catalog::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FlashCache, FlashLog, FlashLogMode,
-    GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FillStrategy, FlashCache, FlashLog,
+    FlashLogMode, GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
 };
 pub use codec::DecodeError;
 pub use dirty::DirtyMap;
@@ -38,6 +38,6 @@ pub use layout::{Place, Slot};
 pub use probe::{Probe, probe};
 pub use slice::{Slice, join_outcomes};
 pub use store::{
-    CellStore, ChangeError, Changed, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec, JournalSpace,
-    MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+    CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec,
+    JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
 };

@@ -12,7 +12,7 @@ mod open;
 mod stamps;
 
 pub use error::{ChangeError, GridDiskError, ReplicaFailure, StoreError};
-pub use flash::{FlashCacheSpec, FlashLogSpec};
+pub use flash::{FlashCacheSpace, FlashCacheSpec, FlashLogSpec};
 pub use grid_disks::GridDiskSpec;
 pub use journal::JournalSpace;
 pub use open::{OpenOptions, Opened, StoreReport};

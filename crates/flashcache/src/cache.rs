@@ -4,7 +4,7 @@
 //! to mark and to invalidate. Never touches a slow disk: the cell brings data and takes hits.
 
 use crate::busy::BusyTuning;
-use crate::fill::FillCause;
+use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
@@ -162,15 +162,20 @@ struct Begun {
 
 pub(crate) struct Seat {
     pub(crate) member: Arc<Member>,
-    device_id: u128,
+    pub(crate) device_id: u128,
     pub(crate) durable: bool,
-    /// By cell disk, once the member has failed. Looked at only then.
-    expulsions: Mutex<BTreeMap<u128, Expulsion>>,
+    /// By cell disk, once the member has failed. Looked at only then. One with the seat of a former or later cache that has
+    /// this member.
+    pub(crate) expulsions: Arc<Mutex<BTreeMap<u128, Expulsion>>>,
+    /// It is about to leave the cache: should it fail, its expulsion waits for what becomes of that.
+    pub(crate) leaving: AtomicBool,
+    /// It has left the cache, durably: nobody waits for its expulsion.
+    pub(crate) left: AtomicBool,
 }
 
 /// How far a failed member's expulsion from the label of a cell disk has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expulsion {
+pub(crate) enum Expulsion {
     /// The label could not be written: writes there fail until it can.
     Refused,
     /// Durable: writes there go on without the member.
@@ -178,6 +183,11 @@ enum Expulsion {
 }
 
 impl Seat {
+    pub(crate) fn new(member: Arc<Member>, device_id: u128, durable: bool) -> Seat {
+        let (expulsions, leaving, left) = (Arc::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Seat { member, device_id, durable, expulsions, leaving, left }
+    }
+
     fn expulsion(&self, home: u128) -> Option<Expulsion> {
         if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
     }
@@ -188,7 +198,7 @@ impl Seat {
     }
 
     pub(crate) fn serves(&self, home: u128) -> bool {
-        self.expulsion(home) != Some(Expulsion::Durable)
+        !self.left.load(Ordering::Acquire) && self.expulsion(home) != Some(Expulsion::Durable)
     }
 }
 
@@ -216,16 +226,18 @@ pub struct FlashCache {
     pub(crate) seats: Vec<Seat>,
     pub(crate) disks: Mutex<BTreeMap<u64, DiskSlot>>,
     pub(crate) worths: Arc<Worths>,
-    next_slot: AtomicU16,
+    pub(crate) next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
-    membership: AtomicU64,
+    pub(crate) membership: Arc<AtomicU64>,
     /// A member failed or was expelled, or the cache stopped.
-    changed: Arc<Notify>,
+    pub(crate) changed: Arc<Notify>,
     /// Dirty data should go to the disk soon.
     pub(crate) dirty_wanted: Arc<Notify>,
-    stopped: AtomicBool,
+    pub(crate) stopped: AtomicBool,
+    /// Another with other members has taken its place: it shows and takes nothing any more.
+    pub(crate) retired: AtomicBool,
     /// It is being dropped: a member that fails now is perhaps only gone with it.
-    leaving: AtomicBool,
+    pub(crate) leaving: AtomicBool,
     /// It has been dropped: its content is void durably, and so is the failure of a member.
     pub(crate) void: AtomicBool,
 }
@@ -257,34 +269,20 @@ impl FlashCache {
             (u128::from(limit_bytes) * u128::from(size_bytes) / u128::from(all_bytes.max(1))) as u64
         };
         let checkpoints: Vec<_> = members.iter().map(|device| device.checkpoint).collect();
+        let shared = Shared {
+            worths: worths.clone(),
+            changed: changed.clone(),
+            dirty_wanted: dirty_wanted.clone(),
+            sequence,
+            failures,
+        };
         for (i, device) in members.into_iter().enumerate() {
             let size_bytes = device.device.geometry().size_bytes;
-            let member_config = MemberConfig {
-                memory_bytes_max: config.memory_bytes_max.map(|limit_bytes| share(limit_bytes, size_bytes)),
-                device: device.device,
-                owner: device.owner,
-                segment_bytes: config.segment_bytes,
-                block_bytes: config.block_bytes,
-                staging: Arena::new(config.staging_bytes),
-                soft_limit: config.soft_limit,
-                hard_limit: config.hard_limit,
-                chunk_age: config.chunk_age,
-                endurance: config.endurance,
-                keep_unused: config.keep_unused,
-                worths: worths.clone(),
-                sabotage: config.sabotage,
-                alarm: changed.clone(),
-                dirty_wanted: dirty_wanted.clone(),
-                sequence: sequence.clone(),
-                // One that is there alone has nobody to stand in for it.
-                mirrored: config.mirrored && several,
-                failures: failures.clone(),
-            };
-            let mut world = world.clone();
-            world.prng = world.prng.fork(&format!("flash member {i}"));
-            let member = Member::new(member_config, world, &|shape| config.policy.policy(shape))?;
-            let (device_id, durable) = (device.owner.device_id, device.durable);
-            seats.push(Seat { member, device_id, durable, expulsions: Mutex::default() });
+            let memory_bytes_max = config.memory_bytes_max.map(|limit_bytes| share(limit_bytes, size_bytes));
+            // One that is there alone has nobody to stand in for it.
+            let mirrored = config.mirrored && several;
+            let name = format!("flash member {i}");
+            seats.push(new_seat(&config, device, memory_bytes_max, mirrored, &shared, &world, &name)?);
         }
         let cache = Arc::new(FlashCache {
             config,
@@ -293,10 +291,11 @@ impl FlashCache {
             disks: Mutex::new(BTreeMap::new()),
             worths,
             next_slot: AtomicU16::new(0),
-            membership: AtomicU64::new(0),
+            membership: Arc::new(AtomicU64::new(0)),
             changed,
             dirty_wanted,
             stopped: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             void: AtomicBool::new(false),
         });
@@ -313,12 +312,7 @@ impl FlashCache {
             }
             report.push(recovered);
         }
-        for seat in &cache.seats {
-            let spawn = &cache.world.spawn;
-            spawn.spawn(Box::pin(seat.member.clone().run_reclaim()));
-            spawn.spawn(Box::pin(seat.member.clone().run_chunk_writer()));
-            spawn.spawn(Box::pin(seat.member.clone().run_keep()));
-        }
+        cache.seats.iter().for_each(|seat| start(&seat.member, &cache.world));
         cache.agree_on_dirty(disks).await;
         Ok((cache, report))
     }
@@ -387,7 +381,7 @@ impl FlashCache {
         }
     }
 
-    fn seat_of(&self, disk: u64, home: u128, region: u64) -> Option<usize> {
+    pub(crate) fn seat_of(&self, disk: u64, home: u128, region: u64) -> Option<usize> {
         self.pair_of(disk, region, &|seat| seat.serves(home)).0
     }
 
@@ -459,6 +453,11 @@ impl FlashCache {
     #[must_use]
     pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
         let mut out = SmallVec::new();
+        if self.retired.load(Ordering::Acquire) {
+            // Whoever misses looks again under the range, at the cache of that moment.
+            out.push(Stretch::Miss((parts.end - parts.start) as u32));
+            return out;
+        }
         self.by_live_seat(disk, parts, |seat, parts| {
             let member = seat.map(|i| &self.seats[i].member);
             let slow = member.is_some_and(|m| m.is_slow());
@@ -548,21 +547,31 @@ impl FlashCache {
     /// Offer data of `parts`, whole parts only. The caller holds the range exclusively. Never waits. `membership` is from
     /// before the data was read from disk, or before the write of it was marked: a member that has taken over the region
     /// since has no mark of it and gets no fill.
-    pub fn fill(&self, disk: &DiskHandle, parts: Range<u64>, data: View<'_>, cause: FillCause, membership: u64) {
+    pub fn fill(
+        &self,
+        disk: &DiskHandle,
+        parts: Range<u64>,
+        data: View<'_>,
+        cause: FillCause,
+        membership: u64,
+    ) -> FillReport {
         let first = parts.start;
+        let mut report = FillReport::default();
         let mut pieces: SmallVec<[(usize, Range<u64>); 2]> = SmallVec::new();
         self.by_seat(disk, parts, |seat, parts| pieces.extend(seat.map(|seat| (seat, parts))));
-        if self.membership() != membership {
-            return;
+        if self.membership() != membership || self.retired.load(Ordering::Acquire) {
+            return FillReport { stale: true, ..report };
         }
         for (seat, parts) in pieces {
             self.by_worth(disk, parts, |parts, cached| {
                 if cached {
                     let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
-                    self.seats[seat].member.fill(disk.slot, parts, data.slice(low as usize..high as usize), cause);
+                    let data = data.slice(low as usize..high as usize);
+                    self.seats[seat].member.fill(disk.slot, parts, data, cause, &mut report);
                 }
             });
         }
+        report
     }
 
     /// End the cached copies of `parts` without a write: what was filled may not be on the disk any more.
@@ -577,7 +586,7 @@ impl FlashCache {
     pub(crate) async fn wait_expelled(&self, seat: &Seat, home: u128) -> Result<(), LabelRefused> {
         loop {
             let ticket = self.changed.ticket();
-            if self.void.load(Ordering::Acquire) {
+            if self.void.load(Ordering::Acquire) || seat.left.load(Ordering::Acquire) {
                 return Ok(());
             }
             match seat.expulsion(home) {
@@ -597,7 +606,11 @@ impl FlashCache {
                 return None;
             }
             let staying = !self.leaving.load(Ordering::Acquire);
-            let failed = |i: &usize| staying && self.seats[*i].member.has_failed() && !known.contains(i);
+            let stays = |seat: &Seat| !seat.leaving.load(Ordering::Acquire) && !seat.left.load(Ordering::Acquire);
+            let failed = |i: &usize| {
+                let seat = &self.seats[*i];
+                staying && stays(seat) && seat.member.has_failed() && !known.contains(i)
+            };
             if let Some(index) = (0..self.seats.len()).find(failed) {
                 return Some(index);
             }
@@ -766,8 +779,60 @@ impl std::fmt::Debug for FlashCache {
     }
 }
 
+/// What the members of a cache, and of those that take its place, have in common.
+pub(crate) struct Shared {
+    pub(crate) worths: Arc<Worths>,
+    pub(crate) changed: Arc<Notify>,
+    pub(crate) dirty_wanted: Arc<Notify>,
+    pub(crate) sequence: Arc<AtomicU64>,
+    pub(crate) failures: Arc<AtomicUsize>,
+}
+
+/// A member that has not looked at its flash yet.
+pub(crate) fn new_seat(
+    config: &CacheConfig,
+    device: MemberDevice,
+    memory_bytes_max: Option<u64>,
+    mirrored: bool,
+    shared: &Shared,
+    world: &World,
+    name: &str,
+) -> Result<Seat, MemberError> {
+    let member_config = MemberConfig {
+        memory_bytes_max,
+        device: device.device,
+        owner: device.owner,
+        segment_bytes: config.segment_bytes,
+        block_bytes: config.block_bytes,
+        staging: Arena::new(config.staging_bytes),
+        soft_limit: config.soft_limit,
+        hard_limit: config.hard_limit,
+        chunk_age: config.chunk_age,
+        endurance: config.endurance,
+        keep_unused: config.keep_unused,
+        worths: shared.worths.clone(),
+        sabotage: config.sabotage,
+        alarm: shared.changed.clone(),
+        dirty_wanted: shared.dirty_wanted.clone(),
+        sequence: shared.sequence.clone(),
+        mirrored,
+        failures: shared.failures.clone(),
+    };
+    let mut world = world.clone();
+    world.prng = world.prng.fork(name);
+    let member = Member::new(member_config, world, &|shape| config.policy.policy(shape))?;
+    Ok(Seat::new(member, device.owner.device_id, device.durable))
+}
+
+/// Begin the work of a member.
+pub(crate) fn start(member: &Arc<Member>, world: &World) {
+    world.spawn.spawn(Box::pin(member.clone().run_reclaim()));
+    world.spawn.spawn(Box::pin(member.clone().run_chunk_writer()));
+    world.spawn.spawn(Box::pin(member.clone().run_keep()));
+}
+
 /// From its checkpoint if it has one that can be believed, else from its log.
-async fn recover(
+pub(crate) async fn recover(
     member: &Arc<Member>,
     checkpoint: Option<CheckpointPlace>,
     owned: &(dyn Fn(u64, u64) -> bool + Sync),

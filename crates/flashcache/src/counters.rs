@@ -29,6 +29,10 @@ counters! {
         write_fills,
         /// Bytes of them.
         write_fill_bytes,
+        /// Parts that were read before, fed or offered by a buffer cache.
+        inserts,
+        /// Bytes of them.
+        insert_bytes,
         /// Fills refused: no free segment.
         fill_skips_space,
         /// Fills refused: no free buffer.

@@ -27,6 +27,21 @@ pub enum FillCause {
     ReadMiss,
     /// It was written by a client.
     Write,
+    /// It was read before, and has waited for the feeder or in a buffer cache.
+    Insert,
+}
+
+/// What became of the blocks of an offer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillReport {
+    /// On flash now, in part at least.
+    pub taken: u32,
+    /// There already.
+    pub there: u32,
+    /// Refused for want of room or memory, or since flash is slow.
+    pub crowded: u32,
+    /// Nothing was looked at: regions have gone to other members since the data was read.
+    pub stale: bool,
 }
 
 impl Member {
@@ -113,8 +128,16 @@ impl Member {
     }
 
     /// Offer the data of `parts`. Never waits, never fails: what is refused is counted.
-    pub(crate) fn fill(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>, data: View<'_>, cause: FillCause) {
+    pub(crate) fn fill(
+        self: &Arc<Self>,
+        slot: DiskSlot,
+        parts: Range<u64>,
+        data: View<'_>,
+        cause: FillCause,
+        report: &mut FillReport,
+    ) {
         if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
+            report.crowded += 1;
             return;
         }
         let Some(name) = self.disk_name(slot) else { return };
@@ -131,6 +154,7 @@ impl Member {
             let mask = mask & !self.already_there(key, mask, &crc_of);
             if mask == 0 {
                 add(&self.counters.fill_skips_exists, 1);
+                report.there += 1;
                 continue;
             }
             let is_keep = |map: &Arc<WorthMap>| map.has_in_block(block, self.block_parts, mask, Worth::Keep);
@@ -145,6 +169,7 @@ impl Member {
             let bytes = mask.count_ones() as usize * PART_BYTES as usize;
             let Some(mut copy) = self.config.staging.try_alloc(bytes) else {
                 add(&self.counters.fill_skips_buffer, 1);
+                report.crowded += 1;
                 continue;
             };
             let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
@@ -167,6 +192,7 @@ impl Member {
             }
             match appended {
                 Ok(_) => {
+                    report.taken += 1;
                     add(&self.counters.ghost_hits, u64::from(head == HeadKind::Main));
                     if head == HeadKind::Keep {
                         add(&self.counters.keep_fills, u64::from(mask.count_ones()));
@@ -175,12 +201,19 @@ impl Member {
                     let (fills, fill_bytes) = match cause {
                         FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),
                         FillCause::Write => (&self.counters.write_fills, &self.counters.write_fill_bytes),
+                        FillCause::Insert => (&self.counters.inserts, &self.counters.insert_bytes),
                     };
                     add(fills, u64::from(mask.count_ones()));
                     add(fill_bytes, bytes as u64);
                 }
-                Err(AppendRefused::Space) => add(&self.counters.fill_skips_space, 1),
-                Err(AppendRefused::Index) => add(&self.counters.fill_skips_index, 1),
+                Err(AppendRefused::Space) => {
+                    add(&self.counters.fill_skips_space, 1);
+                    report.crowded += 1;
+                }
+                Err(AppendRefused::Index) => {
+                    add(&self.counters.fill_skips_index, 1);
+                    report.crowded += 1;
+                }
             }
         }
         self.issue(writes);

@@ -5,12 +5,14 @@
 
 pub mod busy;
 pub mod cache;
+mod carry;
 pub mod checkpoint;
 pub mod counters;
 mod dirty;
 mod fill;
 pub mod format;
 pub mod governor;
+pub mod hot;
 pub mod index;
 mod keep;
 mod log;
@@ -27,6 +29,7 @@ mod reopen;
 mod restore;
 pub mod sabotage;
 mod snapshot;
+pub mod succession;
 mod sync;
 pub mod units;
 pub mod worth;
@@ -37,7 +40,7 @@ pub use cache::{
     CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, PolicyKind, SettleList, WriteTicket,
 };
 pub use counters::Counters;
-pub use fill::FillCause;
+pub use fill::{FillCause, FillReport};
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};
 pub use keep::KeepUsage;
 pub use member::{Member, MemberConfig, MemberError, SegmentCounts};

@@ -353,9 +353,13 @@ impl LogState {
         self.appended += 1;
     }
 
-    /// Say it when everything appended so far is durable.
+    /// Say it when everything appended so far is durable: at once where it is, as in recovery, since no sync would come to that.
     pub(crate) fn append_once_durable(&mut self, record: Record) {
-        self.deferred.push_back((self.appended, record));
+        if self.appended <= self.synced && self.deferred.is_empty() {
+            self.append_record(record);
+        } else {
+            self.deferred.push_back((self.appended, record));
+        }
     }
 
     pub(crate) fn pending_records(&self) -> usize {

@@ -16,7 +16,7 @@ use crate::sabotage::Sabotage;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
-use device::{Arena, Device, Outcome, View, World};
+use device::{Arena, Device, Geometry, Outcome, View, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub struct MemberConfig {
     pub dirty_wanted: Arc<Notify>,
     /// The cell-wide order of chunks: the next one to use.
     pub sequence: Arc<AtomicU64>,
-    /// What is dirty here is on another member too.
+    /// What is dirty here is on another member too, to begin with.
     pub mirrored: bool,
     /// Members of the cache that have failed.
     pub failures: Arc<AtomicUsize>,
@@ -144,6 +144,8 @@ pub struct Member {
     failed: AtomicBool,
     /// It was the first to fail: what was dirty on it is on others.
     covered: AtomicBool,
+    /// What is dirty here is on another member too.
+    mirrored: AtomicBool,
     pub(crate) slow: AtomicBool,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
@@ -164,42 +166,9 @@ impl Member {
         policy: &dyn Fn(CacheShape) -> Arc<dyn Policy>,
     ) -> Result<Arc<Member>, MemberError> {
         let geometry = config.device.geometry();
-        let segment_pages = config.segment_bytes / 4096;
-        if !config.segment_bytes.is_power_of_two() || !(SEGMENT_PAGES_MIN..=SEGMENT_PAGES_MAX).contains(&segment_pages)
-        {
-            return Err(MemberError::Config("segment size must be a power of two from 64 KiB to 64 MiB"));
-        }
-        if !config.block_bytes.is_power_of_two() || !(4096..=65536).contains(&config.block_bytes) {
-            return Err(MemberError::Config("block size must be a power of two from 4 to 64 KiB"));
-        }
-        let align = geometry.page_bytes.max(4096) / 4096;
-        if align > 16 || !align.is_power_of_two() {
-            return Err(MemberError::Config("true page size must be a power of two of at most 64 KiB"));
-        }
-        // Two segments a head, and the reserve.
-        let segments_min = 8;
-        let segments = (geometry.size_bytes / u64::from(config.segment_bytes)).min(u64::from(u32::MAX / segment_pages));
-        if segments < segments_min {
-            let need = segments_min * u64::from(config.segment_bytes);
-            return Err(MemberError::TooSmall(geometry.size_bytes, need));
-        }
-        if segment_pages / align < SEGMENT_CHUNKS_MIN {
-            return Err(MemberError::Config(
-                "a segment must hold at least 16 true pages of the flash device\nhint: make segments larger",
-            ));
-        }
-        let shape = Shape { segments: segments as u32, segment_pages, align };
-        if !shape.holds(config.block_bytes / 4096) {
-            return Err(MemberError::Config(
-                "a segment must hold a block with a header and a footer\nhint: make segments larger, or blocks smaller",
-            ));
-        }
+        let (shape, cache_shape) = shape_of(&geometry, config.segment_bytes, config.block_bytes)?;
+        let segment_pages = shape.segment_pages;
         let area_bytes = u64::from(shape.segments) * u64::from(config.segment_bytes);
-        let Some(cache_shape) =
-            CacheShape::of(area_bytes, config.segment_bytes, config.block_bytes, geometry.page_bytes)
-        else {
-            return Err(MemberError::Config("a segment must hold a block"));
-        };
         let policy = policy(cache_shape);
         let pages = shape.segments as usize * segment_pages as usize;
         let entries_max = config.memory_bytes_max.map_or(pages, |limit_bytes| {
@@ -225,6 +194,7 @@ impl Member {
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
             covered: AtomicBool::new(false),
+            mirrored: AtomicBool::new(config.mirrored),
             slow: AtomicBool::new(false),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
@@ -289,7 +259,7 @@ impl Member {
                 *failure = Some(why);
                 // A second one may have been the mirror of the first.
                 let first = self.config.failures.fetch_add(1, Ordering::AcqRel) == 0;
-                self.covered.store(first && self.config.mirrored, Ordering::Release);
+                self.covered.store(first && self.mirrored.load(Ordering::Acquire), Ordering::Release);
             }
         }
         if !self.failed.swap(true, Ordering::AcqRel) {
@@ -300,6 +270,30 @@ impl Member {
         self.config.alarm.notify_all();
         self.changed.notify_all();
         self.keep.wake.notify_all();
+    }
+
+    /// It leaves the cache: nothing is read from it or written to it any more, and that is no failure.
+    pub(crate) fn leave(&self) {
+        {
+            let mut failure = lock(&self.failure);
+            if failure.replace("it has left the flash cache".to_owned()).is_some() {
+                // One that had failed counts no more among those that are there.
+                self.config.failures.fetch_sub(1, Ordering::AcqRel);
+            }
+            // It holds nothing that is dirty.
+            self.covered.store(true, Ordering::Release);
+        }
+        self.failed.store(true, Ordering::Release);
+        self.dirty.close();
+        self.index.clear();
+        self.stopping.store(true, Ordering::Release);
+        self.config.alarm.notify_all();
+        self.changed.notify_all();
+        self.keep.wake.notify_all();
+    }
+
+    pub(crate) fn set_mirrored(&self, mirrored: bool) {
+        self.mirrored.store(mirrored, Ordering::Release);
     }
 
     pub(crate) fn error(&self) -> MemberError {
@@ -452,6 +446,51 @@ impl Member {
             futures_util::future::Either::Right(((), _)) => None,
         }
     }
+}
+
+/// How a device is divided.
+///
+/// # Errors
+/// Parameters outside their limits, or an area too small.
+pub(crate) fn shape_of(
+    geometry: &Geometry,
+    segment_bytes: u32,
+    block_bytes: u32,
+) -> Result<(Shape, CacheShape), MemberError> {
+    let segment_pages = segment_bytes / 4096;
+    if !segment_bytes.is_power_of_two() || !(SEGMENT_PAGES_MIN..=SEGMENT_PAGES_MAX).contains(&segment_pages) {
+        return Err(MemberError::Config("segment size must be a power of two from 64 KiB to 64 MiB"));
+    }
+    if !block_bytes.is_power_of_two() || !(4096..=65536).contains(&block_bytes) {
+        return Err(MemberError::Config("block size must be a power of two from 4 to 64 KiB"));
+    }
+    let align = geometry.page_bytes.max(4096) / 4096;
+    if align > 16 || !align.is_power_of_two() {
+        return Err(MemberError::Config("true page size must be a power of two of at most 64 KiB"));
+    }
+    // Two segments a head, and the reserve.
+    let segments_min = 8;
+    let segments = (geometry.size_bytes / u64::from(segment_bytes)).min(u64::from(u32::MAX / segment_pages));
+    if segments < segments_min {
+        let need = segments_min * u64::from(segment_bytes);
+        return Err(MemberError::TooSmall(geometry.size_bytes, need));
+    }
+    if segment_pages / align < SEGMENT_CHUNKS_MIN {
+        return Err(MemberError::Config(
+            "a segment must hold at least 16 true pages of the flash device\nhint: make segments larger",
+        ));
+    }
+    let shape = Shape { segments: segments as u32, segment_pages, align };
+    if !shape.holds(block_bytes / 4096) {
+        return Err(MemberError::Config(
+            "a segment must hold a block with a header and a footer\nhint: make segments larger, or blocks smaller",
+        ));
+    }
+    let area_bytes = u64::from(shape.segments) * u64::from(segment_bytes);
+    let Some(cache_shape) = CacheShape::of(area_bytes, segment_bytes, block_bytes, geometry.page_bytes) else {
+        return Err(MemberError::Config("a segment must hold a block"));
+    };
+    Ok((shape, cache_shape))
 }
 
 impl std::fmt::Debug for Member {

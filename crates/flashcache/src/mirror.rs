@@ -133,6 +133,7 @@ impl FlashCache {
         let at = |part: u64| ((part - parts.start) * PART_BYTES) as usize;
         for piece in by_region(parts.clone()) {
             let data = data.slice(at(piece.start)..at(piece.end));
+            let mut again = again;
             loop {
                 let mut taken = 0;
                 let whole = self.write_dirty_piece(disk, piece.clone(), &data, again, &mut taken).await;
@@ -141,6 +142,9 @@ impl FlashCache {
                     whole?;
                     break;
                 }
+                // Some of it may be on the member that is left, where readers find it: all of it goes there, as if that had failed
+                // right after. Refused instead, it would have been seen, and be written once more after what others write.
+                again = true;
             }
         }
         Ok(())

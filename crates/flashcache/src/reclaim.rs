@@ -3,6 +3,7 @@
 //! It has its own segments in reserve and never waits for a range: before it moves an entry it looks whether the entry is
 //! still what it read. A segment is reused only after its free record is durable and nobody reads from it.
 
+use crate::carry::Carried;
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::governor::Allowance;
@@ -163,8 +164,9 @@ impl Member {
             // record. A write that comes later finds no name to invalidate, but settling its region needs a sync, which
             // makes the free record durable first; a write that came before has invalidated by name.
             let mut log = lock(&self.log);
-            for ((_, record), marked) in records.into_iter().zip(marked) {
-                let carry = match &record {
+            let mut carried = Carried::default();
+            for ((_, record), marked) in records.iter().zip(marked) {
+                let carry = match record {
                     Record::Entry { name, position, .. } => {
                         self.drop_entry(id, *name, *position);
                         false
@@ -174,9 +176,10 @@ impl Member {
                     other => log.still_needed(other, id),
                 };
                 if carry {
-                    log.append_record(record);
+                    carried.add(record);
                 }
             }
+            carried.into_records().for_each(|record| log.append_record(record));
             if !self.sabotaged(Sabotage::FreeRecordSkipped) {
                 log.append_record(Record::Free { segment: id, generation });
             }

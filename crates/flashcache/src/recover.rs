@@ -4,6 +4,7 @@
 //! generation or opening. It only adds to the log: what it finds in force and at risk is written again before anything
 //! is served.
 
+use crate::carry::Carried;
 use crate::counters::add;
 use crate::format::{self, ChunkHeader, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES};
 use crate::log::{LogState, SegmentState};
@@ -323,11 +324,7 @@ impl Member {
             }
         }
         // What only a freed segment still says would be lost with its reuse: say it again before anything is reused.
-        for (id, segment) in &found {
-            if freed.get(id).is_some_and(|&g| g >= segment.life.generation) {
-                self.carry_from_freed(*id, segment);
-            }
-        }
+        self.carry_from_freed(&found, &freed, durable);
         found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
         result.segments = found.len() as u64;
         said.sort();
@@ -476,13 +473,24 @@ impl Member {
         log.set_life_after(last_sequence);
     }
 
-    fn carry_from_freed(&self, id: SegmentId, segment: &Found<Sparse>) {
-        for (_, record) in &segment.records.notes {
-            let marked = self.is_mark_in_force(record);
-            let mut log = lock(&self.log);
-            if marked || log.still_needed(record, id) {
-                log.append_record(record.clone());
+    fn carry_from_freed(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>, durable: u64) {
+        let is_freed = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_some_and(|&g| g >= s.life.generation);
+        let mut carried = Carried::default();
+        for (id, segment) in found.iter().filter(|(id, segment)| is_freed(id, segment)) {
+            for (_, record) in &segment.records.notes {
+                if self.is_mark_in_force(record) || lock(&self.log).still_needed(record, *id) {
+                    carried.add(record);
+                }
             }
         }
+        if carried.is_empty() {
+            return;
+        }
+        for (_, segment) in found.iter().filter(|(id, segment)| !is_freed(id, segment)) {
+            let notes = segment.records.notes.iter().filter(|(sequence, _)| *sequence <= durable);
+            notes.for_each(|(_, record)| carried.is_said(record));
+        }
+        let mut log = lock(&self.log);
+        carried.into_records().for_each(|record| log.append_record(record));
     }
 }

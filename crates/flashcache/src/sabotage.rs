@@ -33,11 +33,17 @@ pub enum Sabotage {
     OrderedWithoutJournal,
     /// The checkpoint of an index is believed again after what it says has changed.
     StaleCheckpoint,
+    /// Data that waited to be written to flash is, whatever has been written since it was read.
+    NoteNotChecked,
+    /// A flash device leaves the cache with what is dirty on it.
+    RemovedBeforeDestage,
+    /// A flash device keeps what it holds of regions that have gone to a new one.
+    MovedRegionKept,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 14] = [
+    pub const ALL: [Sabotage; 17] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -52,6 +58,9 @@ impl Sabotage {
         Sabotage::MirrorDeathForgotten,
         Sabotage::OrderedWithoutJournal,
         Sabotage::StaleCheckpoint,
+        Sabotage::NoteNotChecked,
+        Sabotage::RemovedBeforeDestage,
+        Sabotage::MovedRegionKept,
     ];
 
     /// Its name on the command line.
@@ -72,6 +81,9 @@ impl Sabotage {
             Sabotage::MirrorDeathForgotten => "mirror-death-forgotten",
             Sabotage::OrderedWithoutJournal => "ordered-without-journal",
             Sabotage::StaleCheckpoint => "stale-checkpoint",
+            Sabotage::NoteNotChecked => "note-not-checked",
+            Sabotage::RemovedBeforeDestage => "removed-before-destage",
+            Sabotage::MovedRegionKept => "moved-region-kept",
         }
     }
 }

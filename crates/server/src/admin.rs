@@ -10,6 +10,7 @@
 //! answer; what only looks (LIST, metrics) runs on threads of tokio's, since a walk over the index of a large cache takes
 //! longer than a client's request may wait. Never sees a byte of a client's data.
 
+mod cell_disks;
 mod change;
 mod history;
 mod limited;
@@ -23,13 +24,14 @@ pub(crate) use history::History;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
 pub(crate) use service::{AdminListener, Service};
 
-use crate::devices::OpenDevice;
+use crate::devices::{OpenDevice, Opener};
 use cell::Cell;
 use celldisk::DeviceId;
+use device::sync::lock;
 use device::{Instant, World};
 use nbd::FrontEnd;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
 /// What the service tells about and works on.
@@ -39,7 +41,9 @@ pub(crate) struct Context {
     /// Its world: time and tasks.
     pub(crate) world: World,
     /// Its devices.
-    pub(crate) devices: Vec<OpenDevice>,
+    pub(crate) devices: Mutex<Vec<Arc<OpenDevice>>>,
+    /// Opens others.
+    pub(crate) opener: Opener,
     /// Its front end.
     pub(crate) front_end: FrontEnd,
     /// Readings of the metrics, for rates.
@@ -52,8 +56,13 @@ pub(crate) struct Context {
 
 impl Context {
     /// The device of a cell disk, when it is open.
-    fn device(&self, id: DeviceId) -> Option<&OpenDevice> {
-        self.devices.iter().find(|device| device.device_id == Some(id))
+    fn device(&self, id: DeviceId) -> Option<Arc<OpenDevice>> {
+        self.devices().into_iter().find(|device| device.device_id == Some(id))
+    }
+
+    /// Its devices now.
+    pub(crate) fn devices(&self) -> Vec<Arc<OpenDevice>> {
+        lock(&self.devices).clone()
     }
 
     fn cell_name(&self) -> String {
@@ -75,7 +84,7 @@ impl Context {
     fn samples(&self) -> Vec<cell::metrics::Sample> {
         let catalog = self.cell.store().catalog();
         let devices: Vec<_> = self
-            .devices
+            .devices()
             .iter()
             .filter_map(|device| {
                 let member = catalog.members.get(&device.device_id?)?;

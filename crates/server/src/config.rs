@@ -190,6 +190,12 @@ pub struct FlashCacheTuning {
     /// at least 16M, unless stated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<Size>,
+    /// The most that is written to flash in a second for grid disks whose fillStrategy is feed.
+    pub feed_rate: Size,
+    /// So many times that while the cache has not given up anything since the start.
+    pub feed_boost: u64,
+    /// Reads that follow one another are not fed.
+    pub noprefetch: bool,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<DriveWrites>,
@@ -348,6 +354,7 @@ impl Default for Memory {
 impl Default for FlashCacheTuning {
     fn default() -> FlashCacheTuning {
         let cache = flashcache::CacheConfig::default();
+        let feed = cell::FeedConfig::default();
         FlashCacheTuning {
             block: Size(u64::from(cache.block_bytes)),
             segment: Size(u64::from(cache.segment_bytes)),
@@ -356,6 +363,9 @@ impl Default for FlashCacheTuning {
             keep_unused: Unused(cache.keep_unused.as_secs()),
             busy_to_disk: cache.busy.is_some(),
             journal: None,
+            feed_rate: Size(feed.rate_bytes),
+            feed_boost: feed.boost,
+            noprefetch: feed.noprefetch,
             drive_writes_per_day: None,
             drive_capacity: None,
             lifetime: None,
@@ -411,7 +421,8 @@ const HEAD: &str = "\
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
 #                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
 #                than the disk, the disk serves a share of the hits; journal = \"64M\" of a grid disk put into write-back-ordered
-#                (1/64 of it unless stated). What may be written to each flash drive, no limit unless stated:
+#                (1/64 of it unless stated); feed_rate = \"32M\" a second, feed_boost and noprefetch for grid disks with
+#                fillStrategy=feed. What may be written to each flash drive, no limit unless stated:
 #                drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
 #                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
@@ -492,6 +503,14 @@ impl Located {
             if !value.is_power_of_two() || !(low..=high).contains(&value) {
                 return Err(self.bad(key, value, format!("it must be a power of two from {low} to {high}")));
             }
+        }
+        if tuning.feed_rate.0 == 0 || !(1..=100).contains(&tuning.feed_boost) {
+            let (rate, boost) = (tuning.feed_rate.0, tuning.feed_boost);
+            return Err(self.bad(
+                "flash_cache.feed_rate, feed_boost",
+                format!("{rate}, {boost}"),
+                "a rate above 0, at most 100 times that while cold",
+            ));
         }
         self.endurance()?;
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Never decides what a device is worth: its label and the cell do.
 
-use crate::config::{ConfigError, DeviceConfig, DeviceKind, Located};
+use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
 use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
@@ -10,8 +10,8 @@ use device::layers::stats::VerbSnapshot;
 use device::layers::{Delay, Forgetful, Stats};
 use device::{Address, Class, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
 use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 /// Un-flushed writes a forgetful device keeps: more than any test writes between two flushes.
 const FORGETFUL_BYTES_MAX: u64 = 256 << 20;
@@ -163,6 +163,73 @@ pub(crate) fn open(
         device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
     }
     Ok(OpenDevice { path, io: BySize::new(device, world), device_id: None })
+}
+
+/// Opens devices of the configuration while the cell is served: those that were written into it since.
+pub(crate) struct Opener {
+    config: PathBuf,
+    runtime: Weak<Runtime>,
+}
+
+/// Why a device does not join a running cell.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenerError {
+    /// Nobody says what it is.
+    #[error(
+        "{config} has no [[device]] with path = \"{path}\"\nhint: add one with its path and kind = \"flash\", so that the next start finds it, then repeat the command"
+    )]
+    NotConfigured {
+        /// The configuration.
+        config: String,
+        /// As asked for.
+        path: String,
+    },
+    /// It is open already.
+    #[error("{0} is open: it is a device of the cell already\nhint: LIST CELLDISK DETAIL shows which (deviceName)")]
+    Open(String),
+    /// An export of another server.
+    #[error("{0} is an NBD export, which joins at the next start only\nhint: restart the cell")]
+    Remote(String),
+    /// It cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The cell is stopping.
+    #[error("the cell is stopping")]
+    Stopping,
+}
+
+impl Opener {
+    pub(crate) fn new(located: &Located, runtime: &Arc<Runtime>) -> Opener {
+        Opener { config: located.path.clone(), runtime: Arc::downgrade(runtime) }
+    }
+
+    /// Open the device with this path, as the configuration says now; `open` are those that are. Blocks for as long as the
+    /// system takes to open a file.
+    ///
+    /// # Errors
+    /// See [`OpenerError`].
+    pub(crate) fn open(
+        &self,
+        path: &str,
+        open: &[Arc<OpenDevice>],
+        world: &World,
+    ) -> Result<(OpenDevice, DeviceConfig), OpenerError> {
+        let runtime = self.runtime.upgrade().ok_or(OpenerError::Stopping)?;
+        let located = Config::load(&self.config).map_err(DeviceError::from)?;
+        let wanted = located.resolve(Path::new(path));
+        let found = located.config.device.iter().find(|device| located.resolve(&device.path) == wanted);
+        let Some(config) = found else {
+            let config = located.path.display().to_string();
+            return Err(OpenerError::NotConfigured { config, path: path.to_owned() });
+        };
+        if located.remote(config).map_err(DeviceError::from)?.is_some() {
+            return Err(OpenerError::Remote(path.to_owned()));
+        }
+        if open.iter().any(|device| device.path == wanted) {
+            return Err(OpenerError::Open(path.to_owned()));
+        }
+        Ok((self::open(&located, config, &runtime, world)?, config.clone()))
+    }
 }
 
 /// An NBD export as a device.

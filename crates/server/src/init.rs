@@ -8,7 +8,7 @@ use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError, NewDevice};
 use cellcli::answer::parse_size;
-use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, FillStrategy, GridDiskSpec, Purpose, Role};
 use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
 use nbd::Uri;
 use std::collections::BTreeMap;
@@ -416,6 +416,7 @@ async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) 
         purpose: wanted.purpose,
         caching_mode: wanted.mode,
         caching_policy: CachingPolicy::Default,
+        fill: FillStrategy::Read,
         available_to: String::new(),
         comment: String::new(),
         created: world.clock.wall(),

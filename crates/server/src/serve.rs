@@ -6,10 +6,10 @@
 
 use crate::admin::{AdminListener, Context, History, Service};
 use crate::config::{Config, ConfigError, Located};
-use crate::devices::{self, DeviceError};
+use crate::devices::{self, DeviceError, Opener};
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
-use cell::{Cell, CellConfig, CellError, OpenReport};
+use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
@@ -106,11 +106,11 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let located = Config::load(path)?;
     let _lock = DirLock::take(&located.dir)?;
     let arena = Arena::new(located.config.memory.requests.as_usize());
-    let runtime = Runtime::new(RuntimeConfig {
+    let runtime = Arc::new(Runtime::new(RuntimeConfig {
         threads: located.config.threads,
         backend: located.config.io.into(),
         arenas: vec![arena.clone()],
-    })?;
+    })?);
     for fact in runtime.facts() {
         info!("{fact}");
     }
@@ -139,7 +139,8 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         started: world.clock.now(),
         cell,
         world,
-        devices: found.devices,
+        devices: found.devices.into_iter().map(Arc::new).collect::<Vec<_>>().into(),
+        opener: Opener::new(&located, &runtime),
         front_end,
         history: History::default(),
         addresses,
@@ -154,6 +155,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     admin.end();
     drop(context);
     let left = stopped?;
+    // Others have it only while they open a device.
+    let runtime = Arc::into_inner(runtime)
+        .ok_or_else(|| ServeError::Hang { what: "a device is being opened".to_owned(), deadline })?;
     runtime.shutdown(left).map_err(|error| ServeError::Hang { what: error.to_string(), deadline })?;
     info!("stopped clean");
     Ok(())
@@ -181,6 +185,12 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
         },
         arena_bytes: located.config.memory.work.as_usize(),
         journal_bytes: tuning.journal.map(|size| size.0),
+        feed: FeedConfig {
+            rate_bytes: tuning.feed_rate.0,
+            boost: tuning.feed_boost,
+            noprefetch: tuning.noprefetch,
+            ..FeedConfig::default()
+        },
         sabotage,
         ..CellConfig::default()
     })
@@ -310,7 +320,8 @@ fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result
     let left = || until.saturating_duration_since(Instant::now());
     let hang = |doing: &str| {
         // Counted above every layer, so a remote disk or an emulated one is seen as well as the kernel's.
-        let busy = context.devices.iter().map(|device| (device, device.io.totals(String::new()).in_flight));
+        let all = context.devices();
+        let busy = all.iter().map(|device| (device, device.io.totals(String::new()).in_flight));
         let devices: Vec<String> = busy
             .filter(|(_, requests)| *requests > 0)
             .map(|(device, requests)| format!("{} has {requests} requests under way", device.path.display()))

@@ -6,6 +6,7 @@ mod book;
 mod canary;
 mod direct;
 mod machine;
+mod members;
 mod pins;
 mod plan;
 mod redo;
@@ -13,6 +14,7 @@ mod short;
 mod stage;
 mod stale;
 mod tell;
+mod victims;
 mod watch;
 
 pub use canary::Canary;

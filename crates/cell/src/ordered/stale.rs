@@ -75,7 +75,7 @@ impl Cell {
         let (mode, policy) = (CachingMode::WriteThrough, record.caching_policy);
         let _ = self.stood(self.store().free_journal(id, mode, policy, true).await?);
         lock(&self.state).journals.remove(&id);
-        disk.ordered.set_journal(None, false, self.world.clock.now());
+        disk.ordered.set_journal(None, 0, self.world.clock.now());
         self.give_up_flash(&record).await;
         lock(&self.state).offline.remove(&id);
         self.alert(format!(

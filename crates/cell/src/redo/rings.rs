@@ -31,7 +31,8 @@ impl Cell {
     /// Watch over a flash log from here on.
     pub(super) fn start_flash_log(self: &Arc<Self>, at_work: LogAtWork) {
         for (ring, flash) in at_work.devices.iter().enumerate() {
-            if let Some(listeners) = self.losses.get(flash) {
+            let listeners = lock(&self.losses).get(flash).cloned();
+            if let Some(listeners) = listeners {
                 listeners.add_ring(&at_work.log, ring);
             }
         }
@@ -56,11 +57,7 @@ impl Cell {
         let Some(disk) = self.store().cell_disk(home).filter(|disk| disk.role() == Role::Disk) else { return false };
         let waits = lock(&self.state).redo_waits.contains(&home);
         let label = disk.label();
-        let live: Vec<DeviceId> = {
-            let failures = at_work.log.failures();
-            let rings = at_work.devices.iter().zip(failures);
-            rings.filter(|(_, failure)| failure.is_none()).map(|(flash, _)| *flash).collect()
-        };
+        let live = at_work.live();
         let paired = live.iter().all(|flash| is_paired(self.store(), &label, *flash));
         if waits || label.has_redo_pending() || live.is_empty() || !paired {
             return false;

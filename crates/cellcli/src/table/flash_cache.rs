@@ -37,16 +37,20 @@ pub(super) const FLASH_CACHE: ObjectSpec = ObjectSpec {
         Form::new(Verb::Create, TargetKind::All, "make the flash cache on all flash cell disks").settings(SIZE),
         Form::new(Verb::Create, TargetKind::Whole, "make the flash cache on the cell disks named")
             .settings(CELLDISK_AND_SIZE),
-        Form::new(Verb::Alter, TargetKind::All, "drop and make again on all flash cell disks, or flush")
+        Form::new(Verb::Alter, TargetKind::All, "use all flash cell disks; with a size drop and make again; or flush")
             .settings(SIZE)
             .operations(&[FLUSH, CANCEL_FLUSH])
             .flags(&[Flag::Force]),
-        Form::new(Verb::Alter, TargetKind::Whole, "drop and make again on the cell disks named, or flush")
-            .settings(OPTIONAL_CELLDISK_AND_SIZE)
-            .operations(&[FLUSH, CANCEL_FLUSH])
-            .beside_operation(&["cellDisk"])
-            .flags(&[Flag::Force])
-            .needs_change(),
+        Form::new(
+            Verb::Alter,
+            TargetKind::Whole,
+            "use the cell disks named; with a size drop and make again; or flush",
+        )
+        .settings(OPTIONAL_CELLDISK_AND_SIZE)
+        .operations(&[FLUSH, CANCEL_FLUSH])
+        .beside_operation(&["cellDisk"])
+        .flags(&[Flag::Force])
+        .needs_change(),
         Form::new(Verb::Drop, TargetKind::All, "remove the flash cache").flags(&[Flag::Force]),
         Form::new(
             Verb::Drop,

@@ -36,6 +36,13 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("diskType", HARD_OR_FLASH, "hard disk or flash disk"),
     Attribute::new("errorCount", Kind::Number, "I/O errors since creation"),
     Attribute::new(
+        "fillStrategy",
+        Kind::Status(&["read", "evict", "feed"]),
+        "when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate",
+    )
+    .modifiable()
+    .own(),
+    Attribute::new(
         "flashLogMode",
         Kind::Status(&["auto", "race", "hedge", "flash", "off"]),
         "how writes of purpose redo use the flash log",
@@ -72,6 +79,7 @@ const CREATE_ALL_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingMode"),
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
+    SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("purpose"),
 ];
 
@@ -82,6 +90,7 @@ const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingMode"),
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
+    SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("offset"),
     SettingSpec::attribute("purpose"),
 ];

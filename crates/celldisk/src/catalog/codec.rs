@@ -1,8 +1,8 @@
 //! The catalog's payload, field by field.
 
 use super::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FlashCache, FlashLog, FlashLogMode, GridDisk, Lineage,
-    Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FillStrategy, FlashCache, FlashLog, FlashLogMode,
+    GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
 };
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{DeviceId, GridDiskId, Stamp};
@@ -52,6 +52,21 @@ impl FlashLogMode {
     fn of_code(code: u8) -> Result<FlashLogMode, DecodeError> {
         let found = FlashLogMode::ALL.into_iter().find(|mode| mode.code() == code);
         found.ok_or(DecodeError::Value { what: "flash log mode" })
+    }
+}
+
+impl FillStrategy {
+    /// 0 stands where nothing was said.
+    fn code(self) -> u8 {
+        match self {
+            FillStrategy::Read => 0,
+            FillStrategy::Evict => 1,
+            FillStrategy::Feed => 2,
+        }
+    }
+    fn of_code(code: u8) -> Result<FillStrategy, DecodeError> {
+        let found = FillStrategy::ALL.into_iter().find(|strategy| strategy.code() == code);
+        found.ok_or(DecodeError::Value { what: "fill strategy" })
     }
 }
 
@@ -338,7 +353,8 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u16(g.caching_ranges.len() as u16);
     e.u8(g.journal.len() as u8);
     e.u8(g.flash_log_mode.code());
-    e.zeroes(4);
+    e.u8(g.fill.code());
+    e.zeroes(3);
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
@@ -350,21 +366,30 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     }
 }
 
-/// Pinned ranges and the journal's extents, whose counts stand together before both, and beside them how the flash log is
-/// used.
-fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>, FlashLogMode), DecodeError> {
+/// What stands in the eight bytes after the extents, and the lists they count.
+struct Tail {
+    caching_ranges: Vec<CachingRange>,
+    journal: Vec<Extent>,
+    flash_log_mode: FlashLogMode,
+    fill: FillStrategy,
+}
+
+/// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
+/// is used, and the fill strategy.
+fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
     let journal_count = d.count8(JOURNAL_EXTENTS_MAX, "journal")?;
     let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
-    d.reserved(4, what)?;
+    let fill = FillStrategy::of_code(d.u8(what)?)?;
+    d.reserved(3, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
         let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
-    Ok((ranges, decode_extent_list(d, journal_count, "journal")?, flash_log_mode))
+    Ok(Tail { caching_ranges: ranges, journal: decode_extent_list(d, journal_count, "journal")?, flash_log_mode, fill })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -391,7 +416,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let (caching_ranges, journal, flash_log_mode) = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill } = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -403,6 +428,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         caching_mode,
         mode_switch,
         caching_policy,
+        fill,
         caching_ranges,
         journal,
         cache_generation,

@@ -3,13 +3,17 @@
 //! Never looks inside. A new cache raises the era of each of its devices before the catalog names it, so whatever segments
 //! an older cache left there are void; a log is told from an older one by its identity.
 
-use super::{CellStore, Changed, GridDiskError};
+use super::grid_disks::Reservation;
+use super::{CellStore, Changed, GridDiskError, SliceKey};
 use crate::catalog::{Extent, FlashCache, FlashLog};
 use crate::ids::{DeviceId, Stamp};
 use crate::label::Role;
 use crate::layout::EXTENTS_MAX;
+use crate::slice::Slice;
 use device::WallTime;
+use device::sync::lock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A flash cache to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +48,27 @@ pub struct FlashLogSpec {
 }
 
 /// What two creations under way have set aside, by device.
-type Reserved<'a> = Vec<(DeviceId, super::grid_disks::Reservation<'a>)>;
+type Reserved<'a> = Vec<(DeviceId, Reservation<'a>)>;
+
+/// Space set aside for new members of the flash cache, in no catalog yet.
+pub struct FlashCacheSpace<'a> {
+    reserved: Reserved<'a>,
+    cache: Stamp,
+    devices: BTreeMap<DeviceId, Arc<Slice>>,
+}
+
+impl FlashCacheSpace<'_> {
+    /// The space on one of the flash devices, as a device.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<Arc<Slice>> {
+        self.devices.get(&id).cloned()
+    }
+
+    /// Give it back: nothing of it is under way any more.
+    pub fn release(self) {
+        self.reserved.into_iter().for_each(|(_, one)| one.release());
+    }
+}
 
 impl CellStore {
     fn flash_devices(&self, wanted: &[DeviceId]) -> Result<Vec<DeviceId>, GridDiskError> {
@@ -144,6 +168,75 @@ impl CellStore {
         };
         reserved.into_iter().for_each(|(_, one)| one.release());
         made
+    }
+
+    /// Set space aside on flash devices that are to join the flash cache: as much as it has on each of its own.
+    ///
+    /// # Errors
+    /// There is no cache, a device is in it, is no flash, is not in service or has no room.
+    pub fn reserve_flash_cache(&self, devices: &[DeviceId]) -> Result<FlashCacheSpace<'_>, GridDiskError> {
+        let catalog = self.catalog();
+        let cache = catalog.flash_cache.as_ref().ok_or(GridDiskError::NoSuch)?;
+        if devices.iter().any(|id| cache.regions.contains_key(id)) {
+            return Err(GridDiskError::Exists { what: "the area of the flash cache on that cell disk" });
+        }
+        let reserved = self.reserve_on_each(devices, cache.size_per_device_bytes)?;
+        let slice = |(id, one): &(DeviceId, Reservation<'_>)| {
+            let disk = self.cell_disk(*id)?;
+            let (label, size_bytes) = (disk.label(), cache.size_per_device_bytes);
+            let slice = Slice::new(disk.device().clone(), &label, disk.au_bytes(), &one.extents, size_bytes);
+            Some((*id, Arc::new(slice)))
+        };
+        let devices = reserved.iter().filter_map(slice).collect();
+        Ok(FlashCacheSpace { reserved, cache: cache.id, devices })
+    }
+
+    /// Change the members of the flash cache, in one change of the catalog: those of `space` join, `leaving` leave. What was
+    /// written by an older cache where new ones lie is void, and those that leave hold nothing dirty: that is the caller's word.
+    ///
+    /// # Errors
+    /// There is no cache, none would be left of it, or no durable device took the change.
+    pub async fn change_flash_cache(
+        &self,
+        space: FlashCacheSpace<'_>,
+        leaving: &[DeviceId],
+    ) -> Result<Changed<FlashCache>, GridDiskError> {
+        let (joining, id, slices) = (regions(&space.reserved), space.cache, space.devices.clone());
+        let changed = self
+            .change(|catalog| {
+                let cache = catalog.flash_cache.as_mut().filter(|cache| cache.id == id).ok_or(GridDiskError::NoSuch)?;
+                cache.regions.retain(|id, _| !leaving.contains(id));
+                cache.regions.extend(joining);
+                if cache.regions.is_empty() {
+                    return Err(GridDiskError::NoSuch);
+                }
+                Ok(cache.clone())
+            })
+            .await;
+        if changed.is_ok() {
+            // They follow the catalog from here on.
+            let slices =
+                slices.iter().map(|(device, slice)| (SliceKey::FlashCache(id, *device), Arc::downgrade(slice)));
+            lock(&self.state).slices.extend(slices);
+        }
+        space.release();
+        Ok(changed?)
+    }
+
+    /// Disks forget flash devices that have left the flash cache, as far as nothing else of the cell is on them: their places in
+    /// the labels are for others. A label that cannot be written keeps them, which costs nothing but the place.
+    pub async fn forget_flash(&self, left: &[DeviceId]) {
+        let catalog = self.catalog();
+        let in_log = |id: &DeviceId| catalog.flash_log.as_ref().is_some_and(|log| log.regions.contains_key(id));
+        for disk in self.in_service().into_iter().filter(|disk| disk.role() == Role::Disk) {
+            let _ = disk
+                .update_label(|label| {
+                    label
+                        .flash_members
+                        .retain(|id, member| !left.contains(id) || member.redo_pending.is_some() || in_log(id));
+                })
+                .await;
+        }
     }
 
     /// Drop the flash cache. It must hold nothing dirty: that is the caller's word. Its segments are void for ever.

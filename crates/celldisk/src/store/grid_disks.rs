@@ -6,7 +6,7 @@
 use super::{CellStore, ChangeError, Changed, GridDiskError};
 use crate::allocate::{allocate, append, count, cut};
 use crate::catalog::{
-    CachingMode, CachingPolicy, Catalog, Extent, FlashLogMode, GridDisk, ModeSwitch, Purpose, ranges,
+    CachingMode, CachingPolicy, Catalog, Extent, FillStrategy, FlashLogMode, GridDisk, ModeSwitch, Purpose, ranges,
 };
 use crate::disk::CellDisk;
 use crate::error::IoError;
@@ -34,6 +34,8 @@ pub struct GridDiskSpec {
     pub caching_mode: CachingMode,
     /// Caching policy.
     pub caching_policy: CachingPolicy,
+    /// When it is filled.
+    pub fill: FillStrategy,
     /// Clients it is available to; empty for all.
     pub available_to: String,
     /// Comment.
@@ -167,6 +169,7 @@ impl CellStore {
             caching_mode: spec.caching_mode,
             mode_switch: None,
             caching_policy: spec.caching_policy,
+            fill: spec.fill,
             caching_ranges: Vec::new(),
             flash_log_mode: FlashLogMode::Auto,
             journal: Vec::new(),

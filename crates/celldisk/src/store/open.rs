@@ -143,6 +143,13 @@ impl CellStore {
         next.lineage = elect::next_term(&winner.lineage, term_max, options.term_stamp);
         let mut disks = BTreeMap::new();
         for (id, (index, disk)) in by_id {
+            let known = winner.members.get(&id).map_or(0, |member| member.au_count);
+            let apart =
+                disk.catalog_replica().is_some_and(|replica| elect::kinship(&replica, &winner) == Kinship::Diverged);
+            if known > disk.label().au_count() && known <= disk.au_count_possible() && !apart {
+                // It has grown, and was put back to a time before: its label is told again. Refused below when that fails.
+                let _ = disk.adopt_size().await;
+            }
             if admit(&mut report, &winner, &disk, index, options.accept_diverged) {
                 let member = next.members.entry(id).or_insert_with(|| member_of(&disk));
                 // What only the device can know.

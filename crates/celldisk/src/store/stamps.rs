@@ -54,7 +54,8 @@ impl CellStore {
 
     /// Give every present disk a new stamp and pair it anew with the flash devices in `pairs` (disk, flash). A pair that is
     /// listed is matching afterwards, and was so all the time if it was before; one that is not listed matches no more.
-    /// Listing a pair that did not match declares what the flash holds of that disk void: the caller has seen to that.
+    /// Listing a pair that did not match declares what the flash holds of that disk void: the caller has seen to that. One that
+    /// had been expelled is taken in, one that is expelled meanwhile stays out.
     ///
     /// Returns what failed. A disk whose own or whose flash's label could not be written keeps showing its old stamp (and
     /// perhaps the new one too); call again without that flash once it is given up.
@@ -67,6 +68,16 @@ impl CellStore {
         let mut failures = Vec::new();
         let mut disks: Vec<Arc<CellDisk>> = self.cell_disks();
         disks.retain(|disk| disk.role() == Role::Disk);
+        // Flash that is expelled while this goes on stays expelled.
+        let taken_in: BTreeSet<(DeviceId, DeviceId)> = disks
+            .iter()
+            .flat_map(|disk| {
+                let out = |(id, member): (&DeviceId, &FlashMember)| {
+                    matches!(member.state, FlashState::Expelled | FlashState::Absent).then_some((disk.id(), *id))
+                };
+                disk.label().flash_members.iter().filter_map(out).collect::<Vec<_>>()
+            })
+            .collect();
         // A disk that is not whole without flash that is not there goes on showing the stamp which that flash knows.
         disks.retain(|disk| {
             let label = disk.label();
@@ -78,7 +89,7 @@ impl CellStore {
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
         let unfinished: BTreeMap<DeviceId, Stamp> = disks.iter().filter_map(announced).collect();
         if !unfinished.is_empty() {
-            let failed = self.hand_over(renewal, &unfinished, pairs, &mut failures).await;
+            let failed = self.hand_over(renewal, &unfinished, pairs, &taken_in, &mut failures).await;
             disks.retain(|disk| !failed.contains(&disk.id()));
         }
 
@@ -99,7 +110,7 @@ impl CellStore {
                 failures.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error });
             }
         }
-        self.hand_over(renewal, &announced, pairs, &mut failures).await;
+        self.hand_over(renewal, &announced, pairs, &taken_in, &mut failures).await;
         failures
     }
 
@@ -109,6 +120,7 @@ impl CellStore {
         renewal: Renewal,
         stamps: &BTreeMap<DeviceId, Stamp>,
         pairs: &[(DeviceId, DeviceId)],
+        taken_in: &BTreeSet<(DeviceId, DeviceId)>,
         failures: &mut Vec<ReplicaFailure>,
     ) -> BTreeSet<DeviceId> {
         let mut failed = BTreeSet::new();
@@ -167,7 +179,8 @@ impl CellStore {
                             let member = label.flash_members.entry(flash_id).or_insert(new);
                             member.generation = generation;
                             member.paired_stamp = stamp;
-                            if matches!(member.state, FlashState::Expelled | FlashState::Absent) {
+                            let out = matches!(member.state, FlashState::Expelled | FlashState::Absent);
+                            if out && taken_in.contains(&(disk.id(), flash_id)) {
                                 member.state = FlashState::Clean;
                             }
                         }

@@ -4,8 +4,8 @@ use crate::slices::{create, spec};
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, open, options, read, run, write};
 use celldisk::layout::{CACHING_RANGES_MAX, DATA_OFFSET, EXTENTS_MAX, GRID_DISKS_MAX};
 use celldisk::{
-    CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FlashCacheSpec, FlashLogSpec,
-    GridDiskError, GridDiskId, Purpose, Role, Stamp,
+    CachingMode, CachingPolicy, CatalogError, CellDisk, CellStore, DeviceId, Extent, FillStrategy, FlashCacheSpec,
+    FlashLogSpec, GridDiskError, GridDiskId, Purpose, Role, Stamp,
 };
 use device::{FailKind, Outcome, Verb, WallTime};
 use futures_executor::LocalPool;
@@ -329,6 +329,7 @@ fn a_full_house_of_grid_disks_fits() {
                 caching_mode: CachingMode::WriteBackOrdered,
                 mode_switch: None,
                 caching_policy: CachingPolicy::Keep,
+                fill: FillStrategy::default(),
                 caching_ranges: Vec::new(),
                 flash_log_mode: celldisk::FlashLogMode::Auto,
                 journal: Vec::new(),
@@ -396,4 +397,42 @@ fn flash_cache_and_log_share_the_flash_with_grid_disks() {
     assert_eq!(again.catalog().flash_cache.as_ref().unwrap().id, Stamp(4));
     run(again.drop_flash_log()).whole();
     assert_eq!(run(again.drop_flash_log()), Err(GridDiskError::NoSuch));
+}
+
+/// Goal: devices join and leave the flash cache in one change of the catalog, and their areas as devices follow it. Method: a
+/// cache on one of two flash devices moves to the other and back.
+#[test]
+fn members_of_the_flash_cache_change() {
+    let (store, media) = cell(1, 2, 64 * MIB + DATA_OFFSET);
+    let flash: Vec<DeviceId> =
+        store.cell_disks().iter().filter(|disk| disk.role() == Role::Flash).map(|disk| disk.id()).collect();
+    let spec = FlashCacheSpec {
+        id: Stamp(7),
+        devices: vec![flash[0]],
+        size_per_device_bytes: Some(16 * MIB),
+        segment_bytes: 1 << 20,
+        block_bytes: 16 << 10,
+        created: WallTime(1),
+    };
+    assert!(matches!(store.reserve_flash_cache(&flash[1..]), Err(GridDiskError::NoSuch)), "there is no cache");
+    run(store.create_flash_cache(spec)).whole();
+    assert!(matches!(store.reserve_flash_cache(&flash[..1]), Err(GridDiskError::Exists { .. })));
+    let old = store.flash_cache_slice(flash[0]).unwrap();
+    let space = store.reserve_flash_cache(&flash[1..]).unwrap();
+    let new = space.device(flash[1]).unwrap();
+    assert_eq!(write(&*new, 0, &[6; 4096], true), Outcome::Done, "it is a device before the catalog names it");
+    let free_bytes = store.catalog().free_bytes(flash[1]);
+    let cache = run(store.change_flash_cache(space, &flash[..1])).whole();
+    assert_eq!(cache.regions.keys().copied().collect::<Vec<_>>(), flash[1..]);
+    assert!(old.is_closed() && !new.is_closed());
+    assert!(Arc::ptr_eq(&store.flash_cache_slice(flash[1]).unwrap(), &new), "and the same device afterwards");
+    assert_eq!(store.catalog().free_bytes(flash[1]), free_bytes - 16 * MIB);
+    let space = store.reserve_flash_cache(&[]).unwrap();
+    assert!(run(store.change_flash_cache(space, &flash[1..])).is_err(), "none would be left");
+    assert!(!new.is_closed());
+    let space = store.reserve_flash_cache(&flash[..1]).unwrap();
+    space.release();
+    assert_eq!(store.catalog().free_bytes(flash[0]), 64 * MIB);
+    let again = open(&media, 2).unwrap().store;
+    assert_eq!(again.catalog().flash_cache.as_ref().unwrap().regions.len(), 1);
 }

@@ -7,9 +7,9 @@ use celldisk::layout::{
     TERMS_MAX, dirty_granule_bytes_for,
 };
 use celldisk::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FlashCache,
-    FlashLog, FlashLogMode, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place,
-    Purpose, Role, Stamp, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FillStrategy,
+    FlashCache, FlashLog, FlashLogMode, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member,
+    ModeSwitch, Place, Purpose, Role, Stamp, TermMark,
 };
 use device::{Class, Prng, WallTime};
 use proptest::prelude::*;
@@ -126,6 +126,7 @@ prop_compose! {
         switch in prop::option::of((modes(), modes())),
         policy in prop::sample::select(vec![CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None]),
         gaps in prop::collection::vec((any::<bool>(), any::<bool>()), 0..=4),
+        fill in prop::sample::select(&FillStrategy::ALL[..]),
         numbers in any::<(u32, u64)>(),
         texts in ("[^\\p{Cc}]{0,32}", "[^\\p{Cc}]{0,32}"),
         asm in prop::collection::btree_map("[a-z]{1,8}", "[^\\p{Cc}]{0,5}", 0..=8),
@@ -152,6 +153,7 @@ prop_compose! {
             caching_mode: mode,
             mode_switch: switch.map(|(from, to)| ModeSwitch { from, to }),
             caching_policy: policy,
+            fill,
             caching_ranges,
             flash_log_mode: FlashLogMode::ALL[numbers.0 as usize % 5],
             journal: Vec::new(),
@@ -339,6 +341,7 @@ fn whole() -> Catalog {
             caching_mode: CachingMode::WriteThrough,
             mode_switch: None,
             caching_policy: CachingPolicy::Default,
+            fill: FillStrategy::default(),
             caching_ranges: Vec::new(),
             flash_log_mode: FlashLogMode::Race,
             journal: Vec::new(),

@@ -2,7 +2,9 @@
 //! Method: against a flat array; joined outcomes against the rules, exhaustively.
 
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, read, run, write};
-use celldisk::{CachingMode, CachingPolicy, CellStore, GridDisk, GridDiskSpec, Purpose, Slice, join_outcomes};
+use celldisk::{
+    CachingMode, CachingPolicy, CellStore, FillStrategy, GridDisk, GridDiskSpec, Purpose, Slice, join_outcomes,
+};
 use device::{Buf, Bufs, Class, FailKind, Io, Op, Outcome, Prng, Verb, WallTime};
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ pub(crate) fn spec(store: &CellStore, cell_disk: &str, name: &str, size_bytes: u
         purpose: Purpose::Data,
         caching_mode: CachingMode::WriteThrough,
         caching_policy: CachingPolicy::Default,
+        fill: FillStrategy::Read,
         available_to: String::new(),
         comment: String::new(),
         created: WallTime(5),

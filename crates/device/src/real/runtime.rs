@@ -140,7 +140,8 @@ impl Shared {
 pub struct Runtime {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    ended: mpsc::Receiver<()>,
+    /// Asked by `stop` alone; in a lock so that threads may share the runtime.
+    ended: Mutex<mpsc::Receiver<()>>,
     facts: Vec<String>,
 }
 
@@ -170,7 +171,7 @@ impl Runtime {
         });
         let (started_in, started) = mpsc::channel();
         let (ended_in, ended) = mpsc::channel();
-        let mut runtime = Runtime { shared, threads: Vec::new(), ended, facts: Vec::new() };
+        let mut runtime = Runtime { shared, threads: Vec::new(), ended: Mutex::new(ended), facts: Vec::new() };
         for index in 0..threads {
             let (shared, arenas) = (runtime.shared.clone(), config.arenas.clone());
             let (started, ended) = (started_in.clone(), ended_in.clone());
@@ -320,7 +321,7 @@ impl Runtime {
         let threads = std::mem::take(&mut self.threads);
         let busy = threads.iter().any(|_| {
             let left = until.map_or(patience, |u| u.saturating_duration_since(std::time::Instant::now()));
-            self.ended.recv_timeout(left).is_err()
+            lock(&self.ended).recv_timeout(left).is_err()
         });
         if !busy {
             // Each has said that it is at its end; a panic would have ended the process.

@@ -3,16 +3,16 @@
 //! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
 //! the first failure and say which were done.
 
-use super::Context;
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
+use super::{Context, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
 use celldisk::catalog::CatalogError;
 use celldisk::{
-    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, FlashLogMode, GridDiskError, GridDiskSpec,
-    LabelError, Purpose, Role,
+    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, FillStrategy, FlashLogMode, GridDiskError,
+    GridDiskSpec, LabelError, Purpose, Role,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +25,16 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(code: ErrorCode, what: impl Into<String>, hint: Option<&str>) -> Refusal {
+    pub(super) fn new(code: ErrorCode, what: impl Into<String>, hint: Option<&str>) -> Refusal {
         Refusal { code, what: what.into(), hint: hint.map(str::to_owned) }
     }
 
-    fn unsupported(what: impl Into<String>) -> Refusal {
+    pub(super) fn unsupported(what: impl Into<String>) -> Refusal {
         let what = format!("{} is not supported by this version", what.into());
         Refusal::new(ErrorCode::NotSupported, what, None)
     }
 
-    fn missing(object: ObjectType, name: &str) -> Refusal {
+    pub(super) fn missing(object: ObjectType, name: &str) -> Refusal {
         let what = format!("{} does not exist: {name}", object.spec().title);
         let hint = format!("LIST {} shows what there is", object.spec().word);
         Refusal::new(ErrorCode::NoSuchObject, what, Some(&hint))
@@ -58,7 +58,10 @@ impl From<AdminError> for Refusal {
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
             AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
             AdminError::RedoOnFlash(_) | AdminError::NoDurableFlash => ErrorCode::NotPermittedNow,
-            AdminError::NotForRedo(_) => ErrorCode::InvalidValue,
+            AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
+                ErrorCode::NotPermittedNow
+            }
+            AdminError::NotForRedo(_) | AdminError::NoFlash(_) => ErrorCode::InvalidValue,
             AdminError::NoJournal(_) | AdminError::RingFailed(..) => ErrorCode::DeviceFailed,
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
@@ -100,7 +103,7 @@ impl From<GridDiskError> for Refusal {
 /// Lines of success, and what ended the statement early.
 pub(super) type Done = (Vec<String>, Option<Refusal>);
 
-type Step<T = ()> = Result<T, Refusal>;
+pub(super) type Step<T = ()> = Result<T, Refusal>;
 
 /// A catalog change that some devices did not take stands; the log tells.
 fn stood<T>(changed: Changed<T>) -> T {
@@ -118,7 +121,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashCache => create_flash_cache(context, change, &mut lines).await,
         ObjectType::FlashLog => create_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
-        ObjectType::CellDisk => Err(Refusal::unsupported("CREATE CELLDISK on a running cell")),
+        ObjectType::CellDisk => cell_disks::create(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -146,14 +149,14 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashCache => drop_flash_cache(context, &mut lines).await,
         ObjectType::FlashLog => drop_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
-        ObjectType::CellDisk => Err(Refusal::unsupported("DROP CELLDISK on a running cell")),
+        ObjectType::CellDisk => cell_disks::drop(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
     };
     (lines, ended.err())
 }
 
 /// The names a statement is about: those given, each of which must exist, or all of the disk type; then WHERE.
-fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
+pub(super) fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
     let rows = rows(context, change.object);
     let attribute = |row: &cellcli::Row, name| row.get(name).map(cellcli::Value::text);
     let mut chosen = Vec::new();
@@ -195,10 +198,20 @@ fn flash_log_mode_named(word: &str) -> Step<FlashLogMode> {
     known.ok_or_else(|| Refusal::unsupported(format!("flashLogMode={word}")))
 }
 
+fn fill_named(word: &str) -> Step<FillStrategy> {
+    match word.to_ascii_lowercase().as_str() {
+        "read" => Ok(FillStrategy::Read),
+        "evict" => Ok(FillStrategy::Evict),
+        "feed" => Ok(FillStrategy::Feed),
+        _ => Err(Refusal::unsupported(format!("fillStrategy={word}"))),
+    }
+}
+
 /// The attributes a grid disk may be given, of whatever statement.
 struct GridDiskSettings {
     mode: Option<CachingMode>,
     policy: Option<CachingPolicy>,
+    fill: Option<FillStrategy>,
     purpose: Option<Purpose>,
     flash_log_mode: Option<FlashLogMode>,
     size_bytes: Option<u64>,
@@ -217,6 +230,7 @@ impl GridDiskSettings {
         Ok(GridDiskSettings {
             mode: mode.transpose()?,
             policy: change.choice("cachingPolicy").map(policy_named).transpose()?,
+            fill: change.choice("fillStrategy").map(fill_named).transpose()?,
             purpose: purpose.transpose()?,
             flash_log_mode: change.choice("flashLogMode").map(flash_log_mode_named).transpose()?,
             size_bytes: change.size_bytes("size"),
@@ -261,6 +275,7 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             purpose: settings.purpose.unwrap_or(Purpose::Data),
             caching_mode: settings.mode.unwrap_or(CachingMode::WriteThrough),
             caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
+            fill: settings.fill.unwrap_or_default(),
             available_to: settings.available_to.clone().unwrap_or_default(),
             comment: settings.comment.clone().unwrap_or_default(),
             created: context.world.clock.wall(),
@@ -332,6 +347,9 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
     for name in names {
         if settings.mode.is_some() || settings.policy.is_some() {
             cell.set_caching(&name, settings.mode, settings.policy).await?;
+        }
+        if let Some(fill) = settings.fill {
+            cell.set_fill(&name, fill).await?;
         }
         if let Some(size_bytes) = settings.size_bytes {
             let size_now = cell.grid_disk(&name).map_or(0, |disk| disk.size_bytes());
@@ -458,7 +476,8 @@ async fn drop_flash_cache(context: &Arc<Context>, lines: &mut Vec<String>) -> St
     Ok(())
 }
 
-/// With a size or cell disks: drop and make again, as the vendor's.
+/// With a size: drop and make again, as the vendor's. Without: the members become those named, and the others keep what they
+/// hold.
 async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     if let Some(operation @ (Operation::Flush | Operation::CancelFlush)) = change.operation {
         if context.cell.store().catalog().flash_cache.is_none() {
@@ -483,8 +502,13 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
         (Target::All(_), None) => Vec::new(),
         (_, None) => same_disks,
     };
-    context.cell.drop_flash_cache().await?;
-    context.cell.create_flash_cache(change.size_bytes("size"), &on).await?;
+    if let Some(size_bytes) = change.size_bytes("size") {
+        context.cell.drop_flash_cache().await?;
+        context.cell.create_flash_cache(Some(size_bytes), &on).await?;
+    } else {
+        let mut progress = |done: u64, all: u64| tracing::info!(done, all, "change of the flash cache, bytes destaged");
+        context.cell.change_flash_cache(&on, &mut progress).await?;
+    }
     lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&catalog.cell_name)));
     Ok(())
 }

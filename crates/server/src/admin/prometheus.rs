@@ -116,7 +116,7 @@ fn latencies(text: &mut String, context: &Context) {
     let _ = writeln!(text, "# HELP {name} from submission to completion of requests that were done");
     let _ = writeln!(text, "# TYPE {name} histogram");
     let catalog = context.cell.store().catalog();
-    for device in &context.devices {
+    for device in context.devices() {
         let Some(member) = device.device_id.and_then(|id| catalog.members.get(&id)) else { continue };
         for (size, verbs) in device.io.snapshot() {
             for verb in verbs.iter().filter(|verb| verb.done > 0) {

@@ -8,7 +8,7 @@ use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
 use cellcli::{Decimal, Measure, ObjectType, Row, Timestamp, Unit, Value};
-use celldisk::{CachingPolicy, FlashLogMode, MemberStatus, Role};
+use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
 use device::{Class, WallTime};
 use std::num::NonZeroU64;
 
@@ -142,6 +142,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             .with("cachingPolicy", policy_name(record.caching_policy))
             .with("comment", record.comment.as_str())
             .with("creationTime", timestamp(record.created))
+            .with("fillStrategy", fill_name(record.fill))
             .with("flashLogMode", flash_log_mode_name(record.flash_log_mode))
             .with("id", format!("{}", record.id))
             .with("purpose", purpose_name(record.purpose))
@@ -176,6 +177,14 @@ fn policy_name(policy: CachingPolicy) -> &'static str {
         CachingPolicy::Default => "default",
         CachingPolicy::Keep => "keep",
         CachingPolicy::None => "none",
+    }
+}
+
+fn fill_name(fill: FillStrategy) -> &'static str {
+    match fill {
+        FillStrategy::Read => "read",
+        FillStrategy::Evict => "evict",
+        FillStrategy::Feed => "feed",
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) enum Pending {
     Resize { id: u64, size_bytes: u64 },
     Rename { id: u64, name: String },
     Pin { id: u64 },
+    Members(super::members::FlashChange),
     Caching,
 }
 
@@ -36,9 +37,11 @@ pub(super) struct AdminState {
     recaching: bool,
     /// When that had last happened.
     recached: Option<Instant>,
-    names: u64,
+    pub(super) names: u64,
     ids_seen: BTreeSet<u64>,
     pub(super) pins: super::pins::Pins,
+    /// Flash devices that have left the cache.
+    pub(super) flash_left: BTreeSet<celldisk::DeviceId>,
 }
 
 /// A seed for the content of a grid disk: those of other disks write other bytes.
@@ -74,6 +77,7 @@ pub(super) fn spec(
         purpose,
         caching_mode: caching.mode,
         caching_policy: caching.policy,
+        fill: celldisk::FillStrategy::Read,
         available_to: String::new(),
         comment: String::new(),
         created: device::WallTime(1),
@@ -102,6 +106,7 @@ impl Run {
             Admin::SetCaching { disk, caching } => {
                 let _answered = self.set_caching(life, disk, caching).await;
             }
+            Admin::SetFill { disk, fill } => self.set_fill(life, disk, fill).await,
             Admin::Evict { disk } => self.evict_one(life, disk).await,
             Admin::Pin { disk, offset, len, policy } => {
                 let _answered = self.pin(life, disk, offset, len, policy).await;
@@ -109,6 +114,8 @@ impl Run {
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::AcceptStale { disk } => self.accept_stale(life, disk).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
+            Admin::ReplaceFlash { pick } => self.replace_flash(life, pick).await,
+            Admin::ChangeFlash { pick, cancel } => self.change_flash(life, pick, cancel).await,
             Admin::CreateFlashCache { all, size_bytes } => self.create_cache(life, all, size_bytes).await,
         }
     }
@@ -134,7 +141,7 @@ impl Run {
         {
             let mut admin = lock(&self.admin);
             // A grid disk that is made smaller gets a new cache generation, and its cache anew.
-            admin.recaching = matches!(pending, Pending::Caching | Pending::Resize { .. });
+            admin.recaching = matches!(pending, Pending::Caching | Pending::Members(_) | Pending::Resize { .. });
             admin.pending = Some(pending.clone());
         }
         let (tx, rx) = one_shot();
@@ -170,6 +177,7 @@ impl Run {
             && self.life().is_some_and(|life| life.cell.store().members().values().any(out));
         let harmed = self.machine.some_disk_harmed(self.now()) || self.machine.some_flash_harmed();
         let unsafe_here = matches!(error, AdminError::WriteBackUnsafe(_));
+        let memory = matches!(error, AdminError::Memory(_));
         let disk_out = self.life().is_some_and(|life| life.cell.store().members().values().any(out));
         let held = matches!(error, AdminError::StillDirty(_) | AdminError::RedoOnFlash(_));
         let sole_copy = held && (lock(&self.book).flash_hurt || disk_out);
@@ -180,6 +188,8 @@ impl Run {
             self.situations.hit("admin: refused while flash holds the only copy");
         } else if space {
             self.situations.hit("admin: no space");
+        } else if memory {
+            self.situations.hit("admin: refused for want of memory");
         } else if harmed || flash_out || no_flash {
             self.situations.hit("admin: a command failed with a device");
         } else if !stopping {
@@ -357,6 +367,21 @@ impl Run {
         self.command(life, Pending::Caching, work, then).await
     }
 
+    async fn set_fill(self: &Arc<Self>, life: &Life, place: u64, fill: celldisk::FillStrategy) {
+        let Some((_, name)) = self.target(place) else { return };
+        let cell = life.cell.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => run.situations.hit(match fill {
+                celldisk::FillStrategy::Read => "admin: filled by read",
+                celldisk::FillStrategy::Evict => "admin: filled by evict",
+                celldisk::FillStrategy::Feed => "admin: filled by feed",
+            }),
+            Err(error) => run.judge("set fill strategy", &error),
+        };
+        let work = async move { cell.set_fill(&name, fill).await };
+        self.command(life, Pending::Caching, work, then).await;
+    }
+
     async fn evict_one(self: &Arc<Self>, life: &Life, place: u64) {
         let Some((id, _)) = self.target(place) else { return };
         let catalog = life.cell.store().catalog();
@@ -414,13 +439,29 @@ impl Run {
         if life.cell.store().catalog().flash_cache.is_some() {
             return;
         }
+        let serving = |status: celldisk::MemberStatus| match status {
+            celldisk::MemberStatus::InService(disk) => Some(disk).filter(|disk| disk.role() == Role::Flash),
+            _ => None,
+        };
         let present: Vec<String> =
-            life.cell.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).map(|d| d.name()).collect();
+            life.cell.store().members().into_values().filter_map(serving).map(|disk| disk.name()).collect();
         if present.is_empty() {
             return;
         }
-        let names = if all { Vec::new() } else { present[..1].to_vec() };
-        let count = if all { present.len() as u64 } else { 1 };
+        // Those that no cache is created on to begin with are for changes.
+        let setup = &self.plan.setup;
+        let spares: Vec<String> =
+            (setup.flashes.len() - setup.spares..setup.flashes.len()).map(|n| format!("FD{n}")).collect();
+        let mut usual: Vec<String> = present.iter().filter(|name| !spares.contains(name)).cloned().collect();
+        if usual.is_empty() {
+            usual.clone_from(&present);
+        }
+        let names = match (all, spares.is_empty()) {
+            (true, true) => Vec::new(),
+            (true, false) => usual.clone(),
+            (false, _) => usual[..1].to_vec(),
+        };
+        let count = if all { usual.len() as u64 } else { 1 };
         let least = 8 * u64::from(self.plan.setup.segment_bytes) * count;
         let cell = life.cell.clone();
         let then = |run: &Run, result: Result<(), AdminError>| match result {
@@ -445,6 +486,7 @@ impl Run {
         if crashed {
             self.situations.hit("crash while a catalog change was under way");
         }
+        self.reconcile_members(cell, &pending);
         let catalog = cell.store().catalog();
         for record in catalog.grid_disks.values() {
             self.reconcile_one(cell, record, &pending);

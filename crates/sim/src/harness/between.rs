@@ -39,6 +39,8 @@ pub(super) struct History {
     /// What the next opening has to notice.
     pub(super) disk_was_restored: bool,
     pub(super) flash_was_restored: bool,
+    /// Some device has become larger; the next opening has to notice.
+    pub(super) grown: bool,
 }
 
 impl History {
@@ -143,8 +145,12 @@ impl Run {
         let store = life.cell.store();
         let catalog = store.catalog();
         let Some(cache) = &catalog.flash_cache else { return };
-        let name = format!("FD{n}");
-        let Some((id, _)) = catalog.member_named(&name) else { return };
+        // One that took the place of another has a name of its own.
+        let (name, later) = (format!("FD{n}"), format!("FD{n}r"));
+        let is_it = |member: &celldisk::Member| member.name == name || member.name.starts_with(&later);
+        let Some((&id, _)) = catalog.members.iter().find(|(id, m)| is_it(m) && cache.regions.contains_key(id)) else {
+            return;
+        };
         let (Some(disk), Ok(slice)) = (store.cell_disk(id), store.flash_cache_slice(id)) else { return };
         let Some(area) = slice.physical(0) else { return };
         let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
@@ -187,6 +193,7 @@ impl Run {
                     | Between::DiskAbsent
                     | Between::DiskBack
                     | Between::DiskStale { .. }
+                    | Between::DeviceGrows { .. }
                     | Between::LabelRot { .. }
                     | Between::CheckpointRot { .. }
             );
@@ -260,6 +267,10 @@ impl Run {
                         lock(&self.book).flash_hurt = true;
                         self.machine.flash_fault_at_open(n, kind, ppm);
                     }
+                }
+                Between::DeviceGrows { device, by_bytes } => {
+                    self.machine.grow(device, by_bytes);
+                    lock(&self.history).grown = true;
                 }
                 Between::LabelRot { device, slot } => {
                     self.machine.label_rot(device, slot);

@@ -257,7 +257,7 @@ impl Book {
             Verb::Zeroes { fua, .. } => Part::Change(disk.model.begin_zeroes(range.clone(), fua)),
             Verb::Trim { fua } => Part::Change(disk.model.begin_trim(range.clone(), fua)),
             Verb::Flush => Part::Flush(disk.model.flush_begin()),
-            Verb::Prefetch | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
+            Verb::Prefetch | Verb::Offer | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
         };
         let mut part = part;
         if let Part::Read(read) = part
@@ -318,14 +318,16 @@ impl Book {
 
     fn succeeded(&mut self, request: &Request, answer: Answer, key: (u64, u64)) {
         let connected = self.sessions.get_mut(&key).filter(|s| s.number == request.session);
-        if let Some(connected) = &connected
+        // An offer asks nothing of the disk, and says nothing of it.
+        if let Some(connected) = connected.as_ref().filter(|_| request.verb != Verb::Offer)
             && connected.doomed_above.is_some_and(|epoch| request.loss_epoch > epoch)
         {
             let text = format!("{request:?} succeeded on a connection whose un-flushed writes a failed flush has lost");
             return self.violate("I6", text);
         }
         let Some(disk) = self.disks.get_mut(&request.disk) else { return };
-        let disk_bytes = disk.model.size_bytes();
+        // While it is made larger it serves its new size before whoever asked for that is told.
+        let disk_bytes = disk.model.size_bytes().max(disk.served.as_ref().map_or(0, |s| s.size_bytes()));
         let judged = match (request.part, answer) {
             (Part::Read(read), Answer::Bytes(bytes)) => disk.model.check_read(read, &bytes),
             (Part::Change(op), _) => {

@@ -15,7 +15,8 @@ use crate::disk::FlushNews;
 use crate::executor::{Executor, ExecutorConfig, Stuck};
 use crate::net::{NetConfig, SimNet};
 use crate::situations::Situations;
-use cell::{Cell, CellConfig, NewDevice, OpenReport};
+use cell::{Cell, CellConfig, FeedConfig, NewDevice, OpenReport};
+use celldisk::FillStrategy;
 use celldisk::Role;
 use device::sync::{Notify, Semaphore, lock, one_shot};
 use device::{Prng, Spawn};
@@ -70,6 +71,7 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
         admin: super::admin::AdminState::default().into(),
         watch: Watch::default().into(),
         history: History::default().into(),
+        victims: super::victims::Victims::default().into(),
         changed: Notify::new(),
     });
     let mut director =
@@ -142,6 +144,8 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
             sabotage: canary.and_then(Canary::of_log),
             ..LogConfig::default()
         },
+        feed: FeedConfig { rate_bytes: setup.feed_rate_bytes, waiting_bytes_max: 1 << 20, ..FeedConfig::default() },
+        hot_every: setup.hot_every,
         sabotage,
     }
 }
@@ -364,6 +368,7 @@ impl Director {
             run.machine.settle();
         }
         lock(&run.book).process_died(power_cut);
+        lock(&run.victims).clear();
     }
 
     /// A clean stop, with requests still coming in.
@@ -412,6 +417,7 @@ impl Director {
             run.machine.power_cut();
         }
         lock(&run.book).process_died(cut);
+        lock(&run.victims).clear();
     }
 
     /// Read what is there, and once more when nothing of it is cached: the first answer is final.
@@ -505,6 +511,7 @@ impl Director {
         for (place, &(id, limit)) in ids.iter().enumerate() {
             run.unpin_all(life, place as u64).await;
             run.administer(life, Admin::SetCaching { disk: place as u64, caching }).await;
+            run.administer(life, Admin::SetFill { disk: place as u64, fill: FillStrategy::Read }).await;
             let range = 0..limit.min(AU_BYTES);
             let mut answered = true;
             answered &= run.request(life, READER, id, Verb::Write { fua: false }, range.clone(), false).await;

@@ -235,19 +235,24 @@ impl Machine {
         let mut prng = Prng::new(pick);
         let start = area + prng.below(segments) * segment_bytes;
         let mut pages = Vec::new();
-        let mut durable = if durable_only { 0 } else { u64::MAX };
+        let mut said = Vec::new();
         let mut position = 0;
         while position + 4096 < segment_bytes {
             let header = device.pristine(start + position, 65536.min((segment_bytes - position) as usize));
             let Some((first, header)) = data_starts(&header, owner) else { break };
-            if durable_only {
-                durable = durable.max(header.durable);
-            }
+            said.push((header.sequence, header.durable));
             let data = first..header.pages;
             pages.extend(data.map(|page| (header.sequence, start + position + u64::from(page) * 4096)));
             position += u64::from(header.pages) * 4096;
         }
-        pages.retain(|(sequence, _)| *sequence <= durable);
+        if durable_only {
+            // Known to be durable by a header that is durable itself: a power cut may take the last one away, and what rots
+            // then looks like what was never written.
+            let last = said.iter().map(|(_, durable)| *durable).max().unwrap_or(0);
+            let lasting = said.iter().filter(|(sequence, _)| *sequence <= last);
+            let durable = lasting.map(|(_, durable)| *durable).max().unwrap_or(0);
+            pages.retain(|(sequence, _)| *sequence <= durable);
+        }
         if pages.is_empty() {
             return false;
         }
@@ -258,6 +263,17 @@ impl Machine {
         device.set_atlas(flash_atlas(end));
         lock(&self.flashes)[n].harmed = true;
         device.rot(page..page + 4096)
+    }
+
+    /// A device is larger; what was kept of it fits no more.
+    pub(super) fn grow(&self, device: u64, by_bytes: u64) {
+        let (disks, flashes) = (self.disk_count(), self.flash_count());
+        let n = (device % (disks + flashes) as u64) as usize;
+        let (units, n) = if n < disks { (&self.disks, n) } else { (&self.flashes, n - disks) };
+        let unit = &mut lock(units)[n];
+        let size_bytes = unit.device.size_bytes();
+        unit.device.grow((size_bytes + by_bytes) / 4096 * 4096);
+        unit.kept = None;
     }
 
     /// Rot one copy of one of a device's two labels; its other copy is good.

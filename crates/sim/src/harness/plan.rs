@@ -4,6 +4,7 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod members;
 mod pins;
 mod redo;
 mod scenes;
@@ -11,8 +12,8 @@ mod scenes;
 pub(super) use redo::RedoSetup;
 
 use crate::disk::DiskConfig;
-use celldisk::FlashLogMode;
 use celldisk::layout::DATA_OFFSET;
+use celldisk::{FillStrategy, FlashLogMode};
 use device::{Class, FailKind, Prng};
 use flashcache::{BusyTuning, Endurance, MemoryNeed, PolicyKind};
 use std::time::Duration;
@@ -67,6 +68,10 @@ impl Caching {
 pub(super) struct Setup {
     pub(super) disks: Vec<DiskConfig>,
     pub(super) flashes: Vec<DiskConfig>,
+    /// How many of them, at the end, no cache is created on.
+    pub(super) spares: usize,
+    /// How often the lists of hot blocks are made anew.
+    pub(super) hot_every: Duration,
     pub(super) grid_disks: Vec<GridDiskSetup>,
     /// All of the flash cache, over all devices.
     pub(super) flash_cache_bytes: u64,
@@ -88,6 +93,8 @@ pub(super) struct Setup {
     pub(super) ordered: bool,
     /// Of each journal.
     pub(super) journal_bytes: u64,
+    /// The most the feeder writes, a second.
+    pub(super) feed_rate_bytes: u64,
     /// In write-back over two flash devices.
     pub(super) mirrored: bool,
     /// The only flash device that comes to harm.
@@ -122,6 +129,8 @@ pub(super) enum Verb {
     },
     Flush,
     Prefetch,
+    /// A buffer cache lets go of a block it has read before, and offers it.
+    Offer,
     Status,
     /// A read or write that reaches beyond the end.
     BeyondEnd {
@@ -166,6 +175,10 @@ pub(super) enum Admin {
         disk: u64,
         caching: Caching,
     },
+    SetFill {
+        disk: u64,
+        fill: FillStrategy,
+    },
     /// To none and back: what was cached is read from disk again.
     Evict {
         disk: u64,
@@ -187,6 +200,15 @@ pub(super) enum Admin {
         disk: u64,
     },
     DropFlashCache,
+    /// Some of the flash devices are the members of the flash cache from then on; perhaps cancelled under way.
+    ChangeFlash {
+        pick: u64,
+        cancel: bool,
+    },
+    /// A blank flash device becomes a new cell disk and a member, in the place of those that are missing or have failed.
+    ReplaceFlash {
+        pick: u64,
+    },
     CreateFlashCache {
         all: bool,
         size_bytes: u64,
@@ -287,6 +309,11 @@ pub(super) enum Between {
         kind: FaultKind,
         ppm: u32,
     },
+    /// A device is larger than it was.
+    DeviceGrows {
+        device: u64,
+        by_bytes: u64,
+    },
     /// One copy of the label rots; the other must answer.
     LabelRot {
         device: u64,
@@ -349,6 +376,8 @@ impl Plan {
         redo::add(&mut steps, &mut setup, &mut prng.fork("redo"));
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
+        members::add(&mut steps, &setup, &mut prng.fork("members"));
+        members::grow(&mut steps, &mut prng.fork("growth"));
         Plan { seed, setup, steps }
     }
 }
@@ -462,16 +491,22 @@ impl Setup {
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
         let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
         let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
+        let spare = members::spare(&flashes, &mut prng.fork("spare"));
+        let spares = spare.iter().count();
+        flashes.extend(spare);
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
             redo: None,
             write_back,
             ordered,
             journal_bytes,
+            feed_rate_bytes: 64 << prng.fork("feed").between(10, 20),
             mirrored,
             victim,
             disks,
             flashes,
+            spares,
+            hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
             grid_disks,
             flash_cache_bytes,
             block_bytes,
@@ -658,6 +693,7 @@ impl Steps<'_> {
         } else {
             match prng.below(60) {
                 0..=2 => Verb::Prefetch,
+                6..=11 => Verb::Offer,
                 3 | 4 => Verb::Status,
                 5 => Verb::BeyondEnd { write: prng.chance(1, 2) },
                 _ => Verb::Read,
@@ -679,7 +715,8 @@ impl Steps<'_> {
             2 => Admin::Drop { disk },
             3..=6 => Admin::Resize { disk, size_bytes: AU_BYTES * prng.between(1, 40) },
             7 => Admin::Rename { disk },
-            8..=12 => Admin::SetCaching { disk, caching: caching(prng) },
+            8 | 9 => Admin::SetFill { disk, fill: pick(prng, &FillStrategy::ALL) },
+            10..=12 => Admin::SetCaching { disk, caching: caching(prng) },
             13..=16 => Admin::Evict { disk },
             17 => Admin::DropFlashCache,
             _ => Admin::CreateFlashCache {

@@ -3,7 +3,7 @@
 //! Tasks of the harness live outside the cell's process; a request is a task inside it, so that it dies with it, and the
 //! client lives on.
 
-use super::book::{Answer, Book, Request};
+use super::book::{Answer, Book, Issue, Request};
 use super::machine::Machine;
 use super::plan::{Crash, Io, Plan, Step, Verb};
 use crate::executor::{Handle, Process};
@@ -59,6 +59,7 @@ pub(super) struct Run {
     pub(super) admin: Mutex<super::admin::AdminState>,
     pub(super) watch: Mutex<super::watch::Watch>,
     pub(super) history: Mutex<super::between::History>,
+    pub(super) victims: Mutex<super::victims::Victims>,
     /// Anything of the above has changed.
     pub(super) changed: Notify,
 }
@@ -238,13 +239,33 @@ impl Run {
         let (tx, rx) = one_shot();
         let (run, cell) = (self.clone(), life.cell.clone());
         let task = async move {
-            let answer = ask(&issue.session, verb, issue.range, &issue.bytes, odd_memory).await;
+            let answer = run.ask_and_keep(id, verb, issue, odd_memory).await;
             run.answered(&cell, number, answer);
             tx.send(());
         };
         let thread = (client % 7) as usize;
         life.process.spawn_on(thread, Box::pin(task));
         rx.await.is_some()
+    }
+
+    /// Ask; a block that is read may be one that a buffer cache keeps, or it lets go of one.
+    async fn ask_and_keep(&self, disk: u64, verb: Verb, issue: Issue, odd: bool) -> Result<Answer, RequestError> {
+        let Issue { number, session, range, bytes } = issue;
+        match verb {
+            Verb::Offer => {
+                self.offer_block(&session, disk).await;
+                Ok(Answer::Done)
+            }
+            Verb::Read => {
+                let note = self.note_block(&session, number, &range).await;
+                let answer = ask(&session, verb, range, &bytes, odd).await;
+                if let (Some(note), Ok(Answer::Bytes(bytes))) = (note, &answer) {
+                    self.keep_block(disk, note, Bufs::from(Buf::padded(bytes, 4096)).freeze());
+                }
+                answer
+            }
+            _ => ask(&session, verb, range, &bytes, odd).await,
+        }
     }
 
     /// An answer has come: at this moment it counts.
@@ -285,6 +306,7 @@ fn name_of(verb: Verb) -> &'static str {
         Verb::Trim { .. } => "client trim",
         Verb::Flush => "client flush",
         Verb::Prefetch => "client prefetch",
+        Verb::Offer => "client offer",
         Verb::Status => "client status",
         Verb::BeyondEnd { .. } => "client beyond end",
     }
@@ -321,6 +343,7 @@ async fn ask(
         Verb::Trim { fua } => session.trim(offset, len, fua).await.map(|()| Answer::Done),
         Verb::Flush => session.flush().await.map(|()| Answer::Done),
         Verb::Prefetch => session.prefetch(offset, len).await.map(|()| Answer::Done),
+        Verb::Offer => unreachable!("made by a buffer cache"),
         Verb::Status => {
             let extents = session.extents(offset, len, 64).await?;
             let covered: u64 = extents.iter().map(|e| e.len).sum();

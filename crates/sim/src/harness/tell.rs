@@ -91,6 +91,7 @@ impl Display for Io {
             }
             Verb::Trim { fua: with } => write!(f, "trim{} grid disk {disk}: {offset} +{len}", fua(with))?,
             Verb::Prefetch => write!(f, "prefetch grid disk {disk}: {offset} +{len}")?,
+            Verb::Offer => write!(f, "a buffer cache offers a block of grid disk {disk}")?,
             Verb::Status => write!(f, "block status of grid disk {disk}: {offset} +{len}")?,
             Verb::BeyondEnd { write } => {
                 write!(f, "{} beyond the end of grid disk {disk}: {len} bytes", if write { "write" } else { "read" })?;
@@ -123,6 +124,7 @@ impl Display for Admin {
             Admin::Resize { disk, size_bytes } => write!(f, "resize grid disk {disk} to {size_bytes} bytes"),
             Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
             Admin::SetCaching { disk, caching } => write!(f, "set caching of grid disk {disk}: {caching}"),
+            Admin::SetFill { disk, fill } => write!(f, "fill grid disk {disk} by {fill:?}"),
             Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
             Admin::Pin { disk, offset, len, policy } => {
                 write!(f, "pin {len} bytes of grid disk {disk} from {offset} on: {policy:?}")
@@ -132,6 +134,13 @@ impl Display for Admin {
             }
             Admin::AcceptStale { disk } => {
                 write!(f, "go on with grid disk {disk} from its disk alone, if it is offline")
+            }
+            Admin::ChangeFlash { pick, cancel } => {
+                let cancelled = if *cancel { ", then CANCEL FLUSH" } else { "" };
+                write!(f, "change the members of the flash cache (pick {pick}){cancelled}")
+            }
+            Admin::ReplaceFlash { pick } => {
+                write!(f, "a blank flash device takes the place of those that are gone (pick {pick})")
             }
             Admin::DropFlashCache => f.write_str("drop the flash cache"),
             Admin::CreateFlashCache { all, size_bytes } => {
@@ -212,6 +221,7 @@ impl Display for Between {
             Between::FlashFault { flash, kind, ppm } => {
                 write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
             }
+            Between::DeviceGrows { device, by_bytes } => write!(f, "device {device} grows by {by_bytes} bytes"),
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
             Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }

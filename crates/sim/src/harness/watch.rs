@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Watch {
     /// When members of a flash cache were first seen to have failed, by life, cache and place.
-    failed_since: BTreeMap<(u64, u128, usize), Instant>,
+    failed_since: BTreeMap<(u64, u128, u128), Instant>,
     /// Hits seen in finished lives and the memory announced in this one.
     pub(super) hits: u64,
     announced_bytes: u64,
@@ -114,9 +114,11 @@ impl Run {
         let now = self.now();
         let mut failed_before = Vec::new();
         let cache_id = cell.store().catalog().flash_cache.as_ref().map_or(0, |cache| cache.id.0);
+        let devices = cell.flash_cache_devices();
         for (n, member) in cache.members().enumerate() {
             if member.has_failed() {
-                let since = *watch.failed_since.entry((life.number, cache_id, n)).or_insert(now);
+                let device = devices.get(n).map_or(0, |id| id.0);
+                let since = *watch.failed_since.entry((life.number, cache_id, device)).or_insert(now);
                 if since < request.begun {
                     failed_before.push(n);
                 }
@@ -176,9 +178,11 @@ impl Run {
             ("redo: grid disk offline, its redo cannot be had", "redo of it that flash"),
             ("redo: ring found damaged or unreadable", "flash log: "),
         ];
+        rows.push(("cell disk has grown at an opening", "has grown by"));
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
         rows.into_iter().for_each(|(row, _)| self.situations.hit(row));
         self.situations.hit(if report.unclean { "opened after an unclean stop" } else { "opened after a clean stop" });
+        self.check_grown(cell);
         let store = &report.store;
         let noted = [
             (!store.stale.is_empty(), "catalog copy brought up to date at open"),
@@ -208,6 +212,23 @@ impl Run {
         }
     }
 
+    /// What devices have more than they had is free space.
+    fn check_grown(&self, cell: &Arc<Cell>) {
+        if !std::mem::take(&mut lock(&self.history).grown) || self.machine.some_flash_harmed() {
+            return;
+        }
+        let catalog = cell.store().catalog();
+        for (id, status) in cell.store().members() {
+            let (celldisk::MemberStatus::InService(disk), Some(member)) = (status, catalog.members.get(&id)) else {
+                continue;
+            };
+            let counts = (member.au_count, disk.label().au_count(), disk.au_count_possible());
+            if counts.0 != counts.2 || counts.1 != counts.2 {
+                self.violate("I5", format!("cell disk {}: units by catalog, label, device: {counts:?}", member.name));
+            }
+        }
+    }
+
     /// Memory is within what was announced (I8).
     pub(super) fn check_memory(&self, life: &Life) {
         let cell = &life.cell;
@@ -233,6 +254,7 @@ impl Run {
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {
             self.note_order(&disk, crash);
+            self.note_feed(&disk);
             hits += disk.counters.cache_hits.requests.get();
             partial += disk.counters.cache_partial_hits.requests.get();
             let rows = [
@@ -246,6 +268,7 @@ impl Run {
             rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));
         }
         self.situations.hit_times("hit", hits);
+        self.situations.hit_times("members: hot block brought back to new flash", cell.refilled_blocks());
         self.situations.hit_times("partial hit", partial);
         lock(&self.watch).hits += hits;
         if cell.alerts().iter().any(|a| a.contains("is offline")) {
@@ -285,6 +308,17 @@ impl Run {
         if crash {
             self.note_requests(&lock(&self.book));
         }
+    }
+
+    /// What was fed, or was not. What buffer caches offer is counted where they do.
+    fn note_feed(&self, disk: &Arc<GridDisk>) {
+        let counters = &disk.counters;
+        let rows = [
+            ("feed: written to flash", &counters.fed),
+            ("feed: made room for younger data", &counters.feed_overruns),
+            ("feed: left out as prefetched", &counters.feed_skips_prefetch),
+        ];
+        rows.into_iter().for_each(|(row, counter)| self.situations.hit_times(row, counter.get()));
     }
 
     /// Flush order: what batches there were, and how far the last one is.

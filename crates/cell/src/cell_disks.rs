@@ -1,0 +1,100 @@
+//! Flash devices taken into a running cell, and out of it.
+//!
+//! Taken in means: it carries a label of this cell and the catalog names it; what it is used for is said by other commands. Only
+//! flash: of a disk each flash device would have to know before anything of it is cached. Never formats a device that carries
+//! anything unless told to.
+
+use crate::admin::AdminError;
+use crate::cell::Cell;
+use crate::open::{CellError, NewDevice};
+use celldisk::{CellDisk, DeviceId, FormatOptions, GridDiskError, MemberStatus, Role, Stamp};
+use device::sync::lock;
+use std::sync::Arc;
+
+impl Cell {
+    /// Make a cell disk of a flash device and take it in.
+    ///
+    /// # Errors
+    /// It is no flash, the name is taken, the device carries something and `force` is not set, or a device fails.
+    pub async fn create_cell_disk(self: &Arc<Self>, new: NewDevice, force: bool) -> Result<DeviceId, AdminError> {
+        let _turn = self.turn().await?;
+        if new.role != Role::Flash {
+            return Err(AdminError::NotSupported("taking a hard disk into a running cell"));
+        }
+        if self.store().catalog().member_named(&new.name).is_some() {
+            return Err(GridDiskError::Exists { what: "a cell disk of that name" }.into());
+        }
+        let (device, listeners) = Cell::gate(new.device, &self.world);
+        let now = self.world.clock.now().0;
+        let mut prng = self.world.prng.fork(&format!("cell disk at {now}"));
+        let mut random = || prng.next_u128().max(1);
+        let options = FormatOptions {
+            cell_id: self.store().cell_id(),
+            device_id: DeviceId(random()),
+            role: new.role,
+            class: new.class,
+            name: new.name.clone(),
+            au_bytes: new.au_bytes,
+            page_bytes: new.page_bytes,
+            created: self.world.clock.wall(),
+            stamp: Stamp(random()),
+            force,
+        };
+        let formatted = CellDisk::format(device, options).await;
+        let disk = formatted.map_err(|error| CellError::Format { name: new.name, error })?;
+        let id = disk.id();
+        lock(&self.losses).insert(id, listeners);
+        self.stood(self.store().add(disk).await?);
+        Ok(id)
+    }
+
+    /// Take a flash cell disk, present or missing, out of the cell for good. One that is there is blank afterwards.
+    ///
+    /// # Errors
+    /// It is no flash, or the flash cache, the flash log or grid disks are on it; or no durable device took the change.
+    pub async fn drop_cell_disk(self: &Arc<Self>, name: &str) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let catalog = self.store().catalog();
+        let (id, member) = catalog.member_named(name).ok_or_else(|| AdminError::NoCellDisk(name.to_owned()))?;
+        if member.role != Role::Flash {
+            return Err(AdminError::NotSupported("taking a hard disk out of a running cell"));
+        }
+        let in_log = catalog.flash_log.as_ref().is_some_and(|log| log.regions.contains_key(&id));
+        let what = if catalog.is_cached_on(&id) {
+            Some("the flash cache is on it")
+        } else if in_log {
+            Some("the flash log is on it")
+        } else {
+            catalog.grid_disks.values().any(|g| g.cell_disk == id).then_some("grid disks are on it")
+        };
+        if let Some(what) = what {
+            return Err(AdminError::CellDiskInUse(member.name.clone(), what));
+        }
+        // A disk that was put back in time may wait for what was on it then.
+        let disks = self.store().cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk);
+        let waits: Vec<DeviceId> = disks.filter(|disk| disk.label().is_dirty_on(&id)).map(|disk| disk.id()).collect();
+        if let Some(record) = catalog.grid_disks.values().find(|record| waits.contains(&record.cell_disk)) {
+            return Err(AdminError::StillDirty(record.name.clone()));
+        }
+        let pends = |disk: DeviceId| {
+            let label = self.store().cell_disk(disk).map(|disk| disk.label());
+            label.is_some_and(|l| l.flash_members.get(&id).is_some_and(|member| member.redo_pending.is_some()))
+        };
+        if let Some(record) = catalog.grid_disks.values().find(|record| pends(record.cell_disk)) {
+            return Err(AdminError::RedoOnFlash(record.name.clone()));
+        }
+        let disk = match self.store().members().remove(&id) {
+            Some(MemberStatus::InService(disk)) => Some(disk),
+            _ => None,
+        };
+        let _ = self.stood(self.store().remove(id).await?);
+        lock(&self.losses).remove(&id);
+        self.store().forget_flash(&[id]).await;
+        if let Some(disk) = disk
+            && let Err(error) = disk.erase().await
+        {
+            self.alert(format!("cell disk {name} is out of the cell, but its label could not be erased: {error}"));
+        }
+        Ok(())
+    }
+}

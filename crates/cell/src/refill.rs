@@ -1,0 +1,127 @@
+//! What was hot on flash that has gone is brought back when other flash comes: a list of names in memory, made anew from time to
+//! time, and reads of the disk in heat order at a bounded rate that let requests go first.
+//!
+//! The list of a member is as old as `hot_every` when the member fails; of one that leaves while it works it is made then. It does
+//! not outlive the process. Never a promise: what is not brought back is read from disk when it is asked for.
+
+use crate::cell::{CacheAtWork, Cell};
+use crate::grid_disk::GridDisk;
+use celldisk::DeviceId;
+use device::sync::lock;
+use flashcache::hot::{HotBlock, in_heat_order};
+use flashcache::{FlashCache, Residence};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The field's rate of an idle feed is 8 MB/s; four times as much, since this comes to an end, and still a part of what a disk reads.
+const REFILL_BYTES_PER_SECOND: u64 = 32 << 20;
+/// How long it lets requests go first, for each block, and how often at most, so that it ends.
+const YIELD: Duration = Duration::from_millis(1);
+const YIELDS_MAX: u32 = 16;
+/// Blocks between two looks at which grid disks there are.
+const LOOK_EVERY: usize = 256;
+
+/// What is hot, by member.
+pub(crate) type HotLists = BTreeMap<DeviceId, Arc<[HotBlock]>>;
+
+impl Cell {
+    /// Keep the lists of a cache's members, until it or the cell has ended.
+    pub(crate) async fn run_hot(self: Arc<Self>, at_work: CacheAtWork) {
+        while !self.stop.sleep(&self.world, self.config.hot_every).await {
+            for (index, id) in at_work.devices.iter().enumerate() {
+                if !self.is_at_work(&at_work.cache) {
+                    return;
+                }
+                let list = at_work.cache.hot_blocks(index).await;
+                if !list.is_empty() {
+                    lock(&self.state).hot.insert(*id, list.into());
+                }
+            }
+        }
+    }
+
+    fn is_at_work(&self, cache: &Arc<FlashCache>) -> bool {
+        lock(&self.state).cache.as_ref().is_some_and(|now| Arc::ptr_eq(&now.cache, cache))
+    }
+
+    /// What is hot on all members of a cache that is about to have others: a region's blocks may go with it. Those of a member
+    /// that has failed are from before.
+    pub(crate) async fn hot_of(&self, old: &CacheAtWork) -> Vec<HotBlock> {
+        let mut all = Vec::new();
+        for index in 0..old.devices.len() {
+            all.extend(old.cache.hot_blocks(index).await);
+        }
+        // The cache knows better of those that work.
+        let works = |id: &DeviceId| {
+            old.devices.iter().zip(old.cache.members()).any(|(device, member)| device == id && !member.has_failed())
+        };
+        let lists = std::mem::take(&mut lock(&self.state).hot);
+        for (_, list) in lists.into_iter().filter(|(id, _)| !works(id)) {
+            all.extend(list.iter().copied());
+        }
+        in_heat_order(&mut all);
+        all
+    }
+
+    /// Bring blocks back, hottest first, in the background.
+    pub(crate) fn start_refill(self: &Arc<Self>, cache: &Arc<FlashCache>, list: Vec<HotBlock>) {
+        if list.is_empty() {
+            return;
+        }
+        let (cell, cache) = (self.clone(), cache.clone());
+        self.world.spawn.spawn(Box::pin(async move { cell.run_refill(cache, list).await }));
+    }
+
+    async fn run_refill(self: Arc<Self>, cache: Arc<FlashCache>, list: Vec<HotBlock>) {
+        let block_bytes = u64::from(self.block_bytes);
+        let pause = Duration::from_nanos(block_bytes * 1_000_000_000 / REFILL_BYTES_PER_SECOND);
+        for some in list.chunks(LOOK_EVERY) {
+            let disks: BTreeMap<u64, Arc<GridDisk>> = self.grid_disks().into_iter().map(|d| (d.id(), d)).collect();
+            for hot in some {
+                if self.stop.is_stopped() || !self.is_at_work(&cache) {
+                    return;
+                }
+                let Some(disk) = disks.get(&hot.disk) else { continue };
+                if disk.wants_refill(&cache, hot.block) {
+                    for _ in 0..YIELDS_MAX {
+                        if disk.locks.is_empty() {
+                            break;
+                        }
+                        self.world.clock.sleep(YIELD).await;
+                    }
+                    let offset = hot.block * block_bytes;
+                    let len = block_bytes.min(disk.size_bytes().saturating_sub(offset));
+                    if len > 0 && disk.prefetch_piece(offset, len).await.is_ok() {
+                        self.refilled_blocks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if self.stop.sleep(&self.world, pause).await {
+                        return;
+                    }
+                }
+            }
+            device::spawn::yield_now().await;
+        }
+    }
+
+    /// Blocks brought back to flash that has come in the place of other flash, since the cell was started.
+    #[must_use]
+    pub fn refilled_blocks(&self) -> u64 {
+        self.refilled_blocks.load(Ordering::Relaxed)
+    }
+}
+
+impl GridDisk {
+    /// Whether a block may be cached, in this cache, and is not.
+    fn wants_refill(&self, cache: &Arc<FlashCache>, block: u64) -> bool {
+        let offset = block * self.block_bytes;
+        let Some(binding) = self.serving_cache().filter(|b| Arc::ptr_eq(&b.cache, cache)) else { return false };
+        if offset >= self.size_bytes() || self.is_stopping() || self.offline().is_some() {
+            return false;
+        }
+        let end = (offset + self.block_bytes).min(self.size_bytes());
+        let parts = offset / crate::grid_disk::PART_BYTES..end / crate::grid_disk::PART_BYTES;
+        binding.cache.residence(&binding.disk, parts).iter().any(|(_, residence)| *residence == Residence::Disk)
+    }
+}

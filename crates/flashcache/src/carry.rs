@@ -1,0 +1,125 @@
+//! What records of a segment that is given up must be said again: each thing once, whoever has said it how often.
+//!
+//! Copies of one record would otherwise beget copies with each segment that is given up, until the log holds nothing else.
+//! Never looks at flash or memory of the cache: the caller decides what is still needed.
+
+use crate::format::Record;
+use crate::units::{Position, SegmentId};
+use std::collections::BTreeMap;
+
+/// Records to be said again.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    /// Which parts of the entry there are dead, or clean.
+    invalidations: BTreeMap<(SegmentId, u32, u32, bool), u16>,
+    /// The last generation of a segment that is free.
+    frees: BTreeMap<SegmentId, u32>,
+    /// Marked regions, by grid disk and generation.
+    marks: BTreeMap<(u64, u32, u64), ()>,
+}
+
+impl Carried {
+    /// Say it again. Entries, chunks and links are not for carrying.
+    pub(crate) fn add(&mut self, record: &Record) {
+        match *record {
+            Record::Invalidation { segment, generation, position, mask, cleaned } => {
+                *self.invalidations.entry((segment, generation, position.0, cleaned)).or_insert(0) |= mask;
+            }
+            Record::Free { segment, generation } => {
+                let last = self.frees.entry(segment).or_insert(generation);
+                *last = (*last).max(generation);
+            }
+            Record::Mark { disk, generation, region, set: true } => {
+                self.marks.insert((disk, generation, region), ());
+            }
+            Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
+        }
+    }
+
+    /// A segment that stays says this durably: what it covers need not be said again. Marks are: which word on a region is the last
+    /// one goes by the order of the log.
+    pub(crate) fn is_said(&mut self, record: &Record) {
+        match *record {
+            Record::Invalidation { segment, generation, position, mask, cleaned } => {
+                let key = (segment, generation, position.0, cleaned);
+                if let Some(left) = self.invalidations.get_mut(&key) {
+                    *left &= !mask;
+                    if *left == 0 {
+                        self.invalidations.remove(&key);
+                    }
+                }
+            }
+            Record::Free { segment, generation }
+                if self.frees.get(&segment).is_some_and(|&last| last <= generation) =>
+            {
+                self.frees.remove(&segment);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing to say.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.invalidations.is_empty() && self.frees.is_empty() && self.marks.is_empty()
+    }
+
+    /// The records.
+    pub(crate) fn into_records(self) -> impl Iterator<Item = Record> {
+        let invalidation = |((segment, generation, position, cleaned), mask): ((SegmentId, u32, u32, bool), u16)| {
+            Record::Invalidation { segment, generation, position: Position(position), mask, cleaned }
+        };
+        let free = |(segment, generation): (SegmentId, u32)| Record::Free { segment, generation };
+        let mark = |((disk, generation, region), ()): ((u64, u32, u64), ())| Record::Mark {
+            disk,
+            generation,
+            region,
+            set: true,
+        };
+        let marks = self.marks.into_iter().map(mark);
+        self.invalidations.into_iter().map(invalidation).chain(self.frees.into_iter().map(free)).chain(marks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead(segment: u32, position: u32, mask: u16, cleaned: bool) -> Record {
+        Record::Invalidation { segment: SegmentId(segment), generation: 1, position: Position(position), mask, cleaned }
+    }
+
+    #[test]
+    fn what_was_said_twice_is_said_once_and_parts_are_put_together() {
+        let mut carried = Carried::default();
+        let free = |generation| Record::Free { segment: SegmentId(4), generation };
+        let mark = Record::Mark { disk: 1, generation: 2, region: 3, set: true };
+        for record in [dead(1, 2, 1, false), dead(1, 2, 1, false), dead(1, 2, 6, false), dead(1, 2, 1, true), free(3)] {
+            carried.add(&record);
+        }
+        for record in [free(2), mark.clone(), mark.clone()] {
+            carried.add(&record);
+        }
+        let all: Vec<Record> = carried.into_records().collect();
+        assert_eq!(all, [dead(1, 2, 7, false), dead(1, 2, 1, true), free(3), mark]);
+    }
+
+    #[test]
+    fn what_a_segment_that_stays_says_is_left_out() {
+        let mut carried = Carried::default();
+        let free = |generation| Record::Free { segment: SegmentId(4), generation };
+        let mark = Record::Mark { disk: 1, generation: 2, region: 3, set: true };
+        for record in [dead(1, 2, 7, false), dead(1, 3, 1, false), free(3), mark.clone()] {
+            carried.add(&record);
+        }
+        // Others, or less, or older: still to be said.
+        for record in [dead(1, 2, 3, false), dead(1, 2, 4, true), free(2), mark.clone()] {
+            carried.is_said(&record);
+        }
+        carried.is_said(&dead(1, 3, 9, false));
+        let all: Vec<Record> = std::mem::take(&mut carried).into_records().collect();
+        assert_eq!(all, [dead(1, 2, 4, false), free(3), mark]);
+        carried.add(&free(3));
+        carried.is_said(&free(3));
+        assert!(carried.is_empty());
+    }
+}

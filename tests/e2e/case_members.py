@@ -1,0 +1,127 @@
+"""Flash devices join and leave the flash cache while clients write and verify; one that has failed is replaced."""
+
+import threading
+
+from case_clients import fio
+from case_write_back import WRITE_BACK, flash_away, loaded
+from harness import MIB, check, contains, equal, need, served, test, wait_until
+
+# More than one region of the grid disk for each flash device, and a cache that does not hold all of it.
+SIZE = "--size=24m"
+
+
+def members(cell):
+    return sorted(cell.json("list flashcache attributes all")[0]["cellDisk"])
+
+
+def set_members(cell, *names):
+    cell.cellcli(f"alter flashcache celldisk='{','.join(names)}'")
+    equal(members(cell), sorted(names), "members of the flash cache")
+
+
+def flash_names(cell):
+    rows = cell.json("list celldisk attributes all")
+    return sorted(row["name"] for row in rows if row["diskType"] == "FlashDisk")
+
+
+@test
+def flash_joins_and_leaves_under_fio_verify():
+    need("fio")
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M", "48M")) as cell:
+        names = flash_names(cell)
+        equal(len(names), 3, "flash cell disks")
+        failed = []
+
+        def verify():
+            try:
+                common = (SIZE, "--bsrange=4k-64k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--thread=1")
+                backlog = ("--rw=randrw", "--verify_backlog=64", "--do_verify=1", "--io_size=512m", "--randseed=4")
+                fio(cell, "w", "--uri=" + cell.uri(), *common, *backlog)
+            except Exception as error:  # told in the main thread
+                failed.append(error)
+
+        thread = threading.Thread(target=verify)
+        thread.start()
+        changes = 0
+        sets = (names[:2], names[1:], names, names[:1], [names[0], names[2]])
+        while thread.is_alive():
+            set_members(cell, *sets[changes % len(sets)])
+            changes += 1
+            thread.join(0.2)
+        if failed:
+            raise failed[0]
+        print(f"# {changes} changes", flush=True)
+        check(changes >= 3, "too few changes: the run tested nothing")
+        refused = cell.cellcli("alter flashcache celldisk='CD_00_cell'", ok=None)
+        check(refused.returncode != 0, "a disk is no member of a flash cache")
+        contains(refused.stderr, "CELL-", "the message of a refused change")
+        cell.stop()
+
+
+@test
+def members_are_kept_over_crashes_and_one_that_left_is_not_believed():
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        names = flash_names(cell)
+        with loaded(cell) as load:
+            for some in (names[:1], names, names[1:], names, names[1:]):
+                load.more()
+                set_members(cell, *some)
+            load.more()
+            load.end()
+        for some in (names, names[:1]):
+            cell.kill()
+            cell.start()
+            load.read()
+            # What left before, with older data, joins again.
+            set_members(cell, *some)
+            load.read()
+        cell.kill()
+        cell.start()
+        equal(members(cell), names[:1], "members after a crash")
+        load.read()
+        cell.stop()
+
+
+def add_flash(cell, name, size):
+    """A further flash device in cell.toml, blank."""
+    path = f"{cell.dir}/{name}"
+    with open(path, "wb") as file:
+        file.truncate(size)
+    cell.edit(lambda text: text.rstrip("\n") + f'\n\n[[device]]\npath = "{name}"\nkind = "flash"\n')
+
+
+@test
+def failed_flash_is_replaced_without_a_restart_and_filled_again():
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        first, second = flash_names(cell)
+        refused = cell.cellcli("create celldisk FD_new lun='flash-new.img'", ok=False)
+        contains(refused.stderr, "no [[device]]", "a device that cell.toml does not name")
+        add_flash(cell, "flash-new.img", 48 * MIB)
+        with loaded(cell) as load:
+            load.more()
+            load.end()
+        # The second device is blank when the cell comes back: everything goes on, in write-through by and by.
+        cell.kill()
+        with open(cell.device("flash", 1), "r+b") as file:
+            size = file.seek(0, 2)
+            file.truncate(0)
+            file.truncate(size)
+        cell.start()
+        load.read()
+        cell.cellcli("create celldisk FD_new lun='flash-new.img'")
+        cell.cellcli("alter flashcache all")
+        equal(members(cell), sorted([first, "FD_new"]), "members after the replacement")
+        cell.cellcli(f"drop celldisk {second}")
+        equal(flash_names(cell), sorted([first, "FD_new"]), "flash cell disks after the replacement")
+        load.read()
+        with loaded(cell, load.models) as again:
+            wait_until(lambda: again.writes > 200, 60, "clients write")
+            # Two copies again.
+            check(cell.metric("FC_BY_DIRTY") > 0, "data is dirty on the new pair")
+            again.end()
+        cell.kill()
+        # Without the old one of the pair, the new one has everything.
+        with flash_away(cell):
+            cell.start()
+            again.read()
+            cell.stop()
