@@ -149,6 +149,9 @@ pub(crate) struct Ledger {
     /// The newest change of each byte that the disk does not have durably.
     newest: RangeMap<Seq>,
     syncs: BTreeMap<SyncId, Sync>,
+    /// Syncs that wait for a flush which begins at this event or later, of what went past the ledger: at most one entry for
+    /// each sync.
+    past: Vec<(u64, SyncId)>,
     event: u64,
     next_write: WriteId,
     next_sync: SyncId,
@@ -190,16 +193,13 @@ impl Ledger {
 
     /// Changes the disk has completed that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
-        self.changes.values().any(|c| c.done_at.is_some() && !c.on_disk)
+        !self.past.is_empty() || self.changes.values().any(|c| c.done_at.is_some() && !c.on_disk)
     }
 
     /// Whether a flush would bring a sync on: something it waits for is complete and not durable.
     pub(crate) fn flush_wanted(&self) -> bool {
-        !self.syncs.is_empty()
-            && self
-                .changes
-                .values()
-                .any(|c| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && !c.is_durable())
+        let brings_on = |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && !c.is_durable();
+        !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.values().any(brings_on))
     }
 
     /// Changes that are not on the disk although they may be acknowledged: saved redo, while the disk refuses them.
@@ -491,19 +491,24 @@ impl Ledger {
         if !change.is_durable() {
             return;
         }
-        let by_ring = !change.on_disk;
+        let (by_ring, released) = (!change.on_disk, change.on_disk && change.acked);
         for sync in std::mem::take(&mut change.syncs) {
-            let Some(state) = self.syncs.get_mut(&sync) else { continue };
-            state.open -= 1;
-            state.by_ring |= by_ring;
-            if state.open == 0 {
-                self.effects.push(Effect::Synced { sync, by_ring: state.by_ring });
-                self.syncs.remove(&sync);
-            }
+            self.closer(sync, by_ring);
         }
-        if change.on_disk && change.acked {
+        if released {
             self.forget(seq);
             self.effects.push(Effect::Released { seq });
+        }
+    }
+
+    /// One of the things a sync waits for is durable.
+    fn closer(&mut self, sync: SyncId, by_ring: bool) {
+        let Some(state) = self.syncs.get_mut(&sync) else { return };
+        state.open -= 1;
+        state.by_ring |= by_ring;
+        if state.open == 0 {
+            self.effects.push(Effect::Synced { sync, by_ring: state.by_ring });
+            self.syncs.remove(&sync);
         }
     }
 
@@ -671,6 +676,12 @@ impl Ledger {
             if only.map_or(change.acked, |only| only == *seq) {
                 if change.is_durable() {
                     by_ring |= !change.on_disk;
+                } else if change.range.is_empty() && change.done_at.is_none() {
+                    // What goes past the ledger and is not complete is not covered. Whoever asks may be what its end waits for:
+                    // a request that began before the ledger took over and flushes on its way.
+                    self.event += 1;
+                    self.past.push((self.event, id));
+                    open += 1;
                 } else {
                     change.syncs.push(id);
                     open += 1;
@@ -697,6 +708,8 @@ impl Ledger {
         }
         let covered = |c: &Change| !c.on_disk && c.done_at.is_some_and(|at| at <= begun_at);
         let complete: Vec<Seq> = self.changes.iter().filter(|(_, c)| covered(c)).map(|(seq, _)| *seq).collect();
+        let past: Vec<SyncId> = self.past.extract_if(.., |(at, _)| *at <= begun_at).map(|(_, sync)| sync).collect();
+        past.into_iter().for_each(|sync| self.closer(sync, false));
         for seq in complete {
             if let Some(change) = self.changes.get_mut(&seq) {
                 change.on_disk = true;
@@ -726,6 +739,8 @@ impl Ledger {
                 self.lose(seq);
             }
         }
+        let past: Vec<SyncId> = std::mem::take(&mut self.past).into_iter().map(|(_, sync)| sync).collect();
+        self.lose_syncs(&past);
         if self.lost_acked > lost_before {
             // Nobody may be told that all is well before the disk has shown that it flushes again.
             self.changes.remove(&FLUSH_OWED);
