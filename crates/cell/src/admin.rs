@@ -107,6 +107,12 @@ pub enum AdminError {
         "the flash log could not be begun on flash {0}: {1}\nhint: see to that device, or leave it out with CELLDISK="
     )]
     RingFailed(String, String),
+    /// A discard of it may still happen.
+    #[error(
+        "flash {0}: nobody knows whether a discard of its area has happened or will\n\
+         hint: restart the cell, then repeat the command; until then the device is out of service"
+    )]
+    FlashUncertain(String),
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),
@@ -546,16 +552,18 @@ impl Cell {
         let flash: Vec<DeviceId> = members.iter().copied().chain(rings).collect();
         let pairs: Vec<(DeviceId, DeviceId)> =
             disks.iter().filter(|d| d.role() == Role::Disk).flat_map(|d| flash.iter().map(|f| (d.id(), *f))).collect();
-        let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
-        if !failed.is_empty() {
-            return Err(CellError::Labels(failed).into());
-        }
-        self.discard_flash_areas(&members).await;
-        let mut report = OpenReport::default();
-        if let Err(error) = self.open_flash_cache(&members, &BTreeMap::new(), &mut report).await {
-            // Parameters with which no member can work: it must not stay in the catalog.
+        let opened = async {
+            let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
+            if !failed.is_empty() {
+                return Err(CellError::Labels(failed).into());
+            }
+            self.discard_flash_areas(&members).await?;
+            Ok(self.open_flash_cache(&members, &BTreeMap::new(), &mut OpenReport::default()).await?)
+        };
+        if let Err(error) = opened.await {
+            // No member can work with it: it must not stay in the catalog.
             let _ = self.stood(self.store().drop_flash_cache().await?);
-            return Err(error.into());
+            return Err(error);
         }
         let disks = self.grid_disks();
         let bound = disks.iter().filter_map(|disk| Some((disk, self.record(disk)?)));
@@ -590,13 +598,9 @@ impl Cell {
         let _turn = self.turn().await?;
         let _drying = self.dry(&self.grid_disks()).await?;
         self.check_nothing_dirty()?;
-        // Whatever becomes of this, the labels are about to be told that there is no dirty data: whoever has some later passes
-        // a closed door, and says so there.
+        // Whatever becomes of this: it may be refused after the labels have been told.
         for disk in self.grid_disks() {
-            if let Some(record) = self.record(&disk).filter(is_write_back) {
-                self.bind(&disk, &record);
-                disk.drain().await;
-            }
+            self.close_door(&disk).await;
         }
         // Before the catalog forgets the flash: a label that waited for it would wait for ever.
         for disk in self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Disk) {

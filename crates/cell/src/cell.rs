@@ -302,6 +302,16 @@ impl Cell {
         disk.set_cache_and_gate(cache, mode, gate);
     }
 
+    /// Close the door to dirty data that a grid disk may have passed, before the label of its disk is told that there is none:
+    /// whoever takes some later writes the label anew, and requests that have passed it end before this returns. The record,
+    /// if the grid disk is in write-back.
+    pub(crate) async fn close_door(&self, disk: &Arc<GridDisk>) -> Option<celldisk::GridDisk> {
+        let record = self.record(disk).filter(is_write_back)?;
+        self.bind(disk, &record);
+        disk.drain().await;
+        Some(record)
+    }
+
     /// Nothing of a disk is dirty any more, and nothing will be: its label says so, so that it is whole without its flash.
     /// A label that cannot be written stays as it is, which costs nothing but caution.
     pub(crate) async fn settle_dirty_label(&self, home: DeviceId, stopping: bool) {

@@ -6,6 +6,7 @@
 //! (`flashcache::reclaim`), and the space of grid disks when they are made.
 
 use crate::Cell;
+use crate::admin::AdminError;
 use celldisk::{DeviceId, Slice};
 use device::{Clock, Device, Outcome};
 use futures_util::future::join_all;
@@ -20,34 +21,56 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 
 impl Cell {
     /// Discard the areas of the flash cache that has just been created, as far as the devices do it.
-    pub(crate) async fn discard_flash_areas(&self, members: &BTreeSet<DeviceId>) {
-        let areas = members.iter().filter_map(|id| self.store().flash_cache_slice(*id).ok());
-        self.discard_areas(areas).await;
+    ///
+    /// # Errors
+    /// [`AdminError::FlashUncertain`]: a discard may still happen, and would fall upon what is written meanwhile. The device is
+    /// out of service.
+    pub(crate) async fn discard_flash_areas(&self, members: &BTreeSet<DeviceId>) -> Result<(), AdminError> {
+        let areas = members.iter().filter_map(|id| Some((*id, self.store().flash_cache_slice(*id).ok()?)));
+        self.discard_areas(areas).await
     }
 
     /// The same for areas that are about to be of it.
-    pub(crate) async fn discard_areas(&self, areas: impl Iterator<Item = Arc<Slice>>) {
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn discard_areas(
+        &self,
+        areas: impl Iterator<Item = (DeviceId, Arc<Slice>)>,
+    ) -> Result<(), AdminError> {
         let clock = &self.world.clock;
-        join_all(areas.map(|area| async move { discard_all(&(area as Device), clock).await })).await;
+        let discards = areas.map(|(id, area)| async move { (id, discard_all(&(area as Device), clock).await) });
+        let mut refused = Ok(());
+        for (id, _) in join_all(discards).await.into_iter().filter(|(_, done)| done.is_err()) {
+            self.store().take_out(id, "a discard may still happen");
+            let name = self.store().catalog().members.get(&id).map_or_else(|| id.to_string(), |m| m.name.clone());
+            refused = Err(AdminError::FlashUncertain(name));
+        }
+        refused
     }
 }
+
+/// Nobody knows whether a discard has happened, or will.
+#[derive(Debug, PartialEq, Eq)]
+struct Uncertain;
 
 /// Discard a device from its beginning, as far as it does it in time. Bytes discarded.
 ///
 /// A piece is waited for without a limit, unlike everything else that is asked of flash: one that came late would fall upon
 /// what has been written meanwhile.
-async fn discard_all(device: &Device, clock: &Arc<dyn Clock>) -> u64 {
+async fn discard_all(device: &Device, clock: &Arc<dyn Clock>) -> Result<u64, Uncertain> {
     let geometry = device.geometry();
     let until = clock.now().after(TIME_MAX);
     let mut done_bytes = 0;
     while geometry.discard_bytes > 0 && done_bytes < geometry.size_bytes && clock.now() < until {
         let piece_bytes = PIECE_BYTES.min(geometry.size_bytes - done_bytes);
-        if device.discard(done_bytes, piece_bytes).await.outcome != Outcome::Done {
-            break;
+        match device.discard(done_bytes, piece_bytes).await.outcome {
+            Outcome::Done => done_bytes += piece_bytes,
+            Outcome::Unknown => return Err(Uncertain),
+            Outcome::Failed(_) | Outcome::Short(_) => break,
         }
-        done_bytes += piece_bytes;
     }
-    done_bytes
+    Ok(done_bytes)
 }
 
 #[cfg(test)]
@@ -88,7 +111,9 @@ mod tests {
             unreachable!("a runtime of one thread")
         };
         let clock = runtime.world(1).clock;
-        let bytes = runtime.block_on(async move { discard_all(&device, &clock).await });
+        let Ok(bytes) = runtime.block_on(async move { discard_all(&device, &clock).await }) else {
+            unreachable!("it knows what it has done")
+        };
         let asked = std::mem::take(&mut *lock(&noting.asked));
         (bytes, asked)
     }

@@ -6,7 +6,7 @@
 //! that it can be cancelled.
 
 use crate::admin::AdminError;
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
 use device::sync::lock;
 use futures_util::future::{Either, join_all, select};
@@ -62,12 +62,8 @@ impl Cell {
         let Ok(_turn) = self.turn().await else { return };
         let mut homes = BTreeSet::new();
         for disk in disks.iter().filter(|disk| self.is_flushing(disk)) {
-            let Some(record) = self.record(disk).filter(is_write_back) else { continue };
-            // The door that was passed is closed: whoever takes dirty data after a cancel writes the label anew. Requests
-            // that have passed it end before the label changes.
-            self.bind(disk, &record);
-            disk.drain().await;
-            homes.insert(record.cell_disk);
+            // Whoever takes dirty data after a cancel finds it closed.
+            homes.extend(self.close_door(disk).await.map(|record| record.cell_disk));
         }
         for home in homes {
             self.settle_dirty_label(home, false).await;

@@ -234,7 +234,7 @@ impl Cell {
     /// None of its members is at work in this life, so none stays: those that join are the cache.
     async fn change_idle(self: &Arc<Self>, plan: &Plan, space: FlashCacheSpace<'_>) -> Result<(), AdminError> {
         let joining: BTreeSet<DeviceId> = plan.joining.iter().copied().collect();
-        self.discard_areas(joining.iter().filter_map(|id| space.device(*id))).await;
+        self.discard_areas(joining.iter().filter_map(|id| Some((*id, space.device(*id)?)))).await?;
         let _ = self.stood(self.store().change_flash_cache(space, &plan.leaving).await?);
         let mut report = OpenReport::default();
         self.open_flash_cache(&joining, &BTreeMap::new(), &mut report).await?;
@@ -254,7 +254,7 @@ impl Cell {
         old: CacheAtWork,
     ) -> Result<(), AdminError> {
         let leaving = old.cache.places_of(&plan.leaving.iter().map(|id| id.0).collect());
-        self.discard_areas(plan.joining.iter().filter_map(|id| space.device(*id))).await;
+        self.discard_areas(plan.joining.iter().filter_map(|id| Some((*id, space.device(*id)?)))).await?;
         let next = self.successor(plan, &space, &old, &leaving).await?;
         let hot = self.hot_of(&old).await;
         let disks = self.grid_disks();

@@ -27,9 +27,10 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::outcome_to_result;
 use crate::range_lock::{LockMode, RangeGuard, RangeLock};
 use crate::request::{CachingMode, RequestError};
+use crate::write_back::OneAtATime;
 use batch::Cut;
 use celldisk::CachingMode as CatalogMode;
-use device::sync::{Notify, Semaphore, lock};
+use device::sync::{Notify, lock};
 use device::{Instant, SharedBufs};
 use flashcache::DirtyRefused;
 use std::sync::{Arc, Mutex};
@@ -77,16 +78,7 @@ pub(crate) struct Ordered {
     /// Held shared by each write, alone by a cut.
     barrier: Arc<RangeLock>,
     /// Held by whoever makes a batch, opens the door, or keeps the disk as it is.
-    turn: Turn,
-}
-
-#[derive(Debug)]
-struct Turn(Semaphore);
-
-impl Default for Turn {
-    fn default() -> Turn {
-        Turn(Semaphore::new(1))
-    }
+    turn: OneAtATime,
 }
 
 #[derive(Debug, Default)]

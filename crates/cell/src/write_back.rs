@@ -120,8 +120,9 @@ pub(crate) struct WriteBackState {
     round: OneAtATime,
 }
 
+/// A turn that one task has at a time.
 #[derive(Debug)]
-struct OneAtATime(Semaphore);
+pub(crate) struct OneAtATime(pub(crate) Semaphore);
 
 impl Default for OneAtATime {
     fn default() -> OneAtATime {

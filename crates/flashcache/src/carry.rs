@@ -5,7 +5,7 @@
 
 use crate::format::Record;
 use crate::units::{Position, SegmentId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Records to be said again.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Carried {
     /// The last generation of a segment that is free.
     frees: BTreeMap<SegmentId, u32>,
     /// Marked regions, by grid disk and generation.
-    marks: BTreeMap<(u64, u32, u64), ()>,
+    marks: BTreeSet<(u64, u32, u64)>,
 }
 
 impl Carried {
@@ -30,7 +30,7 @@ impl Carried {
                 *last = (*last).max(generation);
             }
             Record::Mark { disk, generation, region, set: true } => {
-                self.marks.insert((disk, generation, region), ());
+                self.marks.insert((disk, generation, region));
             }
             Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
         }
@@ -69,12 +69,7 @@ impl Carried {
             Record::Invalidation { segment, generation, position: Position(position), mask, cleaned }
         };
         let free = |(segment, generation): (SegmentId, u32)| Record::Free { segment, generation };
-        let mark = |((disk, generation, region), ()): ((u64, u32, u64), ())| Record::Mark {
-            disk,
-            generation,
-            region,
-            set: true,
-        };
+        let mark = |(disk, generation, region): (u64, u32, u64)| Record::Mark { disk, generation, region, set: true };
         let marks = self.marks.into_iter().map(mark);
         self.invalidations.into_iter().map(invalidation).chain(self.frees.into_iter().map(free)).chain(marks)
     }

@@ -196,11 +196,16 @@ impl Member {
                 self.fail("a discard took longer than the hard limit".to_owned());
                 return Err(self.error());
             };
-            if done.outcome == Outcome::Done {
-                add(&self.counters.discards, 1);
-                add(&self.counters.discard_bytes, bytes);
-            } else {
-                add(&self.counters.discard_failures, 1);
+            match done.outcome {
+                Outcome::Done => {
+                    add(&self.counters.discards, 1);
+                    add(&self.counters.discard_bytes, bytes);
+                }
+                Outcome::Failed(_) | Outcome::Short(_) => add(&self.counters.discard_failures, 1),
+                Outcome::Unknown => {
+                    self.fail("nobody knows whether a discard has happened or will".to_owned());
+                    return Err(self.error());
+                }
             }
         }
         lock(&self.log).release(id);

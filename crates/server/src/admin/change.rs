@@ -62,7 +62,9 @@ impl From<AdminError> for Refusal {
                 ErrorCode::NotPermittedNow
             }
             AdminError::NotForRedo(_) | AdminError::NoFlash(_) => ErrorCode::InvalidValue,
-            AdminError::NoJournal(_) | AdminError::RingFailed(..) => ErrorCode::DeviceFailed,
+            AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
+                ErrorCode::DeviceFailed
+            }
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,

@@ -182,7 +182,9 @@ impl Run {
         let held = matches!(error, AdminError::StillDirty(_) | AdminError::RedoOnFlash(_));
         let sole_copy = held && (lock(&self.book).flash_hurt || disk_out);
         let no_flash = matches!(error, AdminError::NoDurableFlash) && lock(&self.book).flash_hurt;
-        if unsafe_here {
+        if matches!(error, AdminError::FlashUncertain(_)) {
+            self.situations.hit("admin: a discard that may still happen takes flash out of service");
+        } else if unsafe_here {
             self.situations.hit("admin: write-back refused where it is not safe");
         } else if sole_copy {
             self.situations.hit("admin: refused while flash holds the only copy");
