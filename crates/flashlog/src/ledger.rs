@@ -66,6 +66,8 @@ pub(crate) struct Change {
     heirs: usize,
     /// Older changes that wait for this one as their heir.
     heir_of: SmallVec<[Seq; 2]>,
+    /// Whose bytes were the newest before this one.
+    over: SmallVec<[(Range<u64>, Seq); 2]>,
     /// The event at which the disk had all of it.
     done_at: Option<u64>,
     on_disk: bool,
@@ -80,6 +82,10 @@ pub(crate) struct Change {
     fua: bool,
     /// The disk has refused it, or a flush that had to cover it: only the ring can make it durable for now.
     disk_failed: bool,
+    /// A ring has a record of it, or may have: replay may bring it back.
+    lies_in_ring: bool,
+    /// It fails as soon as nothing of it is in flight.
+    doomed: bool,
 }
 
 impl Change {
@@ -232,6 +238,7 @@ impl Ledger {
                 left: len,
                 heirs: 0,
                 heir_of: SmallVec::new(),
+                over: SmallVec::new(),
                 done_at: None,
                 on_disk: false,
                 ring: RingLeg::None,
@@ -241,9 +248,14 @@ impl Ledger {
                 syncs: SmallVec::new(),
                 fua,
                 disk_failed: false,
+                lies_in_ring: false,
+                doomed: false,
             },
         );
-        let _ = self.newest.insert(range.clone(), seq);
+        let over = self.newest.insert(range.clone(), seq);
+        if let Some(change) = self.changes.get_mut(&seq) {
+            change.over = over;
+        }
         let held = !matches!(self.changes[&seq].content, Content::Unheld);
         let busy = self.is_busy(&range) && !self.overlapping;
         assert!(held || !busy, "what is not held does not wait");
@@ -271,6 +283,7 @@ impl Ledger {
                 left: 0,
                 heirs: 0,
                 heir_of: SmallVec::new(),
+                over: SmallVec::new(),
                 done_at: None,
                 on_disk: false,
                 ring: RingLeg::None,
@@ -280,6 +293,8 @@ impl Ledger {
                 syncs: SmallVec::new(),
                 fua: false,
                 disk_failed: false,
+                lies_in_ring: false,
+                doomed: false,
             },
         );
     }
@@ -416,6 +431,9 @@ impl Ledger {
         let _ = self.flying.remove(&range);
         if !good || flying.tainted {
             for (piece, seq) in flying.parts {
+                if !self.changes.contains_key(&seq) {
+                    continue;
+                }
                 if self.changes.get(&seq).is_some_and(|c| matches!(c.content, Content::Unheld)) {
                     self.lose(seq);
                     continue;
@@ -432,6 +450,10 @@ impl Ledger {
         for (piece, seq) in flying.parts {
             let Some(change) = self.changes.get_mut(&seq) else { continue };
             change.left -= piece.end - piece.start;
+            if change.doomed {
+                self.give_up(seq);
+            }
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
             if flying.fua && change.left == 0 && change.heirs == 0 {
                 change.on_disk = true;
             }
@@ -542,6 +564,62 @@ impl Ledger {
         }
     }
 
+    /// Take a change back that nobody was told of: what was newest before it is so again, and is written where it waited behind
+    /// this one. A failed write that could be read, and were gone after the death of the process, would be worse than none.
+    fn withdraw(&mut self, seq: Seq) {
+        let Some(change) = self.changes.remove(&seq) else { return };
+        for newer in self.changes.range_mut(seq..).map(|(_, newer)| newer) {
+            if newer.over.iter().any(|(_, owner)| *owner == seq) {
+                let all = std::mem::take(&mut newer.over);
+                newer.over = all.into_iter().flat_map(|(part, owner)| below(&change.over, part, owner, seq)).collect();
+            }
+        }
+        for (part, owner) in self.newest.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.newest.remove(&part);
+                for (piece, older) in below(&change.over, part, seq, seq) {
+                    if self.changes.contains_key(&older) {
+                        let _ = self.newest.insert(piece, older);
+                    }
+                }
+            }
+        }
+        for (part, owner) in self.pending.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.pending.remove(&part);
+                for (piece, older) in below(&change.over, part, seq, seq) {
+                    self.restore(older, piece);
+                }
+            }
+        }
+        for older in change.heir_of {
+            if let Some(older_change) = self.changes.get_mut(&older) {
+                older_change.heirs -= 1;
+            }
+            self.settle(older);
+        }
+    }
+
+    /// Bytes of a change are what the disk has to get after all, unless they are on their way or there.
+    fn restore(&mut self, seq: Seq, piece: Range<u64>) {
+        for (part, id) in self.flying.cut(&piece) {
+            let parts = id.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
+            let mut mine = RangeMap::new();
+            for (r, _) in parts.iter().filter(|(r, s)| *s == seq && r.start < part.end && r.end > part.start) {
+                let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end), ());
+            }
+            for (rest, flies) in mine.cut(&part) {
+                let waits = |c: &&mut Change| c.done_at.is_none() && !matches!(c.content, Content::Unheld);
+                if flies.is_none()
+                    && let Some(change) = self.changes.get_mut(&seq).filter(waits)
+                {
+                    change.left += rest.end - rest.start;
+                    let _ = self.pending.insert(rest, seq);
+                }
+            }
+        }
+    }
+
     /// The disk has refused a change: the ring is asked, and if that has refused it too, who waits is told.
     fn disk_refuses(&mut self, seq: Seq) {
         let Some(change) = self.changes.get_mut(&seq) else { return };
@@ -553,21 +631,31 @@ impl Ledger {
         }
     }
 
+    /// Neither the disk nor the ring takes a change. Whoever was told that it is taken keeps it; whoever was not is told so, as
+    /// soon as nothing of it is in flight.
     fn give_up(&mut self, seq: Seq) {
+        let flies = self.writes.values().any(|flying| flying.parts.iter().any(|(_, s)| *s == seq));
         let Some(change) = self.changes.get_mut(&seq) else { return };
         let syncs = change.syncs.clone();
+        if !change.acked && flies {
+            return;
+        }
         if !change.acked {
             change.acked = true;
             self.effects.push(Effect::Failed { seq });
+            if !change.lies_in_ring {
+                self.withdraw(seq);
+            }
         }
         self.lose_syncs(&syncs);
     }
 
     // --- the ring ---------------------------------------------------------------------------------------------------
 
-    /// A change has been given to the ring, has got further there, or was refused.
-    pub(crate) fn ring(&mut self, seq: Seq, leg: RingLeg) {
+    /// A change has been given to the ring, has got further there, or was refused; `lies`: a ring may have a record of it.
+    pub(crate) fn ring(&mut self, seq: Seq, leg: RingLeg, lies: bool) {
         let Some(change) = self.changes.get_mut(&seq) else { return };
+        change.lies_in_ring = lies;
         if leg == RingLeg::Refused || leg > change.ring || change.ring == RingLeg::Refused {
             change.ring = leg;
         }
@@ -598,10 +686,13 @@ impl Ledger {
         self.changes.values().any(|c| c.must_ring)
     }
 
-    /// A change cannot come to be safe from replay: who asked for it is told.
+    /// A change cannot come to be safe from replay: who asked for it is told, as soon as nothing of it is in flight.
     pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
+        if let Some(change) = self.changes.get_mut(&seq) {
+            (change.doomed, change.must_ring) = (!change.acked, !change.acked);
+        }
         self.give_up(seq);
-        self.forget(seq);
+        self.check_durable(seq);
     }
 
     /// In words, for who looks for what it waits for.
@@ -693,6 +784,11 @@ impl Ledger {
         }
         self.next_sync += 1;
         self.syncs.insert(id, Sync { open, by_ring });
+        // Nobody tries what the disk refuses before its next turn: it is not waited for.
+        let refused = |c: &Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
+        if self.held_back && self.changes.values().any(refused) {
+            self.lose_syncs(&[id]);
+        }
         Some(id)
     }
 
@@ -849,4 +945,13 @@ impl Ledger {
         }
         out
     }
+}
+
+/// Who owns the bytes of `part`: `owner`, or in the place of `gone` whoever did so before it.
+fn below(before: &[(Range<u64>, Seq)], part: Range<u64>, owner: Seq, gone: Seq) -> Vec<(Range<u64>, Seq)> {
+    if owner != gone {
+        return vec![(part, owner)];
+    }
+    let cut = before.iter().map(|(range, older)| (range.start.max(part.start)..range.end.min(part.end), *older));
+    cut.filter(|(range, _)| range.start < range.end).collect()
 }

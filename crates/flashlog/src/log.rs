@@ -149,6 +149,12 @@ impl FlashLog {
         self.changed.notify_all();
     }
 
+    /// Nothing more is given to it.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.rings.iter().all(|ring| ring.is_stopping())
+    }
+
     /// The life that records are written in now.
     #[must_use]
     pub fn life(&self) -> u64 {

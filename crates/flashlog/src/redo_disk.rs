@@ -482,6 +482,10 @@ impl RedoDisk {
                     self.pump(&mut state);
                     break (seq, must, sync);
                 }
+                if state.ledger.is_held_back() {
+                    // What it waits for the disk refuses: it would not be waited for without the log either.
+                    return Outcome::Failed(FailKind::Media);
+                }
             }
             // Only what is not held waits here.
             if self.stopping.load(Ordering::Acquire) || self.label_refuses.load(Ordering::Acquire) {
@@ -608,11 +612,12 @@ impl RedoDisk {
         let Some(legs) = state.legs.get(&seq) else { return };
         let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
         let leg = legs.leg(copies, (0..state.standing.len()).any(waits));
+        let lies = !legs.rings.is_empty();
         if legs.rings.is_empty() && leg == RingLeg::Refused {
             state.legs.remove(&seq);
         }
         let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
-        state.ledger.ring(seq, leg);
+        state.ledger.ring(seq, leg, lies);
         if leg == RingLeg::Refused && must {
             state.stranded.push(seq);
             if !std::mem::replace(&mut state.watching, true) {
@@ -830,7 +835,9 @@ impl RedoDisk {
         let (sync, skip) = {
             let mut state = lock(&self.state);
             let skip = state.ledger.has_unheld();
-            (self.begin_sync(&mut state, None), skip)
+            let begun = self.begin_sync(&mut state, None);
+            self.pump(&mut state);
+            (begun, skip)
         };
         let Some((sync, answer)) = sync else { return Outcome::Done };
         let (mode, off) = self.in_force();

@@ -128,9 +128,6 @@ impl Cell {
         let mut known = BTreeSet::new();
         while let Some(ring) = at_work.log.next_failure(&known).await {
             known.insert(ring);
-            if self.stop.is_stopped() {
-                return;
-            }
             let why = at_work.log.failures()[ring].clone().unwrap_or_default();
             self.alert(format!("flash log: flash {} is given up: {why}", at_work.devices[ring]));
             let homes: Vec<DeviceId> =
@@ -147,7 +144,8 @@ impl Cell {
         let flash = at_work.devices[ring];
         let Some(disk) = self.store().cell_disk(home) else { return };
         let mut told = false;
-        loop {
+        // Also while the cell is stopping: requests that it waits for may wait for this.
+        while !at_work.log.is_stopped() {
             for redo in self.redo_on(home) {
                 if !redo.is_safe_without(ring).await {
                     return;
@@ -159,7 +157,10 @@ impl Cell {
                     member.redo_pending = None;
                 }
             });
-            let Err(why) = written.await else { break };
+            let Err(why) = written.await else {
+                self.redo_on(home).iter().for_each(|redo| redo.ring_is_void(ring));
+                return;
+            };
             self.redo_on(home).iter().for_each(|redo| redo.ring_stays(ring));
             if !std::mem::replace(&mut told, true) {
                 self.alert(format!(
@@ -167,12 +168,8 @@ impl Cell {
                     disk.name()
                 ));
             }
-            if self.stop.is_stopped() {
-                return;
-            }
             self.world.clock.sleep(RETRY_AFTER).await;
         }
-        self.redo_on(home).iter().for_each(|redo| redo.ring_is_void(ring));
     }
 
     /// At a stop: the disks have everything of their redo, and their labels say so. False: one does not take it, or its label.

@@ -42,6 +42,9 @@ pub(super) struct BookDisk {
     /// Acknowledged writes so far without FUA, and those a flush of the disk covers.
     acked: u64,
     flushed: u64,
+    /// As many of them had been acknowledged when the flash log last was before it: it gives the disk everything before it goes,
+    /// with flushes that cover what has ended on the disk and is acknowledged later.
+    logged: u64,
     /// The flush of its disk under way, and what had been acknowledged when it began.
     flushing: Option<(u64, u64)>,
     /// Its stale state is being accepted: it is of no moment before this one.
@@ -85,6 +88,7 @@ impl BookDisk {
             doubt: None,
             acked: 0,
             flushed: 0,
+            logged: 0,
             flushing: None,
             stale: None,
             torn: false,
@@ -337,6 +341,9 @@ impl Book {
                     Verb::Write { fua: true } | Verb::Zeroes { fua: true, .. } | Verb::Trim { .. }
                 );
                 disk.acked += 1;
+                if disk.is_logged() {
+                    disk.logged = disk.acked;
+                }
                 if let Some(connected) = connected
                     && !durable
                 {
@@ -414,7 +421,7 @@ impl Book {
                         continue;
                     }
                     for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
-                        if connected.acked > disk.flushed {
+                        if connected.acked > disk.flushed.max(disk.logged) {
                             connected.doomed_above.get_or_insert(epoch);
                         }
                     }
@@ -450,6 +457,13 @@ impl Book {
     /// Sessions of a grid disk are closed.
     pub(super) fn disconnect(&mut self, id: u64) {
         self.sessions.retain(|(_, disk), _| *disk != id);
+    }
+
+    /// The oldest requests under way, in words.
+    pub(super) fn oldest_requests(&self, count: usize) -> Vec<String> {
+        let mut all: Vec<&Request> = self.requests.values().collect();
+        all.sort_by_key(|r| r.begun);
+        all.into_iter().take(count).map(|r| format!("{r:?}")).collect()
     }
 
     /// The oldest request under way that satisfies `counts`.

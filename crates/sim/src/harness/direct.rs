@@ -86,7 +86,8 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
             Stuck::Panicked { .. } => "panic",
             _ => "I7",
         };
-        lock(&run.book).violate(invariant, format!("{stuck}\nhint: {}", stuck.hint()));
+        let text = format!("{stuck}\nhint: {}\n{}", stuck.hint(), run.waiting());
+        lock(&run.book).violate(invariant, text);
     }
     let trace = executor.trace();
     let book = lock(&run.book);
@@ -502,8 +503,7 @@ impl Director {
         if flash {
             // A cache on devices that are there.
             run.drop_cache(life).await;
-            let size_bytes = run.plan.setup.redo.as_ref().map_or(0, |_| run.plan.setup.flash_cache_bytes);
-            run.create_cache(life, true, size_bytes).await;
+            run.create_cache(life, true, 0).await;
         }
         let ids: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };

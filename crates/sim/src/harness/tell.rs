@@ -1,6 +1,7 @@
 //! Plans in words, for people who read a failure: a line for each step and each part of the machine.
 
 use super::plan::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Setup, Step, Verb};
+use device::sync::lock;
 use std::fmt::{Display, Formatter, Result, Write};
 use std::time::Duration;
 
@@ -225,5 +226,18 @@ impl Display for Between {
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
             Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }
+    }
+}
+
+impl super::stage::Run {
+    /// What is under way in a run that got stuck: the oldest requests, and redo grid disks with what they wait for.
+    pub(super) fn waiting(&self) -> String {
+        let book = lock(&self.book);
+        let mut lines: Vec<String> = book.oldest_requests(8);
+        drop(book);
+        for disk in self.life().iter().flat_map(|life| life.cell.grid_disks()) {
+            lines.extend(disk.redo().filter(|redo| !redo.is_settled()).map(|redo| format!("{redo:?}")));
+        }
+        lines.join("\n")
     }
 }
