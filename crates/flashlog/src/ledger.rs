@@ -84,6 +84,8 @@ pub(crate) struct Change {
     disk_failed: bool,
     /// A ring has a record of it, or may have: replay may bring it back.
     lies_in_ring: bool,
+    /// The disk has been asked to write some of it.
+    tried: bool,
     /// It fails as soon as nothing of it is in flight.
     doomed: bool,
 }
@@ -121,6 +123,8 @@ pub(crate) enum Effect {
     DiskFailed { seq: Seq },
     /// Neither the disk nor the ring takes the change: who asked for it is told. What is held of it is tried on.
     Failed { seq: Seq },
+    /// Somebody waits for the disk alone: it is asked again, see [`Ledger::retry`].
+    TryDisk,
     /// Every change of a sync is durable; `by_ring`: some of it on flash alone.
     Synced { sync: SyncId, by_ring: bool },
     /// A sync cannot succeed: the disk has lost or refused what it covers, and the ring does not have it.
@@ -249,6 +253,7 @@ impl Ledger {
                 fua,
                 disk_failed: false,
                 lies_in_ring: false,
+                tried: false,
                 doomed: false,
             },
         );
@@ -294,6 +299,7 @@ impl Ledger {
                 fua: false,
                 disk_failed: false,
                 lies_in_ring: false,
+                tried: false,
                 doomed: false,
             },
         );
@@ -331,6 +337,11 @@ impl Ledger {
     fn fly(&mut self, parts: SmallVec<[(Range<u64>, Seq); 1]>, range: Range<u64>, fua: bool) -> WriteId {
         let id = self.next_write;
         self.next_write += 1;
+        for (_, seq) in &parts {
+            if let Some(change) = self.changes.get_mut(seq) {
+                change.tried = true;
+            }
+        }
         let displaced = self.flying.insert(range, id);
         assert!(displaced.is_empty() || self.overlapping, "two disk writes of one byte in flight");
         self.writes.insert(id, Flying { parts, fua, tainted: false });
@@ -640,6 +651,11 @@ impl Ledger {
         if !change.acked && flies {
             return;
         }
+        if !change.acked && !change.tried && !change.doomed && self.held_back {
+            change.disk_failed = false;
+            self.effects.push(Effect::TryDisk);
+            return;
+        }
         if !change.acked {
             change.acked = true;
             self.effects.push(Effect::Failed { seq });
@@ -784,10 +800,10 @@ impl Ledger {
         }
         self.next_sync += 1;
         self.syncs.insert(id, Sync { open, by_ring });
-        // Nobody tries what the disk refuses before its next turn: it is not waited for.
-        let refused = |c: &Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
-        if self.held_back && self.changes.values().any(refused) {
-            self.lose_syncs(&[id]);
+        // The disk decides about what it alone can make durable, now and not at its next turn.
+        let refused = |c: &&mut Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
+        if self.held_back && self.changes.values_mut().filter(refused).map(|c| c.disk_failed = false).count() > 0 {
+            self.effects.push(Effect::TryDisk);
         }
         Some(id)
     }

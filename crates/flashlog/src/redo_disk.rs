@@ -463,6 +463,7 @@ impl RedoDisk {
         let begun = self.now();
         let (sender, acked) = one_shot();
         let mut sender = Some(sender);
+        let mut tried = false;
         let (seq, must, sync) = loop {
             let ticket = self.changed.ticket();
             let released = self.log.changed.ticket();
@@ -483,8 +484,12 @@ impl RedoDisk {
                     break (seq, must, sync);
                 }
                 if state.ledger.is_held_back() {
-                    // What it waits for the disk refuses: it would not be waited for without the log either.
-                    return Outcome::Failed(FailKind::Media);
+                    // What it waits for the disk has refused: asked once more, it decides.
+                    if std::mem::replace(&mut tried, true) {
+                        return Outcome::Failed(FailKind::Media);
+                    }
+                    let writes = state.ledger.retry();
+                    self.issue(writes);
                 }
             }
             // Only what is not held waits here.
@@ -995,6 +1000,10 @@ impl RedoDisk {
                         if let Some(sender) = state.acks.remove(&seq) {
                             sender.send(Err(FailKind::Media));
                         }
+                    }
+                    Effect::TryDisk => {
+                        let writes = state.ledger.retry();
+                        self.issue(writes);
                     }
                     Effect::DiskFailed { seq } => self.ask_locked(state, seq, true, false),
                     Effect::Synced { sync, by_ring } => {
