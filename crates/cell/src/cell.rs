@@ -8,7 +8,7 @@ use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
-use crate::redo::LogAtWork;
+use crate::redo::{LogAtWork, is_paired};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -286,6 +286,7 @@ impl Cell {
             if mode.is_write_back()
                 && c.cache.takes_dirty()
                 && let Some(home) = self.store().cell_disk(record.cell_disk)
+                && c.devices.iter().all(|flash| is_paired(self.store(), &home.label(), *flash))
             {
                 let au_bytes = home.label().au_bytes;
                 let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();

@@ -6,7 +6,7 @@
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::grid_disk::GridDisk;
 use crate::ordered::{Journals, as_of, recover_journals, stale_note};
-use crate::redo::replay_redo;
+use crate::redo::{replay_redo, strange_redo_pairs};
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
     GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
@@ -168,8 +168,10 @@ impl Cell {
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
+        // A disk that waits for redo which was not left by it must not be paired with that flash as if it had been.
+        let apart: BTreeSet<(DeviceId, DeviceId)> = strange.union(&strange_redo_pairs(&store)).copied().collect();
         let flash =
-            renew(&store, &log.candidates(), &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
+            renew(&store, &log.candidates(), &unusable, &apart, &mut world.prng.fork("renewal"), &mut report).await?;
         if config.sabotage == Some(Sabotage::StaleCheckpoint) {
             leave_checkpoints(&store, &checkpoints).await;
         }

@@ -12,7 +12,7 @@ mod port;
 mod rings;
 
 pub use admin::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN};
-pub(crate) use open::replay_redo;
+pub(crate) use open::{replay_redo, strange_redo_pairs};
 pub(crate) use port::RedoPort;
 
 use crate::cell::{Cell, is_write_back};
@@ -75,7 +75,7 @@ pub(crate) fn mode_of(mode: FlashLogMode) -> Mode {
 }
 
 /// Whether what a flash device holds is what this disk was left with (I5), whatever the state of the flash cache there.
-fn is_paired(store: &CellStore, disk: &Label, flash: DeviceId) -> bool {
+pub(crate) fn is_paired(store: &CellStore, disk: &Label, flash: DeviceId) -> bool {
     let Some(flash_disk) = store.cell_disk(flash) else { return false };
     let of_flash = flash_disk.label();
     let member = disk.flash_members.get(&flash);

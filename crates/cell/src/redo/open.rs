@@ -44,6 +44,17 @@ fn failed(disk: &CellDisk, error: celldisk::CellDiskError) -> CellError {
     CellError::Labels(vec![ReplicaFailure { device_id: disk.id(), name: disk.name(), error }])
 }
 
+/// Pairs (disk, flash) where the disk waits for redo that the flash may hold, and the two were not left together.
+pub(crate) fn strange_redo_pairs(store: &CellStore) -> BTreeSet<(DeviceId, DeviceId)> {
+    let mut strange = BTreeSet::new();
+    for disk in disks(store) {
+        let label = disk.label();
+        let pending = label.flash_members.iter().filter(|(_, member)| member.redo_pending.is_some()).map(|(id, _)| *id);
+        strange.extend(pending.filter(|id| !is_paired(store, &label, *id)).map(|id| (disk.id(), id)));
+    }
+    strange
+}
+
 /// Read the rings of the catalog's flash log and replay them to the disks that are there.
 ///
 /// # Errors

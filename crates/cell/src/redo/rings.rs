@@ -7,7 +7,7 @@
 use super::open::void_redo;
 use super::{LogAtWork, is_paired};
 use crate::cell::Cell;
-use celldisk::{DeviceId, Role};
+use celldisk::{DeviceId, GridDiskId, Role};
 use device::sync::lock;
 use flashlog::{LogConfig, RedoDisk};
 use futures_util::future::join_all;
@@ -43,9 +43,20 @@ impl Cell {
         self.world.spawn.spawn(Box::pin(async move { cell.run_pleas(at_work).await }));
     }
 
-    /// The redo disks of a cell disk's grid disks.
+    /// The redo disks of a cell disk's grid disks, and those that are leaving the log and still have requests.
     pub(super) fn redo_on(&self, home: DeviceId) -> Vec<Arc<RedoDisk>> {
-        self.grid_disks_on(home).iter().filter_map(|disk| disk.port.redo()).collect()
+        let mut all: Vec<_> = self.grid_disks_on(home).iter().filter_map(|disk| disk.port.redo()).collect();
+        let catalog = self.store().catalog();
+        let here = |redo: &Arc<RedoDisk>| {
+            catalog.grid_disks.get(&GridDiskId(redo.id())).is_some_and(|record| record.cell_disk == home)
+        };
+        let leaving = self.log_at_work().into_iter().flat_map(|at_work| at_work.log.disks()).filter(here);
+        for redo in leaving {
+            if !all.iter().any(|one| Arc::ptr_eq(one, &redo)) {
+                all.push(redo);
+            }
+        }
+        all
     }
 
     /// Let a disk's label say that redo may be in the rings at work; false: it may not be, and is not.
@@ -111,7 +122,7 @@ impl Cell {
     async fn run_pleas(self: Arc<Self>, at_work: LogAtWork) {
         while let Some(id) = at_work.log.next_plea().await {
             let catalog = self.store().catalog();
-            let Some(record) = catalog.grid_disks.get(&celldisk::GridDiskId(id)) else { continue };
+            let Some(record) = catalog.grid_disks.get(&GridDiskId(id)) else { continue };
             let (cell, at_work, home) = (self.clone(), at_work.clone(), record.cell_disk);
             // Each disk by itself: one that stalls keeps nobody else waiting.
             if lock(&self.state).pleading.insert(home) {
