@@ -156,7 +156,7 @@ fn seed_run(seed: u64, sabotage: Option<Sabotage>, seen: &mut Seen) -> (Result<(
     config.geometry.transfer_bytes_max = 4 << 20;
     let situations = Situations::new();
     let disk = SimDevice::new(config, &executor.handle(), &situations);
-    let rings = prng.between(1, 2);
+    let rings = prng.between(1, 3);
     let flash: Vec<Arc<SimDevice>> = (0..rings)
         .map(|n| {
             let mut config = DiskConfig::random(&format!("flash{n}"), RING_BYTES, true, &mut prng);
@@ -287,7 +287,7 @@ fn nothing_acknowledged_is_lost_or_stale() {
     assert!(flash_first > 100 && disk_first > 100 && skips > 10 && replayed > 100 && refusals > 100, "all are reached");
 }
 
-/// The invariants a broken build is accused of over so many seeds, and how often.
+/// The invariants a broken build is accused of over at most so many seeds, until it has been three times.
 fn accusations(sabotage: Sabotage, seeds: u64) -> (BTreeSet<String>, u64) {
     let mut names = BTreeSet::new();
     let mut caught = 0;
@@ -295,6 +295,9 @@ fn accusations(sabotage: Sabotage, seeds: u64) -> (BTreeSet<String>, u64) {
         if let Err(Stuck::Panicked { message, .. }) = seed_run(seed, Some(sabotage), &mut Seen::default()).0 {
             caught += 1;
             names.insert(message.split(": bytes").next().unwrap().to_owned());
+        }
+        if caught == 3 {
+            break;
         }
     }
     (names, caught)
@@ -310,7 +313,7 @@ fn broken_builds_are_caught_by_name() {
         Sabotage::OverlappingDiskWrites,
         Sabotage::JoinedIssuedFlush,
     ] {
-        let (names, caught) = accusations(sabotage, 60);
+        let (names, caught) = accusations(sabotage, 600);
         assert!(caught > 0 && names.iter().all(|name| name.starts_with('I')), "{sabotage:?}: {caught} {names:?}");
     }
 }
