@@ -246,6 +246,39 @@ pub fn decode_head(
     Ok((header, records))
 }
 
+#[cfg(test)]
+mod documented {
+    //! Goal: the page about the format tells what the code does. Method: its tables are read.
+    use super::*;
+
+    #[test]
+    fn constants_are_those_of_the_documentation() {
+        let page = include_str!("../../../docs/internals/flash-log.md");
+        let constants = [
+            ("BATCH_FIXED_BYTES", BATCH_FIXED_BYTES as u64),
+            ("RECORD_BYTES", RECORD_BYTES as u64),
+            ("RECORD_DATA_BYTES_MAX", RECORD_DATA_BYTES_MAX as u64),
+            ("BATCH_BYTES_MAX", BATCH_BYTES_MAX as u64),
+            ("BATCH_RECORDS_MAX", BATCH_RECORDS_MAX as u64),
+            ("ZEROES_BYTES_MAX", ZEROES_BYTES_MAX),
+        ];
+        for (name, value) in constants {
+            assert!(page.contains(&format!("| `{name}` | {value} |")), "{name} is {value}");
+        }
+        // The layouts: fields without a gap, as long as the constants say.
+        for (table, bytes) in [("| batch |", BATCH_FIXED_BYTES), ("| record |", RECORD_BYTES)] {
+            let rows = page.split(table).nth(1).map(|rest| rest.lines().skip(2).take_while(|l| l.starts_with('|')));
+            let mut at = 0;
+            for row in rows.into_iter().flatten() {
+                let cells: Vec<usize> = row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
+                assert_eq!(cells[0], at, "{row}");
+                at += cells[1];
+            }
+            assert_eq!(at, bytes, "{table}");
+        }
+    }
+}
+
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
