@@ -210,9 +210,13 @@ impl Ledger {
         !self.past.is_empty() || self.changes.values().any(|c| c.done_at.is_some() && !c.on_disk)
     }
 
-    /// Whether a flush would bring a sync on: something it waits for is complete and not durable.
-    pub(crate) fn flush_wanted(&self) -> bool {
-        let brings_on = |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && !c.is_durable();
+    /// Whether a flush would bring a sync on: something it waits for is complete and not durable. With `ring_serves` only what
+    /// the ring does not take counts.
+    pub(crate) fn flush_wanted(&self, ring_serves: bool) -> bool {
+        let left =
+            |c: &Change| !ring_serves || matches!(c.ring, RingLeg::Refused) || matches!(c.content, Content::Unheld);
+        let brings_on =
+            |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && !c.is_durable() && left(c);
         !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.values().any(brings_on))
     }
 

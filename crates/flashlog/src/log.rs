@@ -136,6 +136,12 @@ impl FlashLog {
         self.outlier_ns.store(u64::try_from(outlier.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// Memory or a ring is half full of what a flush of the disks would release.
+    pub(crate) fn is_half_full(&self) -> bool {
+        let ring_fills = |(used, all): (u32, u32)| used > all / 2;
+        self.arena.free_bytes() < self.arena.size_bytes() / 2 || self.used_pages().into_iter().any(ring_fills)
+    }
+
     pub(crate) fn is_outlier(&self, took_ns: u64) -> bool {
         took_ns > self.outlier_ns.load(Ordering::Relaxed)
     }

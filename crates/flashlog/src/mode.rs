@@ -44,8 +44,8 @@ impl Mode {
 const LEARN_SAMPLES: u64 = 32;
 /// One sync in so many runs both legs at once, to keep the figures of flash fresh.
 pub(crate) const PROBE_EVERY: u64 = 64;
-/// A write that the disk's cache should take at once is hedged only after this: it is not what clients wait for.
-const WRITE_DELAY_MIN: Duration = Duration::from_millis(10);
+/// A write that the disk's cache should take at once is hedged after this at the latest, and as long as nothing is known.
+const WRITE_DELAY_UNKNOWN: Duration = Duration::from_millis(10);
 
 fn is_clearly_quicker(flash_ns: Option<u64>, disk_ns: Option<u64>) -> bool {
     // By a fifth: less is noise, and the write costs flash its life.
@@ -71,17 +71,17 @@ pub(crate) fn sync_delay(
     }
 }
 
-/// After how long a write that nobody has synced yet is given to the ring as well.
-pub(crate) fn write_delay(mode: Mode, disk: &Estimate, flash_ns: Option<u64>) -> Duration {
+/// After how long a write that nobody has synced yet, and that a cache should take at once, is given to the ring as well. `syncs`
+/// are those of the disk: whoever waits for one that long is served by flash, and a write is not waited for any longer.
+pub(crate) fn write_delay(mode: Mode, writes: &Estimate, syncs: &Estimate, per_mille: u64) -> Duration {
     if mode == Mode::Flash {
         return Duration::ZERO;
     }
-    let median = disk.quantile(500);
-    let slow = median.is_some_and(|ns| ns > 1_000_000);
-    if mode == Mode::Auto && slow && disk.samples() >= LEARN_SAMPLES && is_clearly_quicker(flash_ns, median) {
-        return Duration::ZERO;
-    }
-    Duration::from_nanos(disk.quantile(990).unwrap_or(0)).saturating_mul(2).max(WRITE_DELAY_MIN)
+    let knows = writes.samples() >= LEARN_SAMPLES && syncs.samples() >= LEARN_SAMPLES;
+    let (Some(write_ns), Some(sync_ns), true) = (writes.quantile(990), syncs.quantile(per_mille), knows) else {
+        return WRITE_DELAY_UNKNOWN;
+    };
+    Duration::from_nanos(write_ns.saturating_mul(2).max(sync_ns)).min(WRITE_DELAY_UNKNOWN)
 }
 
 #[cfg(test)]
@@ -105,8 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_hedged_at_once_only_on_a_slow_disk() {
-        assert_eq!(write_delay(Mode::Auto, &disk(4_000_000), Some(100_000)), Duration::ZERO);
-        assert_eq!(write_delay(Mode::Auto, &disk(50_000), Some(10_000)), WRITE_DELAY_MIN);
+    fn writes_are_hedged_after_a_sync_at_most() {
+        let delay = |writes, syncs| write_delay(Mode::Auto, &disk(writes), &disk(syncs), 950);
+        assert!(
+            delay(20_000, 500_000) > Duration::from_micros(450) && delay(20_000, 500_000) < Duration::from_micros(550)
+        );
+        assert!(delay(2_000_000, 500_000) > Duration::from_millis(3), "a slow write is no stall");
+        assert_eq!(delay(20_000_000, 500_000), WRITE_DELAY_UNKNOWN);
+        assert_eq!(write_delay(Mode::Auto, &disk(20_000), &Estimate::default(), 950), WRITE_DELAY_UNKNOWN);
+        assert_eq!(write_delay(Mode::Flash, &disk(20_000), &disk(20_000), 950), Duration::ZERO);
     }
 }

@@ -15,7 +15,7 @@ mod sync;
 
 use crate::counters::{Counters, Skip};
 use crate::estimate::Estimate;
-use crate::ledger::{Effect, Ledger, Seq, SyncId};
+use crate::ledger::{Effect, Ledger, Seq, SyncId, WriteId};
 use crate::legs::{Legs, Place, Standing};
 use crate::log::FlashLog;
 use crate::mode::Mode;
@@ -33,8 +33,8 @@ use std::time::Duration;
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
 /// Pause before a disk that has refused a write, or a flush, is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Syncs whose disk leg is still measured after flash has answered them; older ones are not measured.
-const WATCHED_MAX: usize = 1024;
+/// Syncs whose disk leg is still measured after flash has answered them: some seconds of a disk that stalls. More are not measured.
+const WATCHED_MAX: usize = 1 << 16;
 
 /// What waits so long for a release that does not come asks to be rid of what the rings hold: longer than a flush takes.
 const PLEAD_AFTER: Duration = Duration::from_millis(100);
@@ -85,6 +85,11 @@ struct State {
     disk_syncs: Estimate,
     disk_writes: Estimate,
     flushing: bool,
+    /// When the flush in flight was issued.
+    flush_begun: Option<Instant>,
+    /// Disk writes in flight, in the order they were issued, with when: at most [`crate::ledger::FLYING_MAX`] and those of what is not
+    /// held.
+    writing: BTreeMap<WriteId, Instant>,
     /// The last flush of the disk failed.
     flush_refused: bool,
     settling: bool,
@@ -109,6 +114,8 @@ pub struct RedoDisk {
     stopping: AtomicBool,
     losses: AtomicU64,
     pleaded_ns: AtomicU64,
+    /// A completed write is durable: the disk has no volatile cache.
+    write_through: bool,
     /// The disk's label refuses: what waits for it is answered.
     label_refuses: AtomicBool,
     /// What it has done.
@@ -141,6 +148,8 @@ impl RedoDisk {
                 disk_syncs: Estimate::default(),
                 disk_writes: Estimate::default(),
                 flushing: false,
+                flush_begun: None,
+                writing: BTreeMap::new(),
                 flush_refused: false,
                 settling: false,
                 retrying: false,
@@ -154,6 +163,7 @@ impl RedoDisk {
             stopping: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             pleaded_ns: AtomicU64::new(0),
+            write_through,
             label_refuses: AtomicBool::new(false),
             counters: config.counters,
             log,
@@ -263,7 +273,7 @@ impl RedoDisk {
                     }
                     Effect::TryDisk => {
                         let writes = state.ledger.retry();
-                        self.issue(writes);
+                        self.issue(state, writes);
                     }
                     Effect::DiskFailed { seq } => self.ask_locked(state, seq, true, false),
                     Effect::Synced { sync, by_ring } => {

@@ -1,7 +1,8 @@
 //! One ring on one flash device: group commit of records, room, and what is released.
 //!
-//! One batch is written at a time; what comes meanwhile shares the next. A batch may be overwritten only when its release is
-//! durable: a later batch says that everything below its `tail` is on the disks. Once failed it writes nothing any more.
+//! A few batches are on their way at a time (one, where the flash has a volatile cache); what comes meanwhile shares the next. A
+//! batch may be overwritten only when it has been written and its release is durable: a later batch says that everything below its
+//! `tail` is on the disks. Once failed it writes nothing any more.
 //!
 //! Never knows a disk; never waits for one.
 
@@ -23,6 +24,8 @@ const QUEUE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 /// After so long without records a release is written by itself, so that the next write over the same bytes need not go to
 /// the ring: longer than a busy log's pause between two commits, shorter than anybody's patience.
 const RELEASE_AFTER: Duration = Duration::from_millis(20);
+/// Batches on their way at a time: enough that nobody waits for another's, few enough that a busy log still shares them.
+const BATCHES_FLYING_MAX: usize = 8;
 /// A life of a ring has so many batch numbers.
 pub(crate) const LIFE_SHIFT: u32 = 32;
 
@@ -68,9 +71,17 @@ struct Batch {
     live: u32,
     tail: u64,
     written: bool,
+    durable: bool,
     /// Of an earlier life, with redo that nobody could be given: stays where it is.
     kept: bool,
     records: Vec<(Seq, Arc<dyn RingClient>)>,
+}
+
+impl Batch {
+    /// Its place must not be written to.
+    fn holds(&self) -> bool {
+        self.live > 0 || !self.written
+    }
 }
 
 /// What an earlier life left and is still needed: its batches from the first that holds such redo on, with how much each holds.
@@ -86,8 +97,11 @@ struct State {
     batches: VecDeque<Batch>,
     head_page: u32,
     next_number: u64,
+    /// Every batch of this life up to this one is durable.
     durable_number: u64,
     durable_tail: u64,
+    /// Batches on their way, where several may be.
+    in_flight: usize,
     durable_wanted: bool,
     release_wanted: bool,
     stopping: bool,
@@ -113,6 +127,8 @@ pub(crate) struct Ring {
     world: World,
     page_bytes: usize,
     pages: u32,
+    /// A completed write is durable, so that batches need not wait for each other.
+    write_through: bool,
     state: Mutex<State>,
     work: Notify,
     /// Rung when a release has become durable, or the ring has failed.
@@ -139,7 +155,7 @@ pub struct RingTotals {
 /// What the writer does next.
 enum Step {
     Write { offset: u64, data: SharedBufs, number: u64, durable: bool },
-    Flush { through: u64 },
+    Flush { covered: Vec<u64> },
     Idle { release_later: bool },
     End,
 }
@@ -156,6 +172,7 @@ impl Ring {
     ) -> Arc<Ring> {
         let page_bytes = page_bytes(&config.device);
         let pages = pages(&config.device);
+        let write_through = !config.device.geometry().volatile_cache;
         let first = (life << LIFE_SHIFT) + 1;
         let old = |(found, live): &(FoundBatch, u32)| Batch {
             number: found.number,
@@ -164,6 +181,7 @@ impl Ring {
             live: *live,
             tail: 0,
             written: true,
+            durable: true,
             kept: true,
             records: Vec::new(),
         };
@@ -174,6 +192,7 @@ impl Ring {
             world,
             page_bytes,
             pages,
+            write_through,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 queue_bytes: 0,
@@ -182,6 +201,7 @@ impl Ring {
                 next_number: first,
                 durable_number: 0,
                 durable_tail: 0,
+                in_flight: 0,
                 durable_wanted: false,
                 release_wanted: false,
                 stopping: false,
@@ -413,6 +433,15 @@ impl Ring {
                         lock(&self.state).release_wanted = true;
                     }
                 }
+                step @ Step::Write { .. } if self.write_through => {
+                    lock(&self.state).in_flight += 1;
+                    let me = self.clone();
+                    self.world.spawn.spawn(Box::pin(async move {
+                        me.carry_out(step).await;
+                        lock(&me.state).in_flight -= 1;
+                        me.work.notify_all();
+                    }));
+                }
                 step => self.carry_out(step).await,
             }
         }
@@ -423,11 +452,13 @@ impl Ring {
         if state.failed.is_some() || (state.stopping && state.queue.is_empty()) {
             return Step::End;
         }
-        let released =
-            state.batches.iter().find(|batch| batch.live > 0).map_or(state.next_number, |batch| batch.number);
+        let released = state.batches.iter().find(|batch| batch.holds()).map_or(state.next_number, |batch| batch.number);
         // What holds no records need not be released.
         let worth = |batch: &Batch| batch.count > 0 && batch.number < released;
         let release_due = (beginning && state.durable_tail == 0) || state.batches.iter().any(worth);
+        if state.in_flight >= BATCHES_FLYING_MAX {
+            return Step::Idle { release_later: false };
+        }
         if !state.queue.is_empty() || (state.release_wanted && release_due) {
             if let Some(step) = self.make_batch(&mut state) {
                 return step;
@@ -442,10 +473,11 @@ impl Ring {
             return Step::Idle { release_later: false };
         }
         state.release_wanted &= release_due;
-        let last = state.batches.iter().rev().find(|batch| batch.written && !batch.kept).map_or(0, |b| b.number);
-        if state.durable_wanted && last > state.durable_number {
+        let covered: Vec<u64> =
+            state.batches.iter().filter(|batch| batch.written && !batch.durable).map(|batch| batch.number).collect();
+        if state.durable_wanted && !covered.is_empty() {
             state.durable_wanted = false;
-            return Step::Flush { through: last };
+            return Step::Flush { covered };
         }
         state.durable_wanted = false;
         Step::Idle { release_later: release_due }
@@ -469,13 +501,12 @@ impl Ring {
         state.head_page = start_page + pages;
         let taken: Vec<RingRecord> = state.queue.drain(..count).collect();
         state.queue_bytes -= taken.iter().map(RingRecord::bytes).sum::<usize>();
-        let tail = state.batches.iter().find(|batch| batch.live > 0).map_or(number, |batch| batch.number);
+        let tail = state.batches.iter().find(|batch| batch.holds()).map_or(number, |batch| batch.number);
         let header = BatchHeader { number, start_page, pages, tail, durable: state.durable_number };
         // A flush is cheaper than durable writes where something older waits for it as well.
         let durable = state.durable_wanted || state.release_wanted || count == 0;
-        let waits = |batch: &Batch| batch.written && !batch.kept && batch.number > state.durable_number;
-        let older = state.batches.iter().any(waits);
-        let fua = durable && !older;
+        let older = state.batches.iter().any(|batch| batch.written && !batch.durable);
+        let fua = self.write_through || durable && !older;
         state.release_wanted = false;
         if fua {
             state.durable_wanted = false;
@@ -490,6 +521,7 @@ impl Ring {
             live: taken.len() as u32,
             tail,
             written: false,
+            durable: false,
             kept: false,
             records: taken.into_iter().map(|record| (record.seq, record.client)).collect(),
         });
@@ -519,7 +551,7 @@ impl Ring {
             at += len;
         }
         let head = format::encode_head(&self.config.owner, header, &records);
-        // From the heap: at most one batch is under way, and the ring must not wait for memory that waits for it.
+        // From the heap: few batches are under way, and the ring must not wait for memory that waits for it.
         let mut buf = Bufs::from(Buf::zeroed(pages as usize * self.page_bytes));
         buf.copy_in(0, &head);
         for (record, taken) in records.iter().zip(taken) {
@@ -551,13 +583,13 @@ impl Ring {
                     client.ring_event(seq, self.index, RingEvent::Written(number));
                 }
                 if durable {
-                    self.is_durable(number);
+                    self.are_durable(&[number]);
                 }
             }
-            Step::Flush { through } => {
+            Step::Flush { covered } => {
                 if self.went_well(self.config.device.flush(), "flush").await {
                     lock(&self.state).sync_times.add(self.world.clock.now().ns_since(begun));
-                    self.is_durable(through);
+                    self.are_durable(&covered);
                 }
             }
             Step::Idle { .. } | Step::End => {}
@@ -576,18 +608,21 @@ impl Ring {
         false
     }
 
-    /// Batches up to `number` are durable.
-    fn is_durable(&self, number: u64) {
+    /// These batches are durable, ascending.
+    fn are_durable(&self, numbers: &[u64]) {
         let told = {
             let mut state = lock(&self.state);
-            state.durable_number = state.durable_number.max(number);
             let mut told = Vec::new();
             let mut tail = state.durable_tail;
-            for batch in state.batches.iter_mut().take_while(|batch| batch.number <= number) {
+            for batch in state.batches.iter_mut().filter(|batch| numbers.binary_search(&batch.number).is_ok()) {
+                batch.durable = true;
                 told.append(&mut batch.records);
                 tail = tail.max(batch.tail);
             }
             state.durable_tail = tail;
+            let so_far = state.batches.iter().filter(|batch| !batch.kept).take_while(|batch| batch.durable).last();
+            let so_far = so_far.map_or(0, |batch| batch.number);
+            state.durable_number = state.durable_number.max(so_far);
             while state.batches.front().is_some_and(|batch| batch.number < tail) {
                 state.batches.pop_front();
             }

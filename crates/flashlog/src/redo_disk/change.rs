@@ -47,6 +47,8 @@ impl RedoDisk {
         let (mode, off) = self.in_force();
         let held = off.map_or_else(|| self.hold(&given, range.end - range.start, may_unmap), Err);
         let skip = held.as_ref().err().copied();
+        // Without a volatile cache the write is what is waited for, and what is hedged.
+        let is_sync = fua || self.write_through && off.is_none();
         let mut content = Some(held.unwrap_or(Content::Unheld));
         let begun = self.now();
         let (sender, acked) = one_shot();
@@ -66,8 +68,8 @@ impl RedoDisk {
                     let first = given.clone().map_or(Content::Zeroes { may_unmap }, Content::Data);
                     let writes = state.ledger.begin(seq, range.clone(), content, first, fua, must);
                     state.acks.insert(seq, sender);
-                    let sync = if fua { self.begin_sync(&mut state, Some(seq)) } else { None };
-                    self.issue(writes);
+                    let sync = if is_sync { self.begin_sync(&mut state, Some(seq)) } else { None };
+                    self.issue(&mut state, writes);
                     self.pump(&mut state);
                     break (seq, must, sync);
                 }
@@ -77,7 +79,7 @@ impl RedoDisk {
                         return Outcome::Failed(FailKind::Media);
                     }
                     let writes = state.ledger.retry();
-                    self.issue(writes);
+                    self.issue(&mut state, writes);
                 }
             }
             // Only what is not held waits here.
@@ -88,7 +90,7 @@ impl RedoDisk {
         };
         self.start_settling();
         if must {
-            self.ask(seq, fua, true);
+            self.ask(seq, is_sync, true);
         }
         if let Some((sync, answer)) = sync {
             return self.finish_sync(sync, answer, begun, skip).await;
@@ -103,7 +105,12 @@ impl RedoDisk {
         }
         let delay = {
             let state = lock(&self.state);
-            mode::write_delay(mode, &state.disk_writes, self.ring_medians().0)
+            match self.is_disk_slow(&state) {
+                true => Duration::ZERO,
+                false => {
+                    mode::write_delay(mode, &state.disk_writes, &state.disk_syncs, self.log.config.hedge_per_mille)
+                }
+            }
         };
         let timer = self.log.world.clock.sleep(delay);
         match select(acked, timer).await {

@@ -5,6 +5,7 @@
 use super::{RETRY_AFTER, RedoDisk, SETTLE_AFTER, State};
 use crate::format::RECORD_DATA_BYTES_MAX;
 use crate::ledger::{Content, DiskWrite, Ledger, Seq};
+use crate::mode::Mode;
 use crate::sabotage::Sabotage;
 use device::sync::lock;
 use device::{Buf, FailKind, Outcome, SharedBufs};
@@ -13,8 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl RedoDisk {
-    pub(super) fn issue(&self, writes: Vec<DiskWrite>) {
+    /// Begin disk writes; the state is locked.
+    pub(super) fn issue(&self, state: &mut State, writes: Vec<DiskWrite>) {
+        let now = self.now();
         for write in writes {
+            state.writing.insert(write.id, now);
             let me = self.arc();
             self.log.world.spawn.spawn(Box::pin(async move { me.write_disk(write).await }));
         }
@@ -35,9 +39,10 @@ impl RedoDisk {
         }
         {
             let mut state = lock(&self.state);
+            state.writing.remove(&write.id);
             state.disk_writes.add(self.now().ns_since(begun));
             let more = state.ledger.disk_wrote(write.id, good);
-            self.issue(more);
+            self.issue(&mut state, more);
             self.pump(&mut state);
             self.measure(&mut state);
             if state.ledger.is_held_back() {
@@ -45,7 +50,8 @@ impl RedoDisk {
             }
         }
         self.changed.notify_all();
-        let wanted = lock(&self.state).ledger.flush_wanted();
+        let ring_serves = self.in_force().0 == Mode::Flash;
+        let wanted = lock(&self.state).ledger.flush_wanted(ring_serves);
         if wanted {
             self.kick_flush();
         }
@@ -81,7 +87,7 @@ impl RedoDisk {
             state.retrying = false;
             if !me.stopping.load(Ordering::Acquire) {
                 let writes = state.ledger.retry();
-                me.issue(writes);
+                me.issue(&mut state, writes);
                 me.pump(&mut state);
             }
         }));
@@ -108,7 +114,11 @@ impl RedoDisk {
 
     pub(super) async fn flush_while_wanted(self: Arc<Self>) {
         loop {
-            let begun_at = lock(&self.state).ledger.flush_begins();
+            let begun_at = {
+                let mut state = lock(&self.state);
+                state.flush_begun = Some(self.now());
+                state.ledger.flush_begins()
+            };
             let good = self.disk.flush().await.outcome == Outcome::Done;
             let again = {
                 let mut state = lock(&self.state);
@@ -118,13 +128,16 @@ impl RedoDisk {
                     self.counters.disk_errors.add(1);
                 }
                 state.flush_refused = !good;
+                state.flush_begun = None;
                 let heard = !good && self.log.config.told_of_losses;
                 let more = if heard { Vec::new() } else { state.ledger.flush_ended(covers, good) };
-                self.issue(more);
+                self.issue(&mut state, more);
                 self.pump(&mut state);
                 self.measure(&mut state);
-                let again =
-                    good && (state.ledger.flush_wanted() || !state.stranded.is_empty() && state.ledger.has_unflushed());
+                let ring_serves = self.in_force().0 == Mode::Flash;
+                let again = good
+                    && (state.ledger.flush_wanted(ring_serves)
+                        || !state.stranded.is_empty() && state.ledger.has_unflushed());
                 state.flushing = again;
                 again
             };
@@ -205,7 +218,7 @@ impl RedoDisk {
     pub fn resume(&self) {
         let mut state = lock(&self.state);
         let writes = state.ledger.pause(false);
-        self.issue(writes);
+        self.issue(&mut state, writes);
         self.pump(&mut state);
         drop(state);
         self.changed.notify_all();
@@ -230,7 +243,7 @@ impl RedoDisk {
             let mut state = lock(&self.state);
             let before = state.ledger.lost_acked();
             let writes = state.ledger.flush_ended(0, false);
-            self.issue(writes);
+            self.issue(&mut state, writes);
             self.pump(&mut state);
             state.ledger.lost_acked() > before
         };

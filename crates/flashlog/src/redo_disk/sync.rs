@@ -37,7 +37,7 @@ impl RedoDisk {
         };
         let Some((sync, answer)) = sync else { return Outcome::Done };
         let (mode, off) = self.in_force();
-        if mode != Mode::Flash || skip {
+        if mode != Mode::Flash || skip || self.log.is_half_full() {
             self.kick_flush();
         }
         let skip = off.or(skip.then_some(Skip::Large));
@@ -58,7 +58,8 @@ impl RedoDisk {
             let state = lock(&self.state);
             let (_, flash_ns, samples) = self.ring_medians();
             let delay = mode::sync_delay(mode, &state.disk_syncs, flash_ns, samples, self.log.config.hedge_per_mille);
-            (state.ledger.last(), delay)
+            // What has begun earlier and takes too long already says how long this would take.
+            (state.ledger.last(), if self.is_disk_slow(&state) { Duration::ZERO } else { delay })
         };
         let probe = self.syncs_begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
         let delay = if probe && mode == Mode::Auto { Duration::ZERO } else { delay };
@@ -166,14 +167,25 @@ impl RedoDisk {
         self.measure(&mut state);
     }
 
-    /// Syncs whose every change the disk has by now: so long has the disk taken.
+    /// Whether something that the disk has not answered takes longer than a sync does as a rule.
+    pub(super) fn is_disk_slow(&self, state: &State) -> bool {
+        let oldest = state.writing.values().next().copied().into_iter().chain(state.flush_begun).min();
+        let usual = state.disk_syncs.quantile(self.log.config.hedge_per_mille);
+        matches!((oldest, usual), (Some(begun), Some(ns)) if self.now().ns_since(begun) > ns)
+    }
+
+    /// Syncs whose every change the disk has by now: so long has the disk taken. Of those that end together the first counts for
+    /// all: a stall is one event, however many syncs flash has served meanwhile.
     pub(super) fn measure(&self, state: &mut State) {
         let first_open = state.ledger.first_off_disk().unwrap_or(Seq::MAX);
         let now = self.now();
+        let mut counted = false;
         while state.watched.front().is_some_and(|watched| watched.last < first_open) {
             let Some(watched) = state.watched.pop_front() else { return };
             let took_ns = now.ns_since(watched.begun);
-            state.disk_syncs.add(took_ns);
+            if !std::mem::replace(&mut counted, true) {
+                state.disk_syncs.add(took_ns);
+            }
             if watched.saved && self.log.is_outlier(took_ns) {
                 self.counters.prevented_outliers.add(1);
             }
