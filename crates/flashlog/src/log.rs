@@ -39,7 +39,8 @@ pub struct LogConfig {
 impl Default for LogConfig {
     fn default() -> LogConfig {
         LogConfig {
-            unflushed_bytes_max: 64 << 20,
+            // What is kept takes whole pages: 2 s of a disk that stalls, at 15,000 commits a second.
+            unflushed_bytes_max: 128 << 20,
             hard_limit: Duration::from_secs(2),
             outlier: Duration::from_millis(500),
             told_of_losses: false,

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The ring: the vendor's 512 MiB over the flash devices of a cell, on one of sixteen.
-const RING_BYTES: u64 = 32 << 20;
+/// The ring: half of what the vendor has over all flash of a cell.
+const RING_BYTES: u64 = 256 << 20;
 /// The redo log is written round and round.
 const LOG_BYTES: u64 = 256 << 20;
 /// A redo write slower than this is an outlier (S1).

@@ -57,7 +57,7 @@ const CACHED: Model = Model {
     stalls: None,
 };
 const STALLS: Stalls = Stalls {
-    every: Duration::from_secs(4),
+    every: Duration::from_secs(3),
     length: (Duration::from_millis(200), Duration::from_secs(2)),
     writes: false,
 };
@@ -83,8 +83,8 @@ fn disks() -> [(&'static str, Model); 4] {
     ]
 }
 
-/// As in the vendor's log: the flash is asked for whole pages.
-const RECORD_BYTES: u64 = 4096;
+/// An update and its commit. What a stall of two seconds leaves unflushed keeps within the log's memory.
+const RECORD_BYTES: u64 = 1024;
 /// An update between two commits.
 const THINK: Duration = Duration::from_millis(1);
 

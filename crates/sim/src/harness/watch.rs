@@ -151,7 +151,12 @@ impl Run {
         let Some(flash) = cell.flash_cache_devices().first().copied() else { return };
         let Some(disk) = store.cell_disk(record.cell_disk) else { return };
         let state = disk.label().flash_members.get(&flash).map(|m| m.state);
-        let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back;
+        // With a grid disk offline there, for redo too, what the flash holds of the others is void instead.
+        let offline = cell.grid_disks().iter().any(|disk| {
+            let home = catalog.grid_disks.get(&GridDiskId(disk.id())).map(|record| record.cell_disk);
+            disk.offline().is_some() && home == Some(record.cell_disk)
+        });
+        let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back || offline;
         if cached && waits {
             self.situations.hit("write acknowledged by a disk that waits for its flash");
         } else if cached && state != Some(FlashState::Expelled) {
