@@ -9,6 +9,7 @@ use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
 use crate::redo::{LogAtWork, is_paired};
+use crate::redo_metrics::LastHour;
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -85,6 +86,8 @@ pub struct Cell {
     pub(crate) feed: Arc<Feed>,
     /// Who hears of failed flushes of a cell disk.
     pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
+    /// For the metrics of the last hour.
+    pub(crate) redo_hour: Mutex<LastHour>,
     pub(crate) refilled_blocks: AtomicU64,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
@@ -142,6 +145,7 @@ impl Cell {
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
             losses: Mutex::default(),
+            redo_hour: Mutex::default(),
             refilled_blocks: AtomicU64::new(0),
             changing: device::sync::Semaphore::new(1),
         }

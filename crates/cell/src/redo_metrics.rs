@@ -5,7 +5,9 @@
 
 use crate::Cell;
 use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+use device::sync::lock;
 use flashlog::{RingTotals, Skip};
+use std::collections::VecDeque;
 
 /// What all grid disks and rings of the flash log have counted, together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,32 @@ pub struct LogTotals {
     disk_bytes: u64,
     saved_bytes: u64,
     rings: RingTotals,
+    /// Outliers prevented and not prevented an hour ago, or at the start if that is later.
+    hour_ago: (u64, u64),
+}
+
+/// One reading a minute, of the last hour.
+const READINGS_MAX: usize = 60;
+const MINUTE_NS: u64 = 60 * 1_000_000_000;
+
+/// What the outliers were in the last hour, minute by minute: prevented, and not. As old as somebody has asked: metrics are read every
+/// minute.
+#[derive(Debug, Default)]
+pub(crate) struct LastHour(VecDeque<(u64, (u64, u64))>);
+
+impl LastHour {
+    /// What was an hour before `now_ns`, when the figures are these by now.
+    fn before(&mut self, now_ns: u64, figures: (u64, u64)) -> (u64, u64) {
+        let long_ago = |at: u64| now_ns.saturating_sub(at) > READINGS_MAX as u64 * MINUTE_NS;
+        while self.0.get(1).is_some_and(|(at, _)| long_ago(*at)) || self.0.len() > READINGS_MAX + 1 {
+            self.0.pop_front();
+        }
+        let ago = self.0.front().map_or((0, 0), |(_, figures)| *figures);
+        if self.0.back().is_none_or(|(at, _)| now_ns.saturating_sub(*at) >= MINUTE_NS) {
+            self.0.push_back((now_ns, figures));
+        }
+        ago
+    }
 }
 
 impl LogTotals {
@@ -48,6 +76,8 @@ impl LogTotals {
             all.disk_bytes += c.disk_bytes.get();
             all.saved_bytes += disk.redo().map_or(0, |redo| redo.saved_bytes());
         }
+        let now_ns = cell.world.clock.now().0;
+        all.hour_ago = lock(&cell.redo_hour).before(now_ns, (all.prevented_outliers, all.actual_outliers));
         all
     }
 
@@ -58,9 +88,20 @@ impl LogTotals {
     /// Thousandths of one per cent of the outliers there would have been that flash has prevented; all, when there were none.
     #[must_use]
     pub fn efficiency_milli_percent(&self) -> u64 {
-        let all = u128::from(self.prevented_outliers) + u128::from(self.actual_outliers);
-        (u128::from(self.prevented_outliers) * 100_000).checked_div(all).unwrap_or(100_000) as u64
+        efficiency(self.prevented_outliers, self.actual_outliers)
     }
+
+    /// The same of the last hour. Grid disks that were dropped meanwhile took their counts along.
+    #[must_use]
+    pub fn hour_efficiency_milli_percent(&self) -> u64 {
+        let (prevented, actual) = self.hour_ago;
+        efficiency(self.prevented_outliers.saturating_sub(prevented), self.actual_outliers.saturating_sub(actual))
+    }
+}
+
+fn efficiency(prevented: u64, actual: u64) -> u64 {
+    let all = u128::from(prevented) + u128::from(actual);
+    (u128::from(prevented) * 100_000).checked_div(all).unwrap_or(100_000) as u64
 }
 
 /// A counter without a rate.
@@ -116,6 +157,13 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         "outliers prevented of those there would have been",
         Formula::Gauge(Reading::FlashLog(LogTotals::efficiency_milli_percent))
     ),
+    metric!(
+        FlashLog,
+        "FL_EFFICIENCY_PERCENTAGE_HOUR",
+        MilliPercent,
+        "the same of the last hour",
+        Formula::Gauge(Reading::FlashLog(LogTotals::hour_efficiency_milli_percent))
+    ),
     count!("FL_FLASH_FIRST", Requests, "redo writes that flash answered first", |c| c.flash_first),
     count!("FL_FLASH_IO_ERRS", Count, "writes and flushes of a ring that failed", |c| c.rings.errors),
     count!(
@@ -163,3 +211,21 @@ pub(crate) const ROWS: &[&[Definition]] = &[
     count!("FL_SKIP_OUTLIERS", Requests, "redo writes that were slow, among those that did without flash", |c| c
         .skip_outliers),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_hour_forgets_what_was_before() {
+        let mut hour = LastHour::default();
+        assert_eq!(hour.before(0, (1, 1)), (0, 0), "the start");
+        for minute in 1..=60 {
+            assert_eq!(hour.before(minute * MINUTE_NS, (1, 1 + minute)), (1, 1));
+            assert_eq!(hour.before(minute * MINUTE_NS + 1, (1, 1 + minute)), (1, 1), "one reading a minute");
+        }
+        assert_eq!(hour.before(90 * MINUTE_NS, (1, 91)), (1, 30));
+        assert!(hour.0.len() <= READINGS_MAX + 1);
+        assert_eq!((efficiency(0, 0), efficiency(3, 1)), (100_000, 75_000));
+    }
+}
