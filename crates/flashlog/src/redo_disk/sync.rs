@@ -161,7 +161,8 @@ impl RedoDisk {
             counters.actual_outliers.add(1);
         }
         let mut state = lock(&self.state);
-        if state.watched.len() < WATCHED_MAX {
+        // In mode flash nobody asks the disk before the background does: what it takes says nothing of it.
+        if state.watched.len() < WATCHED_MAX && self.in_force().0 != Mode::Flash {
             state.watched.push_back(Watched { last, begun, saved: answered == Some(true) && !slow });
         }
         self.measure(&mut state);
