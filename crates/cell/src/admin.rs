@@ -13,6 +13,7 @@ use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, Gri
 use device::Io;
 use device::sync::lock;
 use flashcache::{MemoryShort, need_bytes};
+use flashlog::Skip;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,6 +83,30 @@ pub enum AdminError {
     /// Its disk is kept as it is.
     #[error("grid disk {0} is frozen\nhint: ALTER GRIDDISK {0} THAW, or wait until the freeze ends by itself")]
     IsFrozen(String),
+    /// Redo would be lost.
+    #[error(
+        "the flash log holds redo of grid disk {0} that its disk does not have, or may hold some\n\
+         hint: see the alerts for its disk, bring it back and repeat the command; DROP FLASHLOG FORCE gives such redo up, \
+         ALTER GRIDDISK {0} ACTIVE FORCE goes on without what cannot be had"
+    )]
+    RedoOnFlash(String),
+    /// Its flash may not acknowledge redo.
+    #[error(
+        "cell disk {0} cannot carry the flash log: it has to be flash of class durable, whose flash cache (if any) is at work\n\
+         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
+    )]
+    NotForRedo(String),
+    /// No flash may acknowledge redo.
+    #[error(
+        "the flash log needs flash of class durable: other flash may acknowledge nothing alone\n\
+         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
+    )]
+    NoDurableFlash,
+    /// A ring could not be begun.
+    #[error(
+        "the flash log could not be begun on flash {0}: {1}\nhint: see to that device, or leave it out with CELLDISK="
+    )]
+    RingFailed(String, String),
     /// A discard of it may still happen.
     #[error(
         "flash {0}: nobody knows whether a discard of its area has happened or will\n\
@@ -156,6 +181,9 @@ impl Cell {
                 }
             }
         }
+        if record.purpose == celldisk::Purpose::Redo && !is_write_back(&record) {
+            self.let_redo_pend(record.cell_disk).await;
+        }
         Ok(self.serve(&record)?)
     }
 
@@ -196,6 +224,11 @@ impl Cell {
         disk.drain().await;
         disk.thaw(None);
         let batches_ended = disk.end_batches().await;
+        let redo = disk.port.redo();
+        if let Some(redo) = &redo {
+            // What is on its way to the disk must not reach space that is another's.
+            redo.quiesce().await;
+        }
         match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
             Ok(changed) => {
                 let _ = self.stood(changed);
@@ -203,9 +236,14 @@ impl Cell {
                     let mut state = lock(&self.state);
                     state.grid_disks.remove(&disk.name().to_lowercase());
                     state.journals.remove(&GridDiskId(disk.id()));
+                    state.redo_offline.remove(&GridDiskId(disk.id()));
                     state.flushing.remove(&GridDiskId(disk.id()))
                 };
                 drop(flushing);
+                if let Some(redo) = redo {
+                    redo.abandon();
+                    self.detach_redo(&disk).await;
+                }
                 if let Some(binding) = disk.cache() {
                     binding.cache.forget(&binding.disk);
                 }
@@ -216,6 +254,9 @@ impl Cell {
                 Ok(())
             }
             Err(error) => {
+                if let Some(redo) = redo {
+                    redo.resume();
+                }
                 disk.resume();
                 drop(batches_ended);
                 Err(error.into())
@@ -245,6 +286,11 @@ impl Cell {
             // Requests beyond the new end are refused from here on; fills end before the generation is raised.
             disk.set_size_bytes(size_bytes);
             disk.drain().await;
+            // What is replayed later must not come back where the disk grows again.
+            if !self.settle_redo(&disk, Skip::DisabledGridDisk).await {
+                disk.set_size_bytes(before);
+                return Err(AdminError::RedoOnFlash(disk.name()));
+            }
         }
         let resized = self.store().resize_grid_disk(id, size_bytes, progress).await;
         let record = self.record(&disk);
@@ -256,6 +302,9 @@ impl Cell {
         } else if let Some(record) = self.record(&disk).filter(is_write_back) {
             // Its place on the disk is another, which the label has to say before more of it is dirty.
             self.bind(&disk, &record);
+        }
+        if let Some(record) = self.record(&disk) {
+            self.tune_redo(&disk, &record);
         }
         drop(bar);
         let _ = self.stood(resized?);
@@ -325,6 +374,13 @@ impl Cell {
         let unordered = !needs_journal(next.caching_mode) && !record.journal.is_empty();
         let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
         let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
+        // In write-back its redo goes to flash anyway, and comes to the disk in another order.
+        if is_write_back(&next)
+            && !is_write_back(&record)
+            && (self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await)
+        {
+            return Err(AdminError::RedoOnFlash(disk.name()));
+        }
         let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
         if bar.is_some() {
@@ -362,6 +418,12 @@ impl Cell {
             } else {
                 self.rebind(&disk, &now).await;
             }
+        }
+        if let Some(now) = self.record(&disk) {
+            if now.purpose == celldisk::Purpose::Redo && !is_write_back(&now) {
+                self.let_redo_pend(now.cell_disk).await;
+            }
+            self.tune_redo(&disk, &now);
         }
         drop(bar);
         match &altered {
@@ -460,6 +522,7 @@ impl Cell {
         let _turn = self.turn().await?;
         // A disk put back to a time when flash held data of its own must not be paired with that flash as if all were well.
         self.check_nobody_waits(false)?;
+        self.check_nobody_waits_for_redo()?;
         let catalog = self.store().catalog();
         let mut devices = Vec::new();
         for name in cell_disks {
@@ -495,15 +558,14 @@ impl Cell {
         let record = self.stood(self.store().create_flash_cache(spec).await?);
         let members: BTreeSet<DeviceId> = record.regions.keys().copied().collect();
         let disks = self.store().cell_disks();
-        let pairs: Vec<(DeviceId, DeviceId)> = disks
-            .iter()
-            .filter(|d| d.role() == Role::Disk)
-            .flat_map(|d| members.iter().map(|f| (d.id(), *f)))
-            .collect();
+        let rings = self.flash_log_devices().into_iter().filter(|id| !members.contains(id));
+        let flash: Vec<DeviceId> = members.iter().copied().chain(rings).collect();
+        let pairs: Vec<(DeviceId, DeviceId)> =
+            disks.iter().filter(|d| d.role() == Role::Disk).flat_map(|d| flash.iter().map(|f| (d.id(), *f))).collect();
         let opened = async {
             let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
             if !failed.is_empty() {
-                return Err(AdminError::from(CellError::Labels(failed)));
+                return Err(CellError::Labels(failed).into());
             }
             self.discard_flash_areas(&members).await?;
             Ok(self.open_flash_cache(&members, &BTreeMap::new(), &mut OpenReport::default()).await?)

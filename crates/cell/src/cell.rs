@@ -8,6 +8,8 @@ use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
+use crate::redo::{LogAtWork, is_paired};
+use crate::redo_metrics::LastHour;
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -16,7 +18,7 @@ use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +36,8 @@ pub struct CellConfig {
     pub accept_diverged: bool,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
+    /// The flash log; its time limit is the flash cache's, its outlier limit the catalog's.
+    pub redo: flashlog::LogConfig,
     /// How grid disks whose fill strategy is feed are filled.
     pub feed: FeedConfig,
     /// How often the list of what is hot on each flash device of the cache is made anew.
@@ -50,6 +54,7 @@ impl Default for CellConfig {
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
             journal_bytes: None,
+            redo: flashlog::LogConfig::default(),
             feed: FeedConfig::default(),
             hot_every: Duration::from_secs(60),
             sabotage: None,
@@ -81,6 +86,8 @@ pub struct Cell {
     pub(crate) feed: Arc<Feed>,
     /// Who hears of failed flushes of a cell disk.
     pub(crate) losses: Mutex<BTreeMap<DeviceId, Arc<LossListeners>>>,
+    /// For the metrics of the last hour.
+    pub(crate) redo_hour: Mutex<LastHour>,
     pub(crate) refilled_blocks: AtomicU64,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
@@ -92,6 +99,12 @@ pub(crate) struct State {
     pub(crate) grid_disks: BTreeMap<String, Arc<GridDisk>>,
     pub(crate) instance_stamp: u128,
     pub(crate) cache: Option<CacheAtWork>,
+    pub(crate) flash_log: Option<LogAtWork>,
+    /// Grid disks nobody may read or write since redo of theirs cannot be had, and why; and the cell disks that wait for it.
+    pub(crate) redo_offline: BTreeMap<GridDiskId, String>,
+    pub(crate) redo_waits: BTreeSet<DeviceId>,
+    /// Cell disks that are being rid of what the rings hold of them.
+    pub(crate) pleading: BTreeSet<DeviceId>,
     /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
     pub(crate) offline: BTreeMap<GridDiskId, String>,
     /// Grid disks that take no dirty data since a FLUSH.
@@ -132,6 +145,7 @@ impl Cell {
             stop: Arc::new(StopSignal::default()),
             alarm: Arc::new(Notify::new()),
             losses: Mutex::default(),
+            redo_hour: Mutex::default(),
             refilled_blocks: AtomicU64::new(0),
             changing: device::sync::Semaphore::new(1),
         }
@@ -216,7 +230,8 @@ impl Cell {
         let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
         let lists: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.hot_list_bytes_max()).sum();
-        self.arena.size_bytes() as u64 + staging + members + batches + lists
+        let redo = self.flash_log().map_or(0, |log| log.memory_bytes_max());
+        self.arena.size_bytes() as u64 + staging + members + batches + redo + lists
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
@@ -243,8 +258,15 @@ impl Cell {
             listeners.add(&disk);
             disk.hears_of_losses();
         }
-        if let Some(why) = lock(&self.state).offline.get(&record.id) {
-            disk.set_offline(why.clone());
+        {
+            let state = lock(&self.state);
+            if let Some(why) = state.offline.get(&record.id).or_else(|| state.redo_offline.get(&record.id)) {
+                disk.set_offline(why.clone());
+            }
+        }
+        if let Some(redo) = self.attach_redo(&disk, record) {
+            // Nothing is under way.
+            redo.took_over();
         }
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
@@ -254,9 +276,12 @@ impl Cell {
 
     /// Connect a grid disk with the flash cache as its record says.
     pub(crate) fn bind(&self, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
-        if lock(&self.state).offline.contains_key(&record.id) {
-            // What the flash holds of it is not this disk's, or is not all of it.
-            return;
+        {
+            let state = lock(&self.state);
+            if state.offline.contains_key(&record.id) || state.redo_offline.contains_key(&record.id) {
+                // What the flash holds of it is not this disk's, or is not all of it.
+                return;
+            }
         }
         let mode = mode_in_force(record);
         disk.set_filling(record.fill, &self.feed);
@@ -265,6 +290,7 @@ impl Cell {
             if mode.is_write_back()
                 && c.cache.takes_dirty()
                 && let Some(home) = self.store().cell_disk(record.cell_disk)
+                && c.devices.iter().all(|flash| is_paired(self.store(), &home.label(), *flash))
             {
                 let au_bytes = home.label().au_bytes;
                 let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
@@ -318,13 +344,8 @@ impl Cell {
         };
         let written = disk.update_label(|label| {
             label.dirty.clear_all();
-            for (id, member) in &mut label.flash_members {
-                member.state = match member.state {
-                    FlashState::Dirty | FlashState::DirtyAndRedoPending if has_failed(id) => FlashState::Expelled,
-                    FlashState::Dirty => FlashState::Clean,
-                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
-                    other => other,
-                };
+            for (id, member) in label.flash_members.iter_mut().filter(|(_, member)| member.state.holds_dirty()) {
+                member.state = if has_failed(id) { FlashState::Expelled } else { FlashState::Clean };
             }
         });
         let _ = written.await;

@@ -76,6 +76,13 @@ impl Cell {
         if let Some(record) = catalog.grid_disks.values().find(|record| waits.contains(&record.cell_disk)) {
             return Err(AdminError::StillDirty(record.name.clone()));
         }
+        let pends = |disk: DeviceId| {
+            let label = self.store().cell_disk(disk).map(|disk| disk.label());
+            label.is_some_and(|l| l.flash_members.get(&id).is_some_and(|member| member.redo_pending.is_some()))
+        };
+        if let Some(record) = catalog.grid_disks.values().find(|record| pends(record.cell_disk)) {
+            return Err(AdminError::RedoOnFlash(record.name.clone()));
+        }
         let disk = match self.store().members().remove(&id) {
             Some(MemberStatus::InService(disk)) => Some(disk),
             _ => None,

@@ -23,7 +23,8 @@ impl Cell {
     /// Discard the areas of the flash cache that has just been created, as far as the devices do it.
     ///
     /// # Errors
-    /// As [`Cell::discard_areas`].
+    /// [`AdminError::FlashUncertain`]: a discard may still happen, and would fall upon what is written meanwhile. The device is
+    /// out of service.
     pub(crate) async fn discard_flash_areas(&self, members: &BTreeSet<DeviceId>) -> Result<(), AdminError> {
         let areas = members.iter().filter_map(|id| Some((*id, self.store().flash_cache_slice(*id).ok()?)));
         self.discard_areas(areas).await
@@ -32,8 +33,7 @@ impl Cell {
     /// The same for areas that are about to be of it.
     ///
     /// # Errors
-    /// [`AdminError::FlashUncertain`]: a discard may still happen, and would fall upon what is written meanwhile. The device is
-    /// out of service.
+    /// The same.
     pub(crate) async fn discard_areas(
         &self,
         areas: impl Iterator<Item = (DeviceId, Arc<Slice>)>,

@@ -8,12 +8,13 @@ use crate::feed::{Filling, Streams};
 use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
+use crate::redo::RedoPort;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Notify, lock};
-use device::{Arena, Buf, Device, SharedBuf};
+use device::{Arena, Buf, Device, Io, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +27,9 @@ pub const PART_BYTES: u64 = 4096;
 pub struct GridDisk {
     id: u64,
     name: Mutex<String>,
+    /// Its slice of a cell disk, or the flash log before that.
     pub(crate) disk: Device,
+    pub(crate) port: Arc<RedoPort>,
     pub(crate) locks: Arc<RangeLock>,
     pub(crate) arena: Arena,
     pub(crate) block_bytes: u64,
@@ -65,6 +68,8 @@ pub struct GridDisk {
     pub(crate) alarm: Arc<Notify>,
     /// What it has served.
     pub counters: GridDiskCounters,
+    /// What the flash log has done for it, since it is served.
+    pub redo_counters: Arc<flashlog::Counters>,
 }
 
 /// Held while a grid disk must not hit or fill its cache, see [`GridDisk::bar`].
@@ -124,14 +129,16 @@ impl GridDisk {
     #[must_use]
     pub fn new(parts: GridDiskParts) -> Arc<GridDisk> {
         assert!(parts.block_bytes.is_power_of_two() && (4096..=65536).contains(&parts.block_bytes));
+        let port = RedoPort::new(parts.disk);
         Arc::new(GridDisk {
             id: parts.id,
             name: Mutex::new(parts.name),
             locks: Arc::new(RangeLock::new()),
             arena: parts.arena,
             block_bytes: parts.block_bytes,
-            logical_bytes: u64::from(parts.disk.geometry().logical_bytes),
-            disk: parts.disk,
+            logical_bytes: u64::from(port.geometry().logical_bytes),
+            disk: port.clone(),
+            port,
             zeroes: Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze(),
             size_bytes: AtomicU64::new(parts.size_bytes),
             read_only: AtomicBool::new(false),
@@ -156,6 +163,7 @@ impl GridDisk {
             sabotage: parts.sabotage,
             alarm: parts.alarm,
             counters: GridDiskCounters::default(),
+            redo_counters: Arc::default(),
         })
     }
 
@@ -249,6 +257,19 @@ impl GridDisk {
 
     pub(crate) fn told_of_losses(&self) -> bool {
         self.told_of_losses.load(Ordering::Acquire)
+    }
+
+    /// Its device has dropped what it had not made durable. What the flash log holds of that is written again.
+    pub(crate) fn disk_has_lost(&self) {
+        if self.port.redo().is_none_or(|redo| redo.disk_has_lost()) {
+            self.latch_lost();
+        }
+    }
+
+    /// How it uses the flash log, if there is one before it.
+    #[must_use]
+    pub fn redo(&self) -> Option<Arc<flashlog::RedoDisk>> {
+        self.port.redo()
     }
 
     /// A flush has failed: what was written and not flushed is suspect for every open session, and what is cached of it.

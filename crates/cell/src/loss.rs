@@ -2,19 +2,21 @@
 //!
 //! A device that fails to flush may have dropped what any of its users wrote, and its next flush may succeed with nothing
 //! left to flush. So whoever asked for the flush (a client, housekeeping, the creation of a grid disk), all grid disks on
-//! the device, and the member of the flash cache that lives on it, hear of it before the asker does. Never retries.
+//! the device, and what lives on it of the flash cache and the flash log, hear of it before the asker does. Never retries.
 
 use crate::grid_disk::GridDisk;
 use device::sync::lock;
 use device::{Completion, Device, Geometry, Io, Op, Outcome};
 use flashcache::Member;
+use flashlog::FlashLog;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Who is told of a device's failed flushes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct LossListeners {
     grid_disks: Mutex<Vec<Weak<GridDisk>>>,
     members: Mutex<Vec<Weak<Member>>>,
+    rings: Mutex<Vec<(Weak<FlashLog>, usize)>>,
 }
 
 impl LossListeners {
@@ -28,9 +30,18 @@ impl LossListeners {
         add(&self.members, member);
     }
 
+    /// Give this ring of the flash log up: records it counts as durable may be gone.
+    pub(crate) fn add_ring(&self, log: &Arc<FlashLog>, ring: usize) {
+        let mut rings = lock(&self.rings);
+        rings.retain(|(log, _)| log.strong_count() > 0);
+        rings.push((Arc::downgrade(log), ring));
+    }
+
     fn tell(&self) {
         // Outside the locks: grid disks and members wake tasks.
-        all(&self.grid_disks).iter().for_each(|disk| disk.latch_lost());
+        let rings: Vec<_> = lock(&self.rings).iter().filter_map(|(log, ring)| Some((log.upgrade()?, *ring))).collect();
+        rings.iter().for_each(|(log, ring)| log.fail_ring(*ring, "a flush of its device has failed"));
+        all(&self.grid_disks).iter().for_each(|disk| disk.disk_has_lost());
         all(&self.members).iter().for_each(|member| member.fail("a flush of its device has failed".to_owned()));
     }
 }

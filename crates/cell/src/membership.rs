@@ -157,6 +157,7 @@ impl Cell {
             }
             self.check_nobody_waits(true)?;
         }
+        self.check_nobody_waits_for_redo()?;
         let space = self.store().reserve_flash_cache(&plan.joining)?;
         if let Err(error) = self.pair_for_change(&plan).await {
             space.release();
@@ -218,8 +219,13 @@ impl Cell {
         };
         let old = plan.staying.iter().chain(&plan.leaving).filter(works);
         let members = old.chain(&plan.joining);
-        let pairs: Vec<(DeviceId, DeviceId)> =
+        let mut pairs: Vec<(DeviceId, DeviceId)> =
             members.flat_map(|flash| disks.iter().map(|disk| (*disk, *flash))).collect();
+        // What is not listed matches no more, and rings may be on other devices.
+        let rings = self.log_at_work().map_or_else(Vec::new, |log| log.live());
+        let mut with_rings = self.store().matching_pairs();
+        with_rings.retain(|pair| rings.contains(&pair.1) && !pairs.contains(pair));
+        pairs.extend(with_rings);
         let mut prng = self.world.prng.fork(&format!("members at {}", self.world.clock.now().0));
         let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
         if failed.is_empty() { Ok(()) } else { Err(CellError::Labels(failed).into()) }

@@ -7,6 +7,7 @@
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
 use crate::member_metrics::MemberFigures;
+use crate::redo_metrics::LogTotals;
 use device::sync::lock;
 use flashcache::{EnduranceFigures, KeepUsage};
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub enum MetricObject {
     CellDisk,
     /// The flash cache; the object's name is always `FLASHCACHE`.
     FlashCache,
+    /// The flash log; the object's name is always `FLASHLOG`.
+    FlashLog,
     /// A grid disk.
     GridDisk,
 }
@@ -91,6 +94,8 @@ pub enum Reading {
     GridDisk(fn(&GridDiskCounters) -> u64),
     /// From the counters of all flash cache members and grid disks together.
     FlashCache(fn(&CacheTotals) -> u64),
+    /// From what all redo grid disks and rings have counted together.
+    FlashLog(fn(&LogTotals) -> u64),
     /// From what passed to each physical device.
     CellDisk(fn(&DeviceIo) -> u64),
     /// From each member of the flash cache, by its cell disk; none where there is nothing to tell.
@@ -676,6 +681,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         crate::saving::ROWS,
         crate::keep_metrics::ROWS,
         crate::ordered_metrics::ROWS,
+        crate::redo_metrics::ROWS,
         crate::fill_metrics::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
@@ -692,6 +698,7 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
 #[must_use]
 pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &ProcessUse) -> Vec<Sample> {
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
+    let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
     let grid_disks = cell.grid_disks();
     let mut samples = Vec::new();
@@ -701,6 +708,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
         match reading {
             Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
+            Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
             Reading::Member(read) => {
                 let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
@@ -757,6 +765,7 @@ mod tests {
                 MetricObject::Cell => "CL_",
                 MetricObject::CellDisk => "CD_",
                 MetricObject::FlashCache => "FC_",
+                MetricObject::FlashLog => "FL_",
                 MetricObject::GridDisk => "GD_",
             };
             assert!(d.name.starts_with(prefix), "{}", d.name);

@@ -1,11 +1,12 @@
 //! Bringing a cell up and down: which flash content may be believed, new stamps, recovery, clean stop.
 //!
-//! Order of an open: the catalog's new term; expulsions and void content durable; new open stamps; then recovery of the
-//! flash; then grid disks are served. Nothing is served before what must be durable is.
+//! Order of an open: the catalog's new term; journals and redo put in place; expulsions and void content durable; new open
+//! stamps; then recovery of the flash; then grid disks are served. Nothing is served before what must be durable is.
 
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::grid_disk::GridDisk;
 use crate::ordered::{Journals, as_of, recover_journals, stale_note};
+use crate::redo::{replay_redo, strange_redo_pairs};
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
     GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
@@ -161,12 +162,16 @@ impl Cell {
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let (journals, unapplied) = recover_journals(&store, &mut report).await;
+        let log = replay_redo(&store, config.redo.sabotage, &mut report).await?;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
-        let flash = renew(&store, &unusable, &strange, &mut world.prng.fork("renewal"), &mut report).await?;
+        // A disk that waits for redo which was not left by it must not be paired with that flash as if it had been.
+        let apart: BTreeSet<(DeviceId, DeviceId)> = strange.union(&strange_redo_pairs(&store)).copied().collect();
+        let flash =
+            renew(&store, &log.candidates(), &unusable, &apart, &mut world.prng.fork("renewal"), &mut report).await?;
         if config.sabotage == Some(Sabotage::StaleCheckpoint) {
             leave_checkpoints(&store, &checkpoints).await;
         }
@@ -188,6 +193,7 @@ impl Cell {
             }
         }
         let cell = Arc::new(cell);
+        cell.begin_flash_log(log, &flash, &mut report).await;
         cell.open_flash_cache(&flash, &checkpoints, &mut report).await?;
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
@@ -234,7 +240,10 @@ impl Cell {
         config.segment_bytes = record.segment_bytes;
         config.sabotage = self.config.sabotage;
         config.mirrored = record.regions.len() > 1;
-        let offline: Vec<_> = lock(&self.state).offline.keys().copied().collect();
+        let offline: Vec<_> = {
+            let state = lock(&self.state);
+            state.offline.keys().chain(state.redo_offline.keys()).copied().collect()
+        };
         let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
         let is_there = |record: &celldisk::GridDisk| self.store().cell_disk(record.cell_disk).is_some();
         let disks: Vec<CachedDisk> = here.map(|record| cached_disk(record, is_there(record))).collect();
@@ -306,6 +315,7 @@ impl Cell {
         for disk in &disks {
             clean &= self.settle_all(disk).await;
         }
+        clean &= self.stop_redo().await;
         if let Some(at_work) = self.cache_at_work() {
             at_work.cache.stop().await;
         }
@@ -679,19 +689,20 @@ fn left_out(store: &Arc<CellStore>) -> BTreeMap<DeviceId, String> {
     out
 }
 
-/// New open stamps for all pairs of disks and usable flash of the cache; flash whose label cannot be written is expelled.
+/// New open stamps for all pairs of disks and usable flash of the cache and the flash log; flash whose label cannot be written is expelled.
 /// The flash devices that are paired.
 async fn renew(
     store: &Arc<CellStore>,
+    rings: &BTreeSet<DeviceId>,
     unusable: &BTreeSet<DeviceId>,
     strange: &BTreeSet<(DeviceId, DeviceId)>,
     prng: &mut device::Prng,
     report: &mut OpenReport,
 ) -> Result<BTreeSet<DeviceId>, CellError> {
     let catalog = store.catalog();
-    let in_cache = |id: &DeviceId| catalog.is_cached_on(id) && !unusable.contains(id);
+    let in_use = |id: &DeviceId| (catalog.is_cached_on(id) || rings.contains(id)) && !unusable.contains(id);
     let mut usable: BTreeSet<DeviceId> =
-        store.cell_disks().iter().filter(|d| d.role() == Role::Flash && in_cache(&d.id())).map(|d| d.id()).collect();
+        store.cell_disks().iter().filter(|d| d.role() == Role::Flash && in_use(&d.id())).map(|d| d.id()).collect();
     loop {
         let disks: Vec<Arc<CellDisk>> = store.cell_disks().into_iter().filter(|d| d.role() == Role::Disk).collect();
         let pairs: Vec<(DeviceId, DeviceId)> = disks.iter().flat_map(|d| usable.iter().map(|f| (d.id(), *f))).collect();

@@ -8,8 +8,9 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
-use device::{Bufs, FailKind, Op, Outcome, SharedBufs};
+use device::{Bufs, FailKind, Instant, Op, Outcome, SharedBufs};
 use flashcache::Residence;
+use flashlog::{RedoDisk, Skip};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -220,7 +221,7 @@ impl GridDisk {
         match passed {
             Some(passed) => match self.place(passed, offset, &data).await? {
                 Placed::NotNow => return Ok(Written::NotNow),
-                Placed::Taken if fua => self.sync_dirty().await?,
+                Placed::Taken if fua => self.sync_dirty_redo().await?,
                 Placed::Taken => {}
                 Placed::ToDisk => self.write_disk(context, offset, data, fua).await?,
             },
@@ -240,7 +241,7 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         if self.try_write_dirty(offset, &data).await? {
-            return if fua { self.sync_dirty().await } else { Ok(()) };
+            return if fua { self.sync_dirty_redo().await } else { Ok(()) };
         }
         let Some(stretches) = self.dirty_stretches(offset, len) else {
             return self.write_disk(context, offset, data, fua).await;
@@ -380,6 +381,29 @@ impl GridDisk {
         self.zeroes.slice(0..len as usize).into()
     }
 
+    /// When a redo write begins, if there is a flash log to count it.
+    fn redo_begins(&self) -> Option<(Arc<RedoDisk>, Instant)> {
+        self.port.redo().map(|redo| {
+            let begun = redo.now();
+            (redo, begun)
+        })
+    }
+
+    /// A redo write has ended that went to flash without the flash log.
+    fn redo_went_to_flash(&self, begun: Option<(Arc<RedoDisk>, Instant)>) {
+        if let Some((redo, begun)) = begun {
+            self.redo_counters.went_past(Skip::LogOnFlash, redo.now().ns_since(begun));
+        }
+    }
+
+    /// Make durable what a write with FUA has just made dirty.
+    async fn sync_dirty_redo(&self) -> Result<(), RequestError> {
+        let begun = self.redo_begins();
+        self.sync_dirty().await?;
+        self.redo_went_to_flash(begun);
+        Ok(())
+    }
+
     /// Make every acknowledged write durable, where it is: on flash, on the disk, or some of it on either.
     pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
         if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
@@ -387,22 +411,26 @@ impl GridDisk {
         }
         let covered = self.written();
         self.cut_at_flush().await;
+        let begun = self.redo_begins();
         let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(), self.sync_dirty()).await;
-        on_disk.and(on_flash)?;
+        on_flash?;
+        if !on_disk? {
+            self.redo_went_to_flash(begun);
+        }
         self.flushed(covered);
         Ok(())
     }
 
-    /// Flush the disk; in write-back only if it was written to since it was last flushed.
-    async fn flush_disk(&self) -> Result<(), RequestError> {
+    /// Flush the disk; in write-back only if it was written to since it was last flushed. Whether it was flushed.
+    async fn flush_disk(&self) -> Result<bool, RequestError> {
         let covered = self.disk_writes();
         if self.on_flash().is_some() && covered == self.disk_writes_flushed() {
-            return Ok(());
+            return Ok(false);
         }
         match self.disk.flush().await.outcome.ok() {
             Ok(()) => {
                 self.disk_flushed(covered);
-                Ok(())
+                Ok(true)
             }
             Err(kind) => {
                 if !self.told_of_losses() {

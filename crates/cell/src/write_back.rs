@@ -89,10 +89,7 @@ impl DirtyGate {
             }
             for id in flash.iter() {
                 let Some(member) = label.flash_members.get_mut(id) else { continue };
-                member.state = match member.state {
-                    FlashState::RedoPending | FlashState::DirtyAndRedoPending => FlashState::DirtyAndRedoPending,
-                    _ => FlashState::Dirty,
-                };
+                member.state = FlashState::Dirty;
             }
             extents.iter().for_each(|&(offset, len)| {
                 label.dirty.set(offset, len);

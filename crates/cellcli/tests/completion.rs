@@ -12,7 +12,7 @@ fn names(object: ObjectType) -> Vec<String> {
         ObjectType::CellDisk => vec!["CD_00".into(), "FD_00".into()],
         ObjectType::MetricCurrent => vec!["FC_BY_USED".into()],
         ObjectType::Pin => vec!["DATA_CD_00_c1".into()],
-        ObjectType::Cell | ObjectType::FlashCache | ObjectType::MetricDefinition => Vec::new(),
+        ObjectType::Cell | ObjectType::FlashCache | ObjectType::FlashLog | ObjectType::MetricDefinition => Vec::new(),
     }
 }
 
@@ -59,15 +59,15 @@ fn verbs_and_object_types() {
             LIST cell; a|
                 ALTER
             list |
-                CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
             create |
-                CELLDISK  FLASHCACHE  GRIDDISK  PIN
+                CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  PIN
             drop g|
                 GRIDDISK
             help |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
             help alter |
-                CELL  CELLDISK  FLASHCACHE  GRIDDISK  METRICDEFINITION
+                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICDEFINITION
             describe m|
                 METRICCURRENT  METRICDEFINITION
             set |
@@ -127,7 +127,7 @@ fn list() {
             list griddisk where name = a |
                 AND  OR  ATTRIBUTES  DETAIL  ORDER BY  LIMIT
             list griddisk attributes |
-                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
+                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             list griddisk attributes name,si|
                 size  sizeAllocated
             list griddisk attributes name |
@@ -183,7 +183,7 @@ fn changes() {
             alter griddisk |
                 ALL  DATA_CD_00  RECO_CD_00
             alter griddisk DATA_CD_00 |
-                seconds=  name=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  purpose=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FREEZE  THAW  FORCE  NOWAIT  WHERE
+                seconds=  name=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  flashLogMode=  purpose=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FREEZE  THAW  FORCE  NOWAIT  WHERE
             alter griddisk DATA_CD_00, |
                 DATA_CD_00  RECO_CD_00
             alter griddisk all inactive |
@@ -191,7 +191,7 @@ fn changes() {
             alter griddisk all cancel |
                 FLUSH
             alter griddisk all where |
-                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
+                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             alter flashcache |
                 ALL  cellDisk=  size=  FLUSH  CANCEL  FORCE
             drop flashcache |

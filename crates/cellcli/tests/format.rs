@@ -400,6 +400,17 @@ fn describe_every_type() {
         <TAB> id
         <TAB> size              <TAB> modifiable
         <TAB> status
+        FLASHLOG
+        <TAB> name
+        <TAB> cellDisk
+        <TAB> creationTime
+        <TAB> degradedCelldisks
+        <TAB> effectiveSize
+        <TAB> efficiency
+        <TAB> id
+        <TAB> outlierLimit     <TAB> modifiable
+        <TAB> size
+        <TAB> status
         GRIDDISK
         <TAB> name                  <TAB> modifiable
         <TAB> asmDeactivationOutcome
@@ -419,6 +430,7 @@ fn describe_every_type() {
         <TAB> diskType
         <TAB> errorCount
         <TAB> fillStrategy          <TAB> modifiable
+        <TAB> flashLogMode          <TAB> modifiable
         <TAB> frozenFor
         <TAB> id
         <TAB> offset

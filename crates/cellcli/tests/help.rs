@@ -25,6 +25,7 @@ fn overview() {
           CELL              the cell itself
           CELLDISK          physical disks taken into the cell
           FLASHCACHE        the flash cache of the cell
+          FLASHLOG          the flash log of the cell: redo writes on disk and flash
           GRIDDISK          slices of cell disks, each served as one export
           METRICCURRENT     the latest value of each metric for each object
           METRICDEFINITION  what each metric means
@@ -44,6 +45,7 @@ fn verbs() {
           CELL              the cell itself
           CELLDISK          physical disks taken into the cell
           FLASHCACHE        the flash cache of the cell
+          FLASHLOG          the flash log of the cell: redo writes on disk and flash
           GRIDDISK          slices of cell disks, each served as one export
           METRICDEFINITION  what each metric means
     "#]]

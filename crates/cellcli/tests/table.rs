@@ -10,11 +10,11 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 
 /// Every variant; the match makes the compiler ask for new ones.
 fn all_object_types() -> Vec<ObjectType> {
-    use ObjectType::{Cell, CellDisk, FlashCache, GridDisk, MetricCurrent, MetricDefinition, Pin};
-    let all = vec![Cell, CellDisk, GridDisk, FlashCache, MetricDefinition, MetricCurrent, Pin];
+    use ObjectType::{Cell, CellDisk, FlashCache, FlashLog, GridDisk, MetricCurrent, MetricDefinition, Pin};
+    let all = vec![Cell, CellDisk, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
     for object in &all {
         match object {
-            Cell | CellDisk | GridDisk | FlashCache | MetricDefinition | MetricCurrent | Pin => {}
+            Cell | CellDisk | GridDisk | FlashCache | FlashLog | MetricDefinition | MetricCurrent | Pin => {}
         }
     }
     all
@@ -156,8 +156,10 @@ fn own_attributes_are_marked() {
             "CELLDISK.deviceClass",
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
+            "FLASHLOG.outlierLimit",
             "GRIDDISK.cachingMode",
             "GRIDDISK.fillStrategy",
+            "GRIDDISK.flashLogMode",
             "GRIDDISK.frozenFor",
             "GRIDDISK.purpose",
             "GRIDDISK.staleAsOf",

@@ -55,6 +55,28 @@ pub enum Purpose {
     Temp,
 }
 
+/// When the flash log takes the writes of a grid disk of purpose redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum FlashLogMode {
+    /// With the disk while flash is clearly quicker, else as hedge.
+    #[default]
+    Auto,
+    /// With the disk.
+    Race,
+    /// When the disk takes longer than it usually does.
+    Hedge,
+    /// Flash acknowledges, the disk gets it later.
+    Flash,
+    /// Not at all.
+    Off,
+}
+
+impl FlashLogMode {
+    /// Every mode.
+    pub const ALL: [FlashLogMode; 5] =
+        [FlashLogMode::Auto, FlashLogMode::Race, FlashLogMode::Hedge, FlashLogMode::Flash, FlashLogMode::Off];
+}
+
 /// How writes use the flash cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CachingMode {
@@ -133,6 +155,8 @@ pub struct GridDisk {
     pub size_bytes: u64,
     /// What it carries.
     pub purpose: Purpose,
+    /// How it uses the flash log, if it carries redo.
+    pub flash_log_mode: FlashLogMode,
     /// Caching mode in force.
     pub caching_mode: CachingMode,
     /// A change of mode under way.
@@ -189,6 +213,9 @@ pub struct FlashCache {
     pub created: WallTime,
 }
 
+/// A redo write that takes longer is an outlier, unless the flash log says otherwise: milliseconds.
+pub const OUTLIER_MS_DEFAULT: u32 = 500;
+
 /// The flash log of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashLog {
@@ -198,6 +225,8 @@ pub struct FlashLog {
     pub size_per_device_bytes: u64,
     /// Where, by flash device.
     pub regions: BTreeMap<DeviceId, Vec<Extent>>,
+    /// A redo write that takes longer is an outlier: milliseconds, at least 1.
+    pub outlier_ms: u32,
     /// When it was created.
     pub created: WallTime,
 }

@@ -57,17 +57,13 @@ pub(crate) fn class_of_code(code: u8) -> Result<Class, DecodeError> {
     }
 }
 
-/// What a disk knows of a flash device that caches it.
+/// What a disk knows of what the flash cache holds of it on a flash device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashState {
     /// Holds nothing newer than the disk.
     Clean,
     /// May hold dirty blocks of this disk: without it the disk is stale.
     Dirty,
-    /// May hold acknowledged redo that is not on this disk.
-    RedoPending,
-    /// Both of the above.
-    DirtyAndRedoPending,
     /// Thrown out: its content about this disk is void for ever (until formatted, or paired anew with nothing kept).
     Expelled,
     /// Was a member, taken out in good order.
@@ -78,27 +74,32 @@ impl FlashState {
     /// Whether the disk is not whole without the flash device.
     #[must_use]
     pub fn holds_dirty(self) -> bool {
-        matches!(self, FlashState::Dirty | FlashState::DirtyAndRedoPending)
+        self == FlashState::Dirty
     }
 
-    fn code(self) -> u8 {
-        match self {
-            FlashState::Clean => 1,
-            FlashState::Dirty => 2,
-            FlashState::RedoPending => 3,
-            FlashState::DirtyAndRedoPending => 4,
-            FlashState::Expelled => 5,
-            FlashState::Absent => 6,
+    /// One byte says the state and whether redo is pending.
+    fn code(self, redo_pending: bool) -> u8 {
+        match (self, redo_pending) {
+            (FlashState::Clean, false) => 1,
+            (FlashState::Dirty, false) => 2,
+            (FlashState::Clean, true) => 3,
+            (FlashState::Dirty, true) => 4,
+            (FlashState::Expelled, false) => 5,
+            (FlashState::Absent, false) => 6,
+            (FlashState::Expelled, true) => 7,
+            (FlashState::Absent, true) => 8,
         }
     }
-    fn of_code(code: u8) -> Result<FlashState, DecodeError> {
+    fn of_code(code: u8) -> Result<(FlashState, bool), DecodeError> {
         Ok(match code {
-            1 => FlashState::Clean,
-            2 => FlashState::Dirty,
-            3 => FlashState::RedoPending,
-            4 => FlashState::DirtyAndRedoPending,
-            5 => FlashState::Expelled,
-            6 => FlashState::Absent,
+            1 => (FlashState::Clean, false),
+            2 => (FlashState::Dirty, false),
+            3 => (FlashState::Clean, true),
+            4 => (FlashState::Dirty, true),
+            5 => (FlashState::Expelled, false),
+            6 => (FlashState::Absent, false),
+            7 => (FlashState::Expelled, true),
+            8 => (FlashState::Absent, true),
             _ => return Err(DecodeError::Value { what: "flash member state" }),
         })
     }
@@ -109,8 +110,11 @@ impl FlashState {
 pub struct FlashMember {
     /// The flash device's generation when it was last paired.
     pub generation: u64,
-    /// Its state, durable before the first acknowledgement that needs it.
+    /// What the flash cache holds there; durable before the first acknowledgement that needs it.
     pub state: FlashState,
+    /// The flash log, if its ring there may hold acknowledged redo that is not on this disk: durable before the first such
+    /// acknowledgement, whatever the state of the cache there.
+    pub redo_pending: Option<Stamp>,
     /// The disk's stamp when they were last paired.
     pub paired_stamp: Stamp,
 }
@@ -173,9 +177,9 @@ pub struct Label {
     pub disk_stamps: BTreeMap<DeviceId, DiskStamp>,
     /// On disks: where flash may be newer.
     pub dirty: DirtyMap,
-    /// Generation of the flash log's ring in use.
+    /// On disks: the life of the flash log in which redo of this disk may have been logged last.
     pub ring_generation: u64,
-    /// Ring generations up to this one are dead: replay ignores them.
+    /// On disks: lives of the flash log up to this one are dead: replay ignores them.
     pub ring_generation_dead: u64,
     /// On flash: raised when a flash cache is created or dropped; segments of an older era are void.
     pub cache_era: u64,
@@ -231,7 +235,13 @@ impl Label {
         self.flash_members.get(flash).is_some_and(|member| member.state.holds_dirty())
     }
 
-    /// Whether the disk is whole without any flash.
+    /// Whether the disk waits for redo in the ring of a flash device.
+    #[must_use]
+    pub fn has_redo_pending(&self) -> bool {
+        self.flash_members.values().any(|member| member.redo_pending.is_some())
+    }
+
+    /// Whether the disk is whole without any flash cache.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.flash_members.values().any(|member| member.state.holds_dirty())
@@ -281,6 +291,9 @@ impl Label {
             Role::Flash if self.checkpoint.is_some_and(|checkpoint| checkpoint.token == 0) => value("checkpoint"),
             Role::Flash if !self.flash_members.is_empty() || self.dirty.dirty_count() != 0 => {
                 value("flash member table of a flash device")
+            }
+            Role::Disk if self.flash_members.values().any(|m| m.redo_pending == Some(Stamp::NONE)) => {
+                value("pending redo")
             }
             _ => Ok(()),
         }
@@ -332,8 +345,9 @@ impl Label {
             e.u128(device_id.0);
             e.u64(member.generation);
             e.u128(member.paired_stamp.0);
-            e.u8(member.state.code());
-            e.zeroes(FLASH_MEMBER_BYTES - 41);
+            e.u8(member.state.code(member.redo_pending.is_some()));
+            e.u128(member.redo_pending.unwrap_or(Stamp::NONE).0);
+            e.zeroes(FLASH_MEMBER_BYTES - 57);
         }
         e.pad_to(LABEL_STAMPS_OFFSET);
         for (device_id, stamp) in &self.disk_stamps {
@@ -400,10 +414,14 @@ impl Label {
             let device_id = DeviceId(table.u128(WHAT)?);
             let generation = table.u64(WHAT)?;
             let paired_stamp = Stamp(table.u128(WHAT)?);
-            let state = FlashState::of_code(table.u8(WHAT)?)?;
-            table.reserved(FLASH_MEMBER_BYTES - 41, "flash member")?;
+            let (state, is_pending) = FlashState::of_code(table.u8(WHAT)?)?;
+            let redo_pending = Some(Stamp(table.u128(WHAT)?)).filter(|log| log.is_some());
+            if redo_pending.is_some() != is_pending {
+                return Err(DecodeError::Value { what: "pending redo" });
+            }
+            table.reserved(FLASH_MEMBER_BYTES - 57, "flash member")?;
             ascending(&flash_members, device_id, "flash member table")?;
-            flash_members.insert(device_id, FlashMember { generation, state, paired_stamp });
+            flash_members.insert(device_id, FlashMember { generation, state, redo_pending, paired_stamp });
         }
         table.reserved(table.0.len(), "flash member table")?;
 

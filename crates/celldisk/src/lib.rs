@@ -26,7 +26,7 @@ mod store;
 
 pub use catalog::{
     CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FillStrategy, FlashCache, FlashLog,
-    GridDisk, Lineage, Member, ModeSwitch, Purpose, TermMark,
+    FlashLogMode, GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
 };
 pub use codec::DecodeError;
 pub use dirty::DirtyMap;

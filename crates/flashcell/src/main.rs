@@ -230,6 +230,35 @@ struct Sim {
 enum Lab {
     /// Replay block traces: what the cache would miss and write, next to policies from the literature
     Policies(Policies),
+    /// What experiments there are
+    List,
+    /// Run experiments: the engine in virtual time on models of disks and flash, beside what the field measured
+    Run(LabRun),
+}
+
+#[derive(Args)]
+struct LabRun {
+    /// Experiments, see `flashcell lab list`
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Decides every choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Commits of each arm, over all of its sessions
+    #[arg(long, value_name = "N")]
+    syncs: Option<u64>,
+    /// Only with so many sessions
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    sessions: Vec<usize>,
+    /// Only on these disks of the experiment
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    disks: Vec<String>,
+    /// Write the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -457,6 +486,19 @@ fn run(command: Sub) -> Result<bool, Failure> {
             })?;
             let _ = std::io::stdout().write_all(table.as_bytes());
             Ok(true)
+        }
+        Sub::Lab(Lab::List) => {
+            let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
+            Ok(true)
+        }
+        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, json })) => {
+            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, json };
+            let mut tell = |line: &str| {
+                let _ = writeln!(std::io::stderr(), "{line}");
+            };
+            let (text, good) = lab::run::run(&options, &mut tell)?;
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            Ok(good)
         }
         Sub::Redo(redo) => {
             let text = match redo {

@@ -9,6 +9,7 @@ mod input;
 mod output;
 pub mod policies;
 pub mod redo;
+pub mod run;
 pub mod trace;
 
 pub use demo::{DemoError, DemoOptions, demo};

@@ -3,9 +3,8 @@
 //! Text in, text out: prints nothing itself, reads no clock; who calls it passes how to tell of progress. An answer is
 //! the same whatever the number of threads: reports are taken in the order of their seeds.
 
-use crate::harness::{SeedReport, ShrunkSeed, run_seed, shrink_seed};
+use crate::harness::{Canary, SeedReport, ShrunkSeed, run_seed, shrink_seed};
 use crate::situations::Situations;
-use flashcache::Sabotage;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::{ControlFlow, Range};
@@ -178,7 +177,7 @@ pub fn parse_range(text: &str) -> Result<Range<u64>, String> {
 pub type Talk<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// The command that runs a seed again.
-fn again(seed: u64, sabotage: Option<Sabotage>) -> String {
+fn again(seed: u64, sabotage: Option<Canary>) -> String {
     match sabotage {
         None => format!("flashcell sim --seed {seed}"),
         Some(sabotage) => format!("flashcell sim --canary {} --seed {seed}", sabotage.name()),
@@ -189,7 +188,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn complaint(report: &SeedReport, sabotage: Option<Sabotage>) -> String {
+fn complaint(report: &SeedReport, sabotage: Option<Canary>) -> String {
     let mut text = String::new();
     if let Some(broken) = &report.broken {
         let _ = writeln!(text, "seed {}: {broken}", report.seed);
@@ -205,7 +204,7 @@ fn complaint(report: &SeedReport, sabotage: Option<Sabotage>) -> String {
 
 /// Run one seed, of the good build or of a broken one, with the last `events` when it fails.
 #[must_use]
-pub fn one(seed: u64, sabotage: Option<Sabotage>, events: usize) -> Answer {
+pub fn one(seed: u64, sabotage: Option<Canary>, events: usize) -> Answer {
     let report = run_seed(seed, sabotage, events);
     let mut text = complaint(&report, sabotage);
     let _ = writeln!(
@@ -218,7 +217,7 @@ pub fn one(seed: u64, sabotage: Option<Sabotage>, events: usize) -> Answer {
 
 /// Run one seed and, when it fails, look for a short list of steps that breaks the same promise.
 #[must_use]
-pub fn shrink(seed: u64, sabotage: Option<Sabotage>, events: usize, talk: Talk<'_>) -> Answer {
+pub fn shrink(seed: u64, sabotage: Option<Canary>, events: usize, talk: Talk<'_>) -> Answer {
     let Some(short) = shrink_seed(seed, sabotage, SHRINK_RUNS_MAX, events, talk) else {
         let answer = one(seed, sabotage, events);
         return Answer { text: format!("{}nothing to make short: no promise is broken\n", answer.text), ..answer };
@@ -226,7 +225,7 @@ pub fn shrink(seed: u64, sabotage: Option<Sabotage>, events: usize, talk: Talk<'
     Answer { text: tell_short(seed, sabotage, &short), good: false }
 }
 
-fn tell_short(seed: u64, sabotage: Option<Sabotage>, short: &ShrunkSeed) -> String {
+fn tell_short(seed: u64, sabotage: Option<Canary>, short: &ShrunkSeed) -> String {
     let mut text = format!("seed {seed}: {}\n", short.broken);
     let _ = writeln!(text, "last events of the short run:\n{}", short.log);
     let _ = writeln!(text, "machine and cell:");
@@ -380,23 +379,23 @@ pub fn twice(seed: u64) -> Answer {
 ///
 /// # Errors
 /// None has that name.
-pub fn parse_canary(name: &str) -> Result<Sabotage, String> {
-    Sabotage::ALL.into_iter().find(|s| s.name() == name).ok_or_else(|| {
-        let names: Vec<&str> = Sabotage::ALL.iter().map(|s| s.name()).collect();
+pub fn parse_canary(name: &str) -> Result<Canary, String> {
+    Canary::all().into_iter().find(|s| s.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Canary::all().into_iter().map(Canary::name).collect();
         format!("no broken build is named {name}\nhint: one of {}", names.join(", "))
     })
 }
 
 /// Every deliberately broken build.
 #[must_use]
-pub fn canaries() -> Vec<Sabotage> {
-    Sabotage::ALL.to_vec()
+pub fn canaries() -> Vec<Canary> {
+    Canary::all()
 }
 
 /// Run deliberately broken builds, one after the other, each on `threads` threads until its lowest failing seed is known.
 /// Good when each is caught.
 #[must_use]
-pub fn canary(chosen: &[Sabotage], threads: usize, talk: Talk<'_>) -> Answer {
+pub fn canary(chosen: &[Canary], threads: usize, talk: Talk<'_>) -> Answer {
     let mut text = String::new();
     let mut good = true;
     for &sabotage in chosen {

@@ -3,11 +3,13 @@
 mod admin;
 mod between;
 mod book;
+mod canary;
 mod direct;
 mod machine;
 mod members;
 mod pins;
 mod plan;
+mod redo;
 mod short;
 mod stage;
 mod stale;
@@ -15,10 +17,10 @@ mod tell;
 mod victims;
 mod watch;
 
+pub use canary::Canary;
 pub use short::{ShrunkSeed, shrink_seed};
 
 use crate::situations::Situations;
-use flashcache::Sabotage;
 use std::sync::Arc;
 
 /// What became of one seed.
@@ -46,7 +48,7 @@ pub struct SeedReport {
 
 /// Run one seed, with a deliberate fault if so asked; `log_events` events are kept for the report of a failure.
 #[must_use]
-pub fn run_seed(seed: u64, sabotage: Option<Sabotage>, log_events: usize) -> SeedReport {
+pub fn run_seed(seed: u64, sabotage: Option<Canary>, log_events: usize) -> SeedReport {
     let outcome = direct::run_plan(&Arc::new(plan::Plan::of_seed(seed)), sabotage, log_events);
     SeedReport {
         seed,
@@ -63,7 +65,7 @@ pub fn run_seed(seed: u64, sabotage: Option<Sabotage>, log_events: usize) -> See
 
 /// One seed as a line of text.
 #[must_use]
-pub fn smoke(seed: u64, sabotage: Option<Sabotage>, log_events: usize) -> String {
+pub fn smoke(seed: u64, sabotage: Option<Canary>, log_events: usize) -> String {
     let report = run_seed(seed, sabotage, log_events);
     format!(
         "{} ops {} crashes {} hits {} events {}: {:?}\n{}",

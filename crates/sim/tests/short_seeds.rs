@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use flashcache::Sabotage;
-use sim::harness::{run_seed, shrink_seed};
+use sim::harness::{Canary, run_seed, shrink_seed};
 use std::sync::Mutex;
 
 /// Seeds in which the broken build has to be caught: it is in one of ten or so.
@@ -16,7 +16,7 @@ const RUNS_MAX: usize = 80;
 
 #[test]
 fn a_forgotten_invalidation_is_made_short() {
-    let sabotage = Some(Sabotage::InvalidationForgotten);
+    let sabotage = Some(Canary::Cache(Sabotage::InvalidationForgotten));
     let caught = |seed: &u64| run_seed(*seed, sabotage, 0).broken.is_some();
     let invariant = |text: &str| text.split_once(' ').unwrap().0.to_owned();
     let mut lengths = Vec::new();

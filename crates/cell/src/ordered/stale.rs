@@ -60,6 +60,9 @@ impl Cell {
             return Ok(());
         }
         let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
+        if self.waits_for_redo(&disk) {
+            return self.give_up_waiting(record.cell_disk).await;
+        }
         if !is_write_back(&record) || record.journal.is_empty() {
             return Err(AdminError::MayBeTorn(disk.name()));
         }
@@ -82,6 +85,10 @@ impl Cell {
         ));
         if let Some(now) = self.record(&disk) {
             self.rebind(&disk, &now).await;
+            if now.purpose == celldisk::Purpose::Redo {
+                self.let_redo_pend(now.cell_disk).await;
+            }
+            self.tune_redo(&disk, &now);
         }
         disk.set_online();
         Ok(())
@@ -103,12 +110,8 @@ impl Cell {
                 return;
             }
             label.dirty.clear_all();
-            for member in label.flash_members.values_mut() {
-                member.state = match member.state {
-                    FlashState::Dirty => FlashState::Expelled,
-                    FlashState::DirtyAndRedoPending => FlashState::RedoPending,
-                    other => other,
-                };
+            for member in label.flash_members.values_mut().filter(|member| member.state == FlashState::Dirty) {
+                member.state = FlashState::Expelled;
             }
         });
         // A label that stays as it was costs caution at the next start, and nothing of this grid disk: its generation is new.

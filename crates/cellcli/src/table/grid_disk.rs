@@ -42,6 +42,13 @@ const ATTRIBUTES: &[Attribute] = &[
     )
     .modifiable()
     .own(),
+    Attribute::new(
+        "flashLogMode",
+        Kind::Status(&["auto", "race", "hedge", "flash", "off"]),
+        "how writes of purpose redo use the flash log",
+    )
+    .modifiable()
+    .own(),
     Attribute::new("frozenFor", Kind::Number, "seconds until a freeze of its disk ends").own(),
     Attribute::new("id", Kind::Name, "identity of the grid disk"),
     Attribute::new("offset", Kind::Size, "bytes from the start of the cell disk"),

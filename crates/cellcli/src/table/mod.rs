@@ -6,6 +6,7 @@
 mod cell;
 mod cell_disk;
 mod flash_cache;
+mod flash_log;
 mod grid_disk;
 mod metric;
 mod pin;
@@ -27,6 +28,8 @@ pub enum ObjectType {
     GridDisk,
     /// The flash cache of the cell; one per cell.
     FlashCache,
+    /// The flash log of the cell; one per cell.
+    FlashLog,
     /// What a metric means.
     MetricDefinition,
     /// The latest value of a metric for one object.
@@ -40,6 +43,7 @@ pub const OBJECTS: &[ObjectSpec] = &[
     cell::CELL,
     cell_disk::CELL_DISK,
     flash_cache::FLASH_CACHE,
+    flash_log::FLASH_LOG,
     grid_disk::GRID_DISK,
     metric::CURRENT,
     metric::DEFINITION,

@@ -1,8 +1,8 @@
 //! The catalog's payload, field by field.
 
 use super::{
-    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FillStrategy, FlashCache, FlashLog, GridDisk, Lineage,
-    Member, ModeSwitch, Purpose, TermMark,
+    CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FillStrategy, FlashCache, FlashLog, FlashLogMode,
+    GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
 };
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{DeviceId, GridDiskId, Stamp};
@@ -35,6 +35,23 @@ impl Purpose {
             3 => Ok(Purpose::Temp),
             _ => Err(DecodeError::Value { what: "purpose" }),
         }
+    }
+}
+
+impl FlashLogMode {
+    /// 0 stands where nothing was said.
+    fn code(self) -> u8 {
+        match self {
+            FlashLogMode::Auto => 0,
+            FlashLogMode::Race => 1,
+            FlashLogMode::Hedge => 2,
+            FlashLogMode::Flash => 3,
+            FlashLogMode::Off => 4,
+        }
+    }
+    fn of_code(code: u8) -> Result<FlashLogMode, DecodeError> {
+        let found = FlashLogMode::ALL.into_iter().find(|mode| mode.code() == code);
+        found.ok_or(DecodeError::Value { what: "flash log mode" })
     }
 }
 
@@ -169,7 +186,9 @@ impl Catalog {
                 e.u128(log.id.0);
                 e.u64(log.created.0);
                 e.u64(log.size_per_device_bytes);
-                e.u64(0);
+                // Eight bytes that were reserved: 0 stands for the default.
+                e.u32(if log.outlier_ms == OUTLIER_MS_DEFAULT { 0 } else { log.outlier_ms });
+                e.u32(0);
                 encode_regions(&mut e, &log.regions);
             }
         }
@@ -333,7 +352,7 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     // Eight bytes that were reserved: without ranges and journal they are zero, as before there were any.
     e.u16(g.caching_ranges.len() as u16);
     e.u8(g.journal.len() as u8);
-    e.zeroes(1);
+    e.u8(g.flash_log_mode.code());
     e.u8(g.fill.code());
     e.zeroes(3);
     for range in &g.caching_ranges {
@@ -347,12 +366,21 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     }
 }
 
-/// Pinned ranges and the journal's extents, whose counts stand together before both, and the fill strategy beside those.
-fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>, FillStrategy), DecodeError> {
+/// What stands in the eight bytes after the extents, and the lists they count.
+struct Tail {
+    caching_ranges: Vec<CachingRange>,
+    journal: Vec<Extent>,
+    flash_log_mode: FlashLogMode,
+    fill: FillStrategy,
+}
+
+/// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
+/// is used, and the fill strategy.
+fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
     let journal_count = d.count8(JOURNAL_EXTENTS_MAX, "journal")?;
-    d.reserved(1, what)?;
+    let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
     let fill = FillStrategy::of_code(d.u8(what)?)?;
     d.reserved(3, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
@@ -361,7 +389,7 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<(Vec<CachingRange>, Vec<Extent>, F
         let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
-    Ok((ranges, decode_extent_list(d, journal_count, "journal")?, fill))
+    Ok(Tail { caching_ranges: ranges, journal: decode_extent_list(d, journal_count, "journal")?, flash_log_mode, fill })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -388,7 +416,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let (caching_ranges, journal, fill) = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill } = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -396,6 +424,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         extents,
         size_bytes,
         purpose,
+        flash_log_mode,
         caching_mode,
         mode_switch,
         caching_policy,
@@ -427,7 +456,12 @@ fn decode_flash_log(d: &mut Decoder<'_>) -> Result<FlashLog, DecodeError> {
     let id = Stamp(d.u128(what)?);
     let created = WallTime(d.u64(what)?);
     let size_per_device_bytes = d.u64(what)?;
-    d.reserved(8, what)?;
+    let outlier_ms = match d.u32(what)? {
+        OUTLIER_MS_DEFAULT => return Err(DecodeError::Value { what: "outlier limit" }),
+        0 => OUTLIER_MS_DEFAULT,
+        stated => stated,
+    };
+    d.reserved(4, what)?;
     let regions = decode_regions(d)?;
-    Ok(FlashLog { id, size_per_device_bytes, regions, created })
+    Ok(FlashLog { id, size_per_device_bytes, regions, outlier_ms, created })
 }

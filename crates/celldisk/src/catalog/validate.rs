@@ -257,6 +257,9 @@ impl Catalog {
             self.check_regions(claims, Owner::FlashCache, cache.size_per_device_bytes, &cache.regions)?;
         }
         if let Some(log) = &self.flash_log {
+            if log.outlier_ms == 0 {
+                return Err(CatalogError::Value { what: "outlier limit" });
+            }
             self.check_regions(claims, Owner::FlashLog, log.size_per_device_bytes, &log.regions)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::grid_disks::Reservation;
 use super::{CellStore, Changed, GridDiskError, SliceKey};
 use crate::catalog::{Extent, FlashCache, FlashLog};
 use crate::ids::{DeviceId, Stamp};
-use crate::label::{FlashState, Role};
+use crate::label::Role;
 use crate::layout::EXTENTS_MAX;
 use crate::slice::Slice;
 use device::WallTime;
@@ -41,6 +41,8 @@ pub struct FlashLogSpec {
     pub devices: Vec<DeviceId>,
     /// Bytes on each.
     pub size_per_device_bytes: u64,
+    /// A redo write that takes longer is an outlier: milliseconds.
+    pub outlier_ms: u32,
     /// Now.
     pub created: WallTime,
 }
@@ -245,10 +247,9 @@ impl CellStore {
         for disk in self.in_service().into_iter().filter(|disk| disk.role() == Role::Disk) {
             let _ = disk
                 .update_label(|label| {
-                    label.flash_members.retain(|id, member| {
-                        let pending = matches!(member.state, FlashState::RedoPending | FlashState::DirtyAndRedoPending);
-                        !left.contains(id) || pending || in_log(id)
-                    });
+                    label
+                        .flash_members
+                        .retain(|id, member| !left.contains(id) || member.redo_pending.is_some() || in_log(id));
                 })
                 .await;
         }
@@ -270,11 +271,20 @@ impl CellStore {
     /// # Errors
     /// There is one; no flash device, none in service or no space; a device fails.
     pub async fn create_flash_log(&self, spec: FlashLogSpec) -> Result<Changed<FlashLog>, GridDiskError> {
+        if self.catalog().flash_log.is_some() {
+            return Err(GridDiskError::Exists { what: "the flash log" });
+        }
         let devices = self.flash_devices(&spec.devices)?;
         let size_bytes = self.region_bytes(&devices, Some(spec.size_per_device_bytes), 1)?;
         let reserved = self.reserve_on_each(&devices, size_bytes)?;
         let regions = regions(&reserved);
-        let log = FlashLog { id: spec.id, size_per_device_bytes: size_bytes, regions, created: spec.created };
+        let log = FlashLog {
+            id: spec.id,
+            size_per_device_bytes: size_bytes,
+            regions,
+            outlier_ms: spec.outlier_ms,
+            created: spec.created,
+        };
         let made = self
             .change(|catalog| match &catalog.flash_log {
                 Some(_) => Err(GridDiskError::Exists { what: "the flash log" }),
@@ -283,6 +293,18 @@ impl CellStore {
             .await;
         reserved.into_iter().for_each(|(_, one)| one.release());
         Ok(made?)
+    }
+
+    /// Say from when on a redo write is an outlier.
+    ///
+    /// # Errors
+    /// There is no flash log, 0 is given, or no durable device took the change.
+    pub async fn set_outlier_ms(&self, outlier_ms: u32) -> Result<Changed<()>, GridDiskError> {
+        let changed = self.change(|catalog| {
+            catalog.flash_log.as_mut().ok_or(GridDiskError::NoSuch)?.outlier_ms = outlier_ms;
+            Ok(())
+        });
+        Ok(changed.await?)
     }
 
     /// Drop the flash log. It must hold nothing that is not on disk: that is the caller's word.

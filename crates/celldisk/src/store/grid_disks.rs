@@ -6,7 +6,7 @@
 use super::{CellStore, ChangeError, Changed, GridDiskError};
 use crate::allocate::{allocate, append, count, cut};
 use crate::catalog::{
-    CachingMode, CachingPolicy, Catalog, Extent, FillStrategy, GridDisk, ModeSwitch, Purpose, ranges,
+    CachingMode, CachingPolicy, Catalog, Extent, FillStrategy, FlashLogMode, GridDisk, ModeSwitch, Purpose, ranges,
 };
 use crate::disk::CellDisk;
 use crate::error::IoError;
@@ -171,6 +171,7 @@ impl CellStore {
             caching_policy: spec.caching_policy,
             fill: spec.fill,
             caching_ranges: Vec::new(),
+            flash_log_mode: FlashLogMode::Auto,
             journal: Vec::new(),
             cache_generation: 1,
             available_to: spec.available_to,

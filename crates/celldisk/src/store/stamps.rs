@@ -82,7 +82,8 @@ impl CellStore {
         disks.retain(|disk| {
             let label = disk.label();
             let there = |id: &DeviceId| pairs.contains(&(label.device_id, *id));
-            label.flash_members.iter().all(|(id, member)| !member.state.holds_dirty() || there(id))
+            let needs = |member: &FlashMember| member.state.holds_dirty() || member.redo_pending.is_some();
+            label.flash_members.iter().all(|(id, member)| !needs(member) || there(id))
         });
         // Finish what an earlier renewal announced.
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
@@ -169,7 +170,12 @@ impl CellStore {
                         label.stamp_next = Stamp::NONE;
                         label.clean_stop = renewal == Renewal::CleanStop;
                         for (flash_id, generation) in members {
-                            let new = FlashMember { generation, state: FlashState::Clean, paired_stamp: stamp };
+                            let new = FlashMember {
+                                generation,
+                                state: FlashState::Clean,
+                                redo_pending: None,
+                                paired_stamp: stamp,
+                            };
                             let member = label.flash_members.entry(flash_id).or_insert(new);
                             member.generation = generation;
                             member.paired_stamp = stamp;

@@ -41,7 +41,13 @@ fn devices() -> Vec<Arc<TestDisk>> {
     }))
     .whole();
     let (devices, created) = (Vec::new(), WallTime(6));
-    let log = FlashLogSpec { id: Stamp(0x106), devices: devices.clone(), size_per_device_bytes: 2 * MIB, created };
+    let log = FlashLogSpec {
+        id: Stamp(0x106),
+        devices: devices.clone(),
+        size_per_device_bytes: 2 * MIB,
+        outlier_ms: 500,
+        created,
+    };
     run(store.create_flash_log(log)).whole();
     let size_per_device_bytes = Some(16 * MIB);
     let (id, segment_bytes, block_bytes) = (Stamp(0xcac4e), 2 << 20, 16 << 10);

@@ -331,6 +331,7 @@ fn a_full_house_of_grid_disks_fits() {
                 caching_policy: CachingPolicy::Keep,
                 fill: FillStrategy::default(),
                 caching_ranges: Vec::new(),
+                flash_log_mode: celldisk::FlashLogMode::Auto,
                 journal: Vec::new(),
                 cache_generation: u32::MAX,
                 available_to: "a".repeat(128),
@@ -361,6 +362,7 @@ fn flash_cache_and_log_share_the_flash_with_grid_disks() {
         id: Stamp(1),
         devices: Vec::new(),
         size_per_device_bytes: 4 * MIB,
+        outlier_ms: 500,
         created: WallTime(1),
     }))
     .whole();

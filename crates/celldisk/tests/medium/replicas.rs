@@ -305,6 +305,7 @@ fn futures_may_move_between_threads() {
         id: Stamp(1),
         devices: Vec::new(),
         size_per_device_bytes: 1,
+        outlier_ms: 500,
         created: WallTime(1),
     }));
     let devices: Vec<Device> = media.iter().map(TestDisk::device).collect();

@@ -8,8 +8,8 @@ use celldisk::layout::{
 };
 use celldisk::{
     CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FillStrategy,
-    FlashCache, FlashLog, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member, ModeSwitch, Place,
-    Purpose, Role, Stamp, TermMark,
+    FlashCache, FlashLog, FlashLogMode, FlashMember, FlashState, GridDisk, GridDiskId, Label, Lineage, Member,
+    ModeSwitch, Place, Purpose, Role, Stamp, TermMark,
 };
 use device::{Class, Prng, WallTime};
 use proptest::prelude::*;
@@ -52,12 +52,11 @@ prop_compose! {
         slack in 0_u64..16,
         page_shift in 9_u32..=16,
         numbers in any::<(u64, u128, u128, bool, u64, u64, u64)>(),
-        members in prop::collection::btree_map(any::<u128>(), (any::<u64>(), 0_usize..6, any::<u128>()), 0..=64),
+        members in prop::collection::btree_map(any::<u128>(), (any::<u64>(), 0_usize..8, any::<u128>()), 0..=64),
         stamps in prop::collection::btree_map(any::<u128>(), any::<(u128, u128, u64)>(), 0..=128),
         dirty in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20),
     ) -> Label {
-        use FlashState::{Absent, Clean, Dirty, DirtyAndRedoPending, Expelled, RedoPending};
-        let states = [Clean, Dirty, RedoPending, DirtyAndRedoPending, Expelled, Absent];
+        let states = [FlashState::Clean, FlashState::Dirty, FlashState::Expelled, FlashState::Absent];
         let au_bytes = 1_u64 << au_shift;
         let size_bytes = DATA_OFFSET + au_count * au_bytes + slack * 4096;
         let mut map = DirtyMap::new(size_bytes);
@@ -69,7 +68,9 @@ prop_compose! {
                 map.set(offset, len % (size_bytes - offset) + 1);
             }
             for (id, (generation, state, stamp)) in members {
-                let member = FlashMember { generation, state: states[state], paired_stamp: Stamp(stamp) };
+                let redo_pending = (state >= 4).then_some(Stamp(stamp | 1));
+                let member =
+                    FlashMember { generation, state: states[state % 4], redo_pending, paired_stamp: Stamp(stamp) };
                 flash_members.insert(DeviceId(id), member);
             }
         } else {
@@ -154,6 +155,7 @@ prop_compose! {
             caching_policy: policy,
             fill,
             caching_ranges,
+            flash_log_mode: FlashLogMode::ALL[numbers.0 as usize % 5],
             journal: Vec::new(),
             cache_generation: numbers.0,
             created: WallTime(numbers.1),
@@ -226,7 +228,8 @@ prop_compose! {
         });
         let flash_log = log.and_then(|((id, created), counts)| {
             let (size_per_device_bytes, regions) = regions(&counts)?;
-            Some(FlashLog { id: Stamp(id), size_per_device_bytes, regions, created: WallTime(created) })
+            let (outlier_ms, created) = (created as u32 | 1, WallTime(created));
+            Some(FlashLog { id: Stamp(id), size_per_device_bytes, regions, outlier_ms, created })
         });
         let mark = |(n, (term, stamp)): (usize, (u64, u128))| TermMark { term, stamp: Stamp(stamp), sequence: n as u64 };
         Catalog {
@@ -340,6 +343,7 @@ fn whole() -> Catalog {
             caching_policy: CachingPolicy::Default,
             fill: FillStrategy::default(),
             caching_ranges: Vec::new(),
+            flash_log_mode: FlashLogMode::Race,
             journal: Vec::new(),
             cache_generation: 1,
             available_to: String::new(),
@@ -352,7 +356,8 @@ fn whole() -> Catalog {
     catalog.next_grid_disk_id = GridDiskId(3);
     let region = |start_au| BTreeMap::from([(DeviceId(2), vec![Extent { start_au, count_au: 2 }])]);
     let (created, size_per_device_bytes) = (WallTime(1), 2 << 24);
-    catalog.flash_log = Some(FlashLog { id: Stamp(1), size_per_device_bytes, regions: region(0), created });
+    catalog.flash_log =
+        Some(FlashLog { id: Stamp(1), size_per_device_bytes, regions: region(0), outlier_ms: 7, created });
     let (segment_bytes, block_bytes, regions) = (2 << 20, 16 << 10, region(2));
     catalog.flash_cache =
         Some(FlashCache { id: Stamp(2), size_per_device_bytes, regions, segment_bytes, block_bytes, created });
@@ -433,7 +438,8 @@ fn the_largest_label_fits_its_section() {
     let mut dirty = DirtyMap::new(size_bytes);
     dirty.set(0, size_bytes);
     assert!(dirty.dirty_count() as usize <= DIRTY_BITS && dirty_granule_bytes_for(size_bytes) == dirty.granule_bytes());
-    let member = FlashMember { generation: u64::MAX, state: FlashState::Dirty, paired_stamp: Stamp(u128::MAX) };
+    let (state, redo_pending, paired_stamp) = (FlashState::Dirty, Some(Stamp(u128::MAX)), Stamp(u128::MAX));
+    let member = FlashMember { generation: u64::MAX, state, redo_pending, paired_stamp };
     let mut label = Label {
         cell_id: CellId(u128::MAX),
         device_id: DeviceId(u128::MAX),

@@ -3,7 +3,7 @@
 //! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
 //! the first failure and say which were done.
 
-use super::rows::{flash_cache_name, rows, timestamp};
+use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
 use super::{Context, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
@@ -11,7 +11,7 @@ use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
 use celldisk::catalog::CatalogError;
 use celldisk::{
-    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, FillStrategy, GridDiskError, GridDiskId,
+    CachingMode, CachingPolicy, CellDiskError, Changed, DeviceId, FillStrategy, FlashLogMode, GridDiskError,
     GridDiskSpec, LabelError, Purpose, Role,
 };
 use std::sync::Arc;
@@ -57,11 +57,14 @@ impl From<AdminError> for Refusal {
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
             AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
-            AdminError::NoFlash(_) => ErrorCode::InvalidValue,
+            AdminError::RedoOnFlash(_) | AdminError::NoDurableFlash => ErrorCode::NotPermittedNow,
             AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
                 ErrorCode::NotPermittedNow
             }
-            AdminError::NoJournal(_) | AdminError::FlashUncertain(_) => ErrorCode::DeviceFailed,
+            AdminError::NotForRedo(_) | AdminError::NoFlash(_) => ErrorCode::InvalidValue,
+            AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
+                ErrorCode::DeviceFailed
+            }
             AdminError::Memory(_) => ErrorCode::NoSpace,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
@@ -118,6 +121,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
     let ended = match change.object {
         ObjectType::GridDisk => create_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => create_flash_cache(context, change, &mut lines).await,
+        ObjectType::FlashLog => create_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::create(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
@@ -133,6 +137,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::CellDisk => alter_cell_disks(context, change, &mut lines).await,
         ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
+        ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -144,6 +149,7 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
     let ended = match change.object {
         ObjectType::GridDisk => drop_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => drop_flash_cache(context, &mut lines).await,
+        ObjectType::FlashLog => drop_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::drop(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
@@ -189,6 +195,11 @@ fn policy_named(word: &str) -> Step<CachingPolicy> {
     }
 }
 
+fn flash_log_mode_named(word: &str) -> Step<FlashLogMode> {
+    let known = FlashLogMode::ALL.into_iter().find(|mode| flash_log_mode_name(*mode).eq_ignore_ascii_case(word));
+    known.ok_or_else(|| Refusal::unsupported(format!("flashLogMode={word}")))
+}
+
 fn fill_named(word: &str) -> Step<FillStrategy> {
     match word.to_ascii_lowercase().as_str() {
         "read" => Ok(FillStrategy::Read),
@@ -204,6 +215,7 @@ struct GridDiskSettings {
     policy: Option<CachingPolicy>,
     fill: Option<FillStrategy>,
     purpose: Option<Purpose>,
+    flash_log_mode: Option<FlashLogMode>,
     size_bytes: Option<u64>,
     comment: Option<String>,
     available_to: Option<String>,
@@ -222,6 +234,7 @@ impl GridDiskSettings {
             policy: change.choice("cachingPolicy").map(policy_named).transpose()?,
             fill: change.choice("fillStrategy").map(fill_named).transpose()?,
             purpose: purpose.transpose()?,
+            flash_log_mode: change.choice("flashLogMode").map(flash_log_mode_named).transpose()?,
             size_bytes: change.size_bytes("size"),
             comment: change.text("comment").map(str::to_owned),
             available_to: change.list("availableTo").map(|clients| clients.join(",")),
@@ -281,7 +294,12 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         Some(Operation::Active) if change.force => {
             let names = targets(context, change)?;
             for name in &names {
+                // Redo of a cell disk is given up for all of its grid disks of that purpose.
+                let others = context.cell.redo_waiters(name);
+                let others = others.iter().map(|disk| disk.name()).filter(|other| !other.eq_ignore_ascii_case(name));
+                let others: Vec<String> = others.collect();
                 context.cell.accept_stale(name).await?;
+                lines.extend(others.iter().map(|other| format::altered(ObjectType::GridDisk, other)));
                 lines.push(format::altered(ObjectType::GridDisk, name));
             }
             return Ok(());
@@ -346,8 +364,11 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         if settings.comment.is_some() || settings.available_to.is_some() {
             cell.set_grid_disk_text(&name, settings.comment.clone(), settings.available_to.clone()).await?;
         }
-        if let (Some(purpose), Some(disk)) = (settings.purpose, cell.grid_disk(&name)) {
-            let _ = stood(cell.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.purpose = purpose).await?);
+        if let Some(mode) = settings.flash_log_mode {
+            cell.set_flash_log_mode(&name, mode).await?;
+        }
+        if let Some(purpose) = settings.purpose {
+            cell.set_purpose(&name, purpose).await?;
         }
         // Last, since the name is how it is found.
         if let Some(new_name) = new_name {
@@ -395,6 +416,43 @@ async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut
     context.cell.create_flash_cache(change.size_bytes("size"), on).await?;
     lines.push(format::created(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
     lines.extend(context.cell.other_blocks());
+    Ok(())
+}
+
+async fn create_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    if let Target::All(Some(DiskType::HardDisk)) = change.target {
+        return Err(Refusal::new(ErrorCode::InvalidValue, "the flash log lies on flash", Some("CREATE FLASHLOG ALL")));
+    }
+    let on = change.list("cellDisk").unwrap_or(&[]);
+    context.cell.create_flash_log(change.size_bytes("size"), on).await?;
+    lines.push(format::created(ObjectType::FlashLog, &flash_log_name(&context.cell_name())));
+    Ok(())
+}
+
+fn check_flash_log(context: &Context) -> Step {
+    if context.cell.store().catalog().flash_log.is_some() {
+        return Ok(());
+    }
+    Err(Refusal::new(ErrorCode::NoSuchObject, "there is no flash log", Some("CREATE FLASHLOG ALL")))
+}
+
+async fn alter_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    check_flash_log(context)?;
+    if let Some(limit_ms) = change.number("outlierLimit") {
+        let limit_ms = u32::try_from(limit_ms).ok().filter(|ms| *ms > 0).ok_or_else(|| {
+            let what = format!("outlierLimit={limit_ms} is no number of milliseconds it can be");
+            Refusal::new(ErrorCode::InvalidValue, what, Some("the usual limit is 500"))
+        })?;
+        context.cell.set_outlier_limit(limit_ms).await?;
+    }
+    lines.push(format::altered(ObjectType::FlashLog, &flash_log_name(&context.cell_name())));
+    Ok(())
+}
+
+async fn drop_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
+    check_flash_log(context)?;
+    context.cell.drop_flash_log(change.force).await?;
+    lines.push(format::dropped(ObjectType::FlashLog, &flash_log_name(&context.cell_name())));
     Ok(())
 }
 

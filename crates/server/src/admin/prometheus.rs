@@ -68,6 +68,7 @@ fn line(text: &mut String, sample: &Sample) {
         MetricObject::Cell => "cell",
         MetricObject::CellDisk => "celldisk",
         MetricObject::FlashCache => "flashcache",
+        MetricObject::FlashLog => "flashlog",
         MetricObject::GridDisk => "griddisk",
     };
     let value = match sample.definition.base {

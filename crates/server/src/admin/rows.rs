@@ -8,7 +8,7 @@ use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
 use cellcli::{Decimal, Measure, ObjectType, Row, Timestamp, Unit, Value};
-use celldisk::{CachingPolicy, FillStrategy, MemberStatus, Role};
+use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
 use device::{Class, WallTime};
 use std::num::NonZeroU64;
 
@@ -19,6 +19,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::CellDisk => cell_disks(context),
         ObjectType::GridDisk => grid_disks(context),
         ObjectType::FlashCache => flash_cache(context).into_iter().collect(),
+        ObjectType::FlashLog => flash_log(context).into_iter().collect(),
         ObjectType::MetricDefinition => cell::metrics::definitions().map(metric_definition).collect(),
         ObjectType::MetricCurrent => metrics_current(context),
         ObjectType::Pin => pins(context),
@@ -142,6 +143,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             .with("comment", record.comment.as_str())
             .with("creationTime", timestamp(record.created))
             .with("fillStrategy", fill_name(record.fill))
+            .with("flashLogMode", flash_log_mode_name(record.flash_log_mode))
             .with("id", format!("{}", record.id))
             .with("purpose", purpose_name(record.purpose))
             .with("size", Value::SizeBytes(record.size_bytes))
@@ -243,6 +245,60 @@ fn flash_cache(context: &Context) -> Option<Row> {
     )
 }
 
+/// The name of the flash log of a cell.
+pub(super) fn flash_log_name(cell_name: &str) -> String {
+    format!("{cell_name}_FLASHLOG")
+}
+
+/// How a grid disk uses the flash log, as the operator writes it.
+pub(super) fn flash_log_mode_name(mode: FlashLogMode) -> &'static str {
+    match mode {
+        FlashLogMode::Auto => "auto",
+        FlashLogMode::Race => "race",
+        FlashLogMode::Hedge => "hedge",
+        FlashLogMode::Flash => "flash",
+        FlashLogMode::Off => "off",
+    }
+}
+
+fn flash_log(context: &Context) -> Option<Row> {
+    let catalog = context.cell.store().catalog();
+    let record = catalog.flash_log.as_ref()?;
+    let name = |id| catalog.members.get(id).map_or_else(|| format!("{id}"), |member| member.name.clone());
+    let at_work = context.cell.flash_log_devices();
+    let failures = context.cell.flash_log().map_or_else(Vec::new, |log| log.failures());
+    let is_good = |id: &celldisk::DeviceId| {
+        let place = at_work.iter().position(|it| it == id);
+        place.is_some_and(|place| failures.get(place).is_some_and(Option::is_none))
+    };
+    let mut cell_disks: Vec<String> = record.regions.keys().map(name).collect();
+    let mut degraded: Vec<String> = record.regions.keys().filter(|id| !is_good(id)).map(name).collect();
+    cell_disks.sort_unstable();
+    degraded.sort_unstable();
+    let total = cell_disks.len() as u64;
+    let good = total - degraded.len() as u64;
+    let status = match good {
+        0 => "critical",
+        _ if good < total => "warning",
+        _ => "normal",
+    };
+    let efficiency = context.samples().into_iter().find(|sample| sample.definition.name == "FL_EFFICIENCY_PERCENTAGE");
+    let row = Row::new(ObjectType::FlashLog)
+        .with("name", flash_log_name(&catalog.cell_name))
+        .with("cellDisk", Value::List(cell_disks))
+        .with("creationTime", timestamp(record.created))
+        .with("degradedCelldisks", Value::List(degraded))
+        .with("effectiveSize", Value::SizeBytes(record.size_per_device_bytes * good))
+        .with("id", guid(record.id.0))
+        .with("outlierLimit", integer(u64::from(record.outlier_ms)))
+        .with("size", Value::SizeBytes(record.size_per_device_bytes * total))
+        .with("status", status);
+    Some(match efficiency {
+        Some(sample) => row.with("efficiency", Value::Measure(amount(&sample))),
+        None => row,
+    })
+}
+
 fn metric_type(definition: &Definition) -> &'static str {
     match definition.metric_type() {
         MetricType::Cumulative => "Cumulative",
@@ -256,6 +312,7 @@ fn metric_object(definition: &Definition) -> &'static str {
         MetricObject::Cell => "CELL",
         MetricObject::CellDisk => "CELLDISK",
         MetricObject::FlashCache => "FLASHCACHE",
+        MetricObject::FlashLog => "FLASHLOG",
         MetricObject::GridDisk => "GRIDDISK",
     }
 }

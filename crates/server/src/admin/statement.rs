@@ -160,7 +160,7 @@ fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
             rows.retain(|row| text(row, "objectType") == "GRIDDISK" && own.contains(&text(row, "metricObjectName")))
         }
         ObjectType::MetricDefinition => rows.retain(|row| text(row, "objectType") == "GRIDDISK"),
-        ObjectType::Cell | ObjectType::CellDisk | ObjectType::FlashCache => rows.clear(),
+        ObjectType::Cell | ObjectType::CellDisk | ObjectType::FlashCache | ObjectType::FlashLog => rows.clear(),
     }
     rows
 }

@@ -62,13 +62,19 @@ fn home_of(cell: &Cell, id: u64) -> Option<usize> {
 }
 
 /// The specification of a grid disk on the cell disk at `home`.
-pub(super) fn spec(cell: &Cell, name: &str, home: usize, size_bytes: u64, caching: Caching) -> Option<GridDiskSpec> {
+pub(super) fn spec(
+    cell: &Cell,
+    name: &str,
+    (home, purpose): (usize, Purpose),
+    size_bytes: u64,
+    caching: Caching,
+) -> Option<GridDiskSpec> {
     let cell_disk = cell.store().catalog().member_named(&disk_name(home))?.0;
     Some(GridDiskSpec {
         name: name.to_owned(),
         cell_disk,
         size_bytes,
-        purpose: Purpose::Data,
+        purpose,
         caching_mode: caching.mode,
         caching_policy: caching.policy,
         fill: celldisk::FillStrategy::Read,
@@ -87,10 +93,13 @@ impl Run {
         }
         self.handle.trace().text("admin", format!("{admin:?}"));
         match admin {
-            Admin::Create { home, size_bytes, caching } => {
+            Admin::Create { home, size_bytes, caching, redo } => {
                 let home = (home % self.machine.disk_count() as u64) as usize;
-                self.create(life, home, size_bytes, caching).await;
+                self.create(life, home, size_bytes, caching, redo).await;
             }
+            Admin::CreateFlashLog => self.create_log(life).await,
+            Admin::DropFlashLog { force } => self.drop_log(life, force).await,
+            Admin::SetRedo { disk, redo } => self.set_redo(life, disk, redo).await,
             Admin::Drop { disk } => self.drop_one(life, disk).await,
             Admin::Resize { disk, size_bytes } => self.resize(life, disk, size_bytes).await,
             Admin::Rename { disk } => self.rename(life, disk).await,
@@ -170,7 +179,9 @@ impl Run {
         let unsafe_here = matches!(error, AdminError::WriteBackUnsafe(_));
         let memory = matches!(error, AdminError::Memory(_));
         let disk_out = self.life().is_some_and(|life| life.cell.store().members().values().any(out));
-        let sole_copy = matches!(error, AdminError::StillDirty(_)) && (lock(&self.book).flash_hurt || disk_out);
+        let held = matches!(error, AdminError::StillDirty(_) | AdminError::RedoOnFlash(_));
+        let sole_copy = held && (lock(&self.book).flash_hurt || disk_out);
+        let no_flash = matches!(error, AdminError::NoDurableFlash) && lock(&self.book).flash_hurt;
         if matches!(error, AdminError::FlashUncertain(_)) {
             self.situations.hit("admin: a discard that may still happen takes flash out of service");
         } else if unsafe_here {
@@ -181,23 +192,38 @@ impl Run {
             self.situations.hit("admin: no space");
         } else if memory {
             self.situations.hit("admin: refused for want of memory");
-        } else if harmed || flash_out {
+        } else if harmed || flash_out || no_flash {
             self.situations.hit("admin: a command failed with a device");
         } else if !stopping {
             self.violate("I3", format!("{what} failed though every device is well: {error}"));
         }
     }
 
-    async fn create(self: &Arc<Self>, life: &Life, home: usize, size_bytes: u64, caching: Caching) {
+    async fn create(
+        self: &Arc<Self>,
+        life: &Life,
+        home: usize,
+        size_bytes: u64,
+        caching: Caching,
+        redo: Option<celldisk::FlashLogMode>,
+    ) {
         let name = {
             let mut admin = lock(&self.admin);
             admin.names += 1;
             format!("GD{}", admin.names)
         };
-        let Some(spec) = spec(&life.cell, &name, home, size_bytes, caching) else { return };
+        let purpose = if redo.is_some() { Purpose::Redo } else { Purpose::Data };
+        let Some(spec) = spec(&life.cell, &name, (home, purpose), size_bytes, caching) else { return };
         let cell = life.cell.clone();
         let pending = Pending::Create { name: name.clone(), home, size_bytes };
-        let work = async move { cell.create_grid_disk(spec, &mut |_, _| ()).await };
+        let work = async move {
+            let made = cell.create_grid_disk(spec, &mut |_, _| ()).await?;
+            if let Some(mode) = redo {
+                // Its disk may refuse: then it stays as it was made.
+                let _ = cell.set_flash_log_mode(&made.name(), mode).await;
+            }
+            Ok(made)
+        };
         let then = move |run: &Run, result: Result<Arc<GridDisk>, AdminError>| match result {
             Ok(served) => {
                 run.situations.hit("admin: grid disk created");

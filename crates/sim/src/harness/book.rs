@@ -42,10 +42,15 @@ pub(super) struct BookDisk {
     /// Acknowledged writes so far without FUA, and those a flush of the disk covers.
     acked: u64,
     flushed: u64,
+    /// As many of them had been acknowledged when the flash log last was before it: it gives the disk everything before it goes,
+    /// with flushes that cover what has ended on the disk and is acknowledged later.
+    logged: u64,
     /// The flush of its disk under way, and what had been acknowledged when it began.
     flushing: Option<(u64, u64)>,
     /// Its stale state is being accepted: it is of no moment before this one.
     pub(super) stale: Option<u64>,
+    /// It goes on without redo that is lost: its disk may be of several moments.
+    pub(super) torn: bool,
     /// When the last life ended its writes were taken on flash, in flush order.
     pub(super) in_order: bool,
     /// All flash was lost at the end of a life: its disk is of no moment after that.
@@ -63,6 +68,7 @@ impl BookDisk {
     pub(super) fn go_on_from(&mut self, found: &[u8]) {
         self.model.go_on_from(found);
         self.stale = None;
+        self.torn = false;
     }
 
     /// Flash may hold what its disk does not have.
@@ -82,8 +88,10 @@ impl BookDisk {
             doubt: None,
             acked: 0,
             flushed: 0,
+            logged: 0,
             flushing: None,
             stale: None,
+            torn: false,
             in_order: false,
             lost_at: None,
             times: super::stale::Times::default(),
@@ -92,8 +100,8 @@ impl BookDisk {
 
     /// Between a loss and the moment at which the cell knows of it nothing can be said about a read.
     fn in_doubt(&mut self) -> bool {
-        if let Some(epoch) = self.doubt
-            && self.served.as_ref().is_none_or(|s| s.lost_epoch() > epoch)
+        if let Some(heard) = self.doubt
+            && self.losses_heard() > heard
         {
             self.doubt = None;
         }
@@ -102,6 +110,16 @@ impl BookDisk {
 
     pub(super) fn loss_epoch(&self) -> u64 {
         self.served.as_ref().map_or(0, |s| s.lost_epoch())
+    }
+
+    /// How often the cell has heard that its device has dropped something.
+    fn losses_heard(&self) -> u64 {
+        self.served.as_ref().map_or(u64::MAX, |s| s.lost_epoch() + s.redo().map_or(0, |redo| redo.losses_heard()))
+    }
+
+    /// The flash log may hold what its disk drops, or alone what it has not got.
+    fn is_logged(&self) -> bool {
+        self.served.as_ref().is_some_and(|served| served.redo().is_some())
     }
 }
 
@@ -323,6 +341,9 @@ impl Book {
                     Verb::Write { fua: true } | Verb::Zeroes { fua: true, .. } | Verb::Trim { .. }
                 );
                 disk.acked += 1;
+                if disk.is_logged() {
+                    disk.logged = disk.acked;
+                }
                 if let Some(connected) = connected
                     && !durable
                 {
@@ -388,19 +409,19 @@ impl Book {
                     }
                 }
                 FlushNews::Dropped => {
-                    let written_back = disk.is_written_back();
+                    let written_back = disk.is_written_back() || disk.is_logged();
                     let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
                     let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
                     let rewritten: Vec<Range<u64>> = odd.map(part).collect();
                     disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
                     let epoch = disk.loss_epoch();
-                    disk.doubt = Some(epoch);
+                    disk.doubt = Some(disk.losses_heard());
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
                     if written_back {
                         continue;
                     }
                     for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
-                        if connected.acked > disk.flushed {
+                        if connected.acked > disk.flushed.max(disk.logged) {
                             connected.doomed_above.get_or_insert(epoch);
                         }
                     }
@@ -412,7 +433,7 @@ impl Book {
     /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
     /// failed the device by then, and does not guess: what is left counts after the next start.
     pub(super) fn flash_dropped(&mut self) {
-        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back()) {
+        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back() || disk.is_logged()) {
             disk.model.lose_unflushed(&EVERYWHERE);
         }
     }
@@ -436,6 +457,13 @@ impl Book {
     /// Sessions of a grid disk are closed.
     pub(super) fn disconnect(&mut self, id: u64) {
         self.sessions.retain(|(_, disk), _| *disk != id);
+    }
+
+    /// The oldest requests under way, in words.
+    pub(super) fn oldest_requests(&self, count: usize) -> Vec<String> {
+        let mut all: Vec<&Request> = self.requests.values().collect();
+        all.sort_by_key(|r| r.begun);
+        all.into_iter().take(count).map(|r| format!("{r:?}")).collect()
     }
 
     /// The oldest request under way that satisfies `counts`.

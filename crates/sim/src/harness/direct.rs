@@ -6,6 +6,7 @@
 use super::admin::disk_name;
 use super::between::History;
 use super::book::{Book, Broken};
+use super::canary::Canary;
 use super::machine::Machine;
 use super::plan::{AU_BYTES, Admin, Caching, Crash, End, Pass, Plan, Setup, Verb};
 use super::stage::{Life, READER, Run};
@@ -19,7 +20,8 @@ use celldisk::FillStrategy;
 use celldisk::Role;
 use device::sync::{Notify, Semaphore, lock, one_shot};
 use device::{Prng, Spawn};
-use flashcache::{CacheConfig, Sabotage};
+use flashcache::CacheConfig;
+use flashlog::LogConfig;
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +49,7 @@ pub(super) struct Outcome {
 }
 
 /// Run a plan.
-pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Sabotage>, log_events: usize) -> Outcome {
+pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: usize) -> Outcome {
     let mut config = ExecutorConfig::seeded(plan.seed);
     config.threads = plan.setup.threads;
     config.steps_max = STEPS_MAX;
@@ -84,7 +86,8 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Sabotage>, log_events:
             Stuck::Panicked { .. } => "panic",
             _ => "I7",
         };
-        lock(&run.book).violate(invariant, format!("{stuck}\nhint: {}", stuck.hint()));
+        let text = format!("{stuck}\nhint: {}\n{}", stuck.hint(), run.waiting());
+        lock(&run.book).violate(invariant, text);
     }
     let trace = executor.trace();
     let book = lock(&run.book);
@@ -109,13 +112,14 @@ fn director_crashes(run: &Run) -> u64 {
 struct Director {
     run: Arc<Run>,
     net: Arc<SimNet>,
-    sabotage: Option<Sabotage>,
+    sabotage: Option<Canary>,
     crashes: u64,
     lives: u64,
     prng: Prng,
 }
 
-fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
+fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
+    let sabotage = canary.and_then(Canary::of_cache);
     CellConfig {
         cache: CacheConfig {
             block_bytes: setup.block_bytes,
@@ -135,6 +139,11 @@ fn cell_config(setup: &Setup, sabotage: Option<Sabotage>) -> CellConfig {
         settle_every: setup.settle_every,
         accept_diverged: setup.accept_diverged,
         journal_bytes: Some(setup.journal_bytes),
+        redo: LogConfig {
+            unflushed_bytes_max: setup.redo.as_ref().map_or(1, |redo| redo.unflushed_bytes),
+            sabotage: canary.and_then(Canary::of_log),
+            ..LogConfig::default()
+        },
         feed: FeedConfig { rate_bytes: setup.feed_rate_bytes, waiting_bytes_max: 1 << 20, ..FeedConfig::default() },
         hot_every: setup.hot_every,
         sabotage,
@@ -227,8 +236,12 @@ impl Director {
                 home: grid_disk.home as u64,
                 size_bytes: grid_disk.size_bytes,
                 caching: grid_disk.caching,
+                redo: grid_disk.redo,
             };
             run.administer(&life, admin).await;
+        }
+        if setup.redo.is_some() {
+            run.administer(&life, Admin::CreateFlashLog).await;
         }
         run.create_cache(&life, true, setup.flash_cache_bytes).await;
         self.stop(&life).await;

@@ -159,7 +159,10 @@ impl Run {
                 let Some(member) = catalog.members.get(&id).filter(|member| member.role == Role::Flash) else {
                     continue;
                 };
-                if matches!(status, MemberStatus::Missing) && !catalog.is_cached_on(&id) {
+                // The flash log has to be dropped before flash that it is on.
+                let is_free = !catalog.is_cached_on(&id)
+                    && catalog.flash_log.as_ref().is_none_or(|log| !log.regions.contains_key(&id));
+                if matches!(status, MemberStatus::Missing) && is_free {
                     cell.drop_cell_disk(&member.name).await?;
                 }
             }

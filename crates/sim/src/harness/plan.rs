@@ -6,11 +6,14 @@
 
 mod members;
 mod pins;
+mod redo;
 mod scenes;
 
+pub(super) use redo::RedoSetup;
+
 use crate::disk::DiskConfig;
-use celldisk::FillStrategy;
 use celldisk::layout::DATA_OFFSET;
+use celldisk::{FillStrategy, FlashLogMode};
 use device::{Class, FailKind, Prng};
 use flashcache::{BusyTuning, Endurance, MemoryNeed};
 use std::time::Duration;
@@ -31,6 +34,8 @@ pub(super) struct GridDiskSetup {
     pub(super) home: usize,
     pub(super) size_bytes: u64,
     pub(super) caching: Caching,
+    /// Its purpose is redo, used like this.
+    pub(super) redo: Option<FlashLogMode>,
 }
 
 /// How a grid disk is cached.
@@ -79,6 +84,8 @@ pub(super) struct Setup {
     pub(super) chunk_age: Duration,
     pub(super) settle_every: Duration,
     pub(super) accept_diverged: bool,
+    /// A flash log, with grid disks of purpose redo.
+    pub(super) redo: Option<RedoSetup>,
     /// Grid disks that would be in write-through are in write-back, over durable flash devices.
     pub(super) write_back: bool,
     /// Write-back is in flush order.
@@ -151,6 +158,7 @@ pub(super) enum Admin {
         home: u64,
         size_bytes: u64,
         caching: Caching,
+        redo: Option<FlashLogMode>,
     },
     Drop {
         disk: u64,
@@ -203,6 +211,15 @@ pub(super) enum Admin {
     CreateFlashCache {
         all: bool,
         size_bytes: u64,
+    },
+    CreateFlashLog,
+    DropFlashLog {
+        force: bool,
+    },
+    /// How a grid disk uses the flash log; none: its purpose is data.
+    SetRedo {
+        disk: u64,
+        redo: Option<FlashLogMode>,
     },
 }
 
@@ -353,8 +370,9 @@ impl Plan {
     /// The plan of a seed.
     pub(super) fn of_seed(seed: u64) -> Plan {
         let mut prng = Prng::new(seed).fork("harness.plan");
-        let setup = Setup::draw(&mut prng);
+        let mut setup = Setup::draw(&mut prng);
         let mut steps = Steps::draw(&setup, &mut prng);
+        redo::add(&mut steps, &mut setup, &mut prng.fork("redo"));
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         members::add(&mut steps, &setup, &mut prng.fork("members"));
@@ -431,7 +449,7 @@ impl Setup {
             for _ in 0..prng.between(1, if disk_count == 1 { 3 } else { 2 }) {
                 let size_bytes = AU_BYTES * prng.between(4, 32);
                 data_bytes += size_bytes;
-                grid_disks.push(GridDiskSetup { home: n, size_bytes, caching: caching(prng) });
+                grid_disks.push(GridDiskSetup { home: n, size_bytes, caching: caching(prng), redo: None });
             }
             // Room to create and to grow; little, so that space is used again.
             let size_bytes = DATA_OFFSET + data_bytes + AU_BYTES * prng.between(2, 16);
@@ -477,6 +495,7 @@ impl Setup {
         flashes.extend(spare);
         let hard_limit = Duration::from_millis(prng.between(200, 3_000));
         Setup {
+            redo: None,
             write_back,
             ordered,
             journal_bytes,
@@ -689,7 +708,7 @@ impl Steps<'_> {
         let admin = match prng.below(20) {
             0 | 1 => {
                 let size_bytes = AU_BYTES * prng.between(1, 16);
-                Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng) }
+                Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng), redo: None }
             }
             2 => Admin::Drop { disk },
             3..=6 => Admin::Resize { disk, size_bytes: AU_BYTES * prng.between(1, 40) },

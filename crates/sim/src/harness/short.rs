@@ -3,10 +3,10 @@
 //! Another plan takes other turns everywhere, so what remains is a failure of the same invariant, not the same moment.
 //! Never looks at a cell: it only runs plans and compares the names of invariants.
 
+use super::canary::Canary;
 use super::direct::{Outcome, run_plan};
 use super::plan::{Between, Pass, Plan, Setup, Step};
 use crate::shrink::{shrink, simplify};
-use flashcache::Sabotage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct ShrunkSeed {
 const RUNS_BETWEEN_TALK: usize = 20;
 
 struct Search<'a> {
-    sabotage: Option<Sabotage>,
+    sabotage: Option<Canary>,
     invariant: &'static str,
     runs: usize,
     runs_max: usize,
@@ -92,7 +92,7 @@ impl Search<'_> {
 /// Make a failing seed short in at most `runs_max` runs. `None` when it does not fail.
 pub fn shrink_seed(
     seed: u64,
-    sabotage: Option<Sabotage>,
+    sabotage: Option<Canary>,
     runs_max: usize,
     log_events: usize,
     talk: &(dyn Fn(&str) + Sync),

@@ -20,8 +20,14 @@ impl Run {
     /// Accept the stale state of a grid disk, if it is offline.
     pub(super) async fn accept_stale(self: &Arc<Self>, life: &Life, place: u64) {
         let Some((id, name)) = self.target(place) else { return };
+        let waiters: Vec<u64> = life.cell.redo_waiters(&name).iter().map(|disk| disk.id()).collect();
         {
             let mut book = lock(&self.book);
+            for waiter in &waiters {
+                if let Some(disk) = book.disks.get_mut(waiter) {
+                    (disk.stale, disk.torn) = (Some(0), true);
+                }
+            }
             let Some(disk) = book.disks.get_mut(&id) else { return };
             if disk.served.as_ref().is_none_or(|served| served.offline().is_none()) {
                 return;
@@ -29,18 +35,21 @@ impl Run {
             let not_before = life.cell.stale_as_of(&name).map_or(0, |as_of| disk.moment_before(as_of.0));
             disk.stale = Some(not_before);
         }
+        let asked = |request: u64| request == id || waiters.contains(&request);
         loop {
             let ticket = self.changed.ticket();
             if self.broken() || self.life().is_none_or(|now| now.number != life.number) {
                 return;
             }
-            if !lock(&self.book).requests.values().any(|request| request.disk == id) {
+            if !lock(&self.book).requests.values().any(|request| asked(request.disk)) {
                 break;
             }
             self.changed.wait(ticket).await;
         }
         let cell = life.cell.clone();
+        let torn = !waiters.is_empty();
         let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) if torn => run.situations.hit("redo: given up by the operator"),
             Ok(()) => run.situations.hit("ordered: stale state accepted without the flash"),
             Err(AdminError::MayBeTorn(_) | AdminError::RestartFirst(_)) => {
                 run.situations.hit("ordered: stale state refused");
@@ -91,6 +100,10 @@ impl Run {
                 let mut book = lock(&self.book);
                 let Some(disk) = book.disks.get_mut(&id) else { continue };
                 if found.len() as u64 != disk.model.size_bytes() {
+                    continue;
+                }
+                if disk.torn {
+                    disk.go_on_from(&found);
                     continue;
                 }
                 let judged = disk.model.check_stale(&found, moments);

@@ -1,6 +1,7 @@
 //! Plans in words, for people who read a failure: a line for each step and each part of the machine.
 
 use super::plan::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Setup, Step, Verb};
+use device::sync::lock;
 use std::fmt::{Display, Formatter, Result, Write};
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
     setup.disks.iter().for_each(|d| device("disk", d));
     setup.flashes.iter().for_each(|f| device("flash", f));
     for (n, g) in setup.grid_disks.iter().enumerate() {
-        lines.push(format!("grid disk {n}: {} bytes on disk {}, {}", g.size_bytes, g.home, g.caching));
+        let redo = g.redo.map_or_else(String::new, |mode| format!(", redo: {mode:?}"));
+        lines.push(format!("grid disk {n}: {} bytes on disk {}, {}{redo}", g.size_bytes, g.home, g.caching));
     }
     lines.push(format!(
         "flash cache: {} bytes, blocks of {}, segments of {}, staging {}, limits {:?} and {:?}, chunks wait {:?}",
@@ -32,6 +34,10 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
         setup.hard_limit,
         setup.chunk_age
     ));
+    if let Some(redo) = &setup.redo {
+        let (ring, held) = (redo.ring_bytes, redo.unflushed_bytes);
+        lines.push(format!("flash log: {ring} bytes on each durable flash, {held} bytes of memory"));
+    }
     lines.push(format!("KEEP data ages after {:?}", setup.keep_unused));
     if let Some(endurance) = &setup.endurance {
         lines.push(format!("endurance budget: {} bytes a day for each flash device", endurance.bytes_per_day()));
@@ -105,9 +111,16 @@ impl Display for Io {
 impl Display for Admin {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Admin::Create { home, size_bytes, caching } => {
-                write!(f, "create a grid disk of {size_bytes} bytes on disk {home}, {caching}")
+            Admin::Create { home, size_bytes, caching, redo } => {
+                write!(f, "create a grid disk of {size_bytes} bytes on disk {home}, {caching}")?;
+                redo.map_or(Ok(()), |mode| write!(f, ", redo: {mode:?}"))
             }
+            Admin::CreateFlashLog => f.write_str("create the flash log"),
+            Admin::DropFlashLog { force } => {
+                write!(f, "drop the flash log{}", if *force { " by force" } else { "" })
+            }
+            Admin::SetRedo { disk, redo: Some(mode) } => write!(f, "grid disk {disk} carries redo: {mode:?}"),
+            Admin::SetRedo { disk, redo: None } => write!(f, "grid disk {disk} carries data"),
             Admin::Drop { disk } => write!(f, "drop grid disk {disk}"),
             Admin::Resize { disk, size_bytes } => write!(f, "resize grid disk {disk} to {size_bytes} bytes"),
             Admin::Rename { disk } => write!(f, "rename grid disk {disk}"),
@@ -213,5 +226,18 @@ impl Display for Between {
             Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
             Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }
+    }
+}
+
+impl super::stage::Run {
+    /// What is under way in a run that got stuck: the oldest requests, and redo grid disks with what they wait for.
+    pub(super) fn waiting(&self) -> String {
+        let book = lock(&self.book);
+        let mut lines: Vec<String> = book.oldest_requests(8);
+        drop(book);
+        for disk in self.life().iter().flat_map(|life| life.cell.grid_disks()) {
+            lines.extend(disk.redo().filter(|redo| !redo.is_settled()).map(|redo| format!("{redo:?}")));
+        }
+        lines.join("\n")
     }
 }

@@ -96,7 +96,12 @@ impl Run {
         if let Some(request) = old {
             let cache = self.life().and_then(|life| life.cell.flash_cache());
             let members: Vec<String> = cache.iter().flat_map(|c| c.members()).map(|m| format!("{m:?}")).collect();
-            let text = format!("{request} is not answered after {bound:?} though its disk is well; flash: {members:?}");
+            let disks = self.life().map_or_else(Vec::new, |life| life.cell.grid_disks());
+            let redo: Vec<String> =
+                disks.iter().filter_map(|d| Some(format!("{}: {:?}", d.name(), d.redo()?))).collect();
+            let text = format!(
+                "{request} is not answered after {bound:?} though its disk is well; flash: {members:?}; redo: {redo:?}"
+            );
             self.violate("I7", text);
         }
     }
@@ -146,7 +151,12 @@ impl Run {
         let Some(flash) = cell.flash_cache_devices().first().copied() else { return };
         let Some(disk) = store.cell_disk(record.cell_disk) else { return };
         let state = disk.label().flash_members.get(&flash).map(|m| m.state);
-        let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back;
+        // With a grid disk offline there, for redo too, what the flash holds of the others is void instead.
+        let offline = cell.grid_disks().iter().any(|disk| {
+            let home = catalog.grid_disks.get(&GridDiskId(disk.id())).map(|record| record.cell_disk);
+            disk.offline().is_some() && home == Some(record.cell_disk)
+        });
+        let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back || offline;
         if cached && waits {
             self.situations.hit("write acknowledged by a disk that waits for its flash");
         } else if cached && state != Some(FlashState::Expelled) {
@@ -169,6 +179,9 @@ impl Run {
             ("flash back or blank waits until what is dirty elsewhere is on the disks", "is left out: cell disk"),
             ("grid disk offline: the only copy of something is not there", "is offline"),
             ("ordered: batch put in place at an opening", "was put in place"),
+            ("redo: replayed at an opening", "bytes of redo replayed"),
+            ("redo: grid disk offline, its redo cannot be had", "redo of it that flash"),
+            ("redo: ring found damaged or unreadable", "flash log: "),
         ];
         rows.push(("cell disk has grown at an opening", "has grown by"));
         rows.retain(|(_, words)| report.notes.iter().any(|n| n.contains(words)));
@@ -241,6 +254,7 @@ impl Run {
     /// The end of a life, the process still there: what its counters and the moment tell.
     pub(super) fn note_end(&self, life: &Life, crash: bool) {
         self.check_memory(life);
+        self.note_redo(life, crash);
         let cell = &life.cell;
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {

@@ -335,7 +335,7 @@ impl Steps<'_> {
         let disk = prng.below(64);
         let size_bytes = AU_BYTES * prng.between(1, 16);
         let admin = match prng.below(5) {
-            0 => Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng) },
+            0 => Admin::Create { home: prng.below(8), size_bytes, caching: caching(prng), redo: None },
             1 => Admin::Drop { disk },
             2 => Admin::Resize { disk, size_bytes },
             3 => Admin::Rename { disk },

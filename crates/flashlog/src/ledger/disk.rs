@@ -1,0 +1,251 @@
+//! What the disk does with changes: writes that end, are refused, or are taken back.
+//!
+//! Never gives up what somebody was told is taken.
+
+use super::{Change, Content, DiskWrite, Effect, FLYING_MAX, Ledger, RingLeg, Seq, WriteId, below};
+use crate::ranges::RangeMap;
+use std::ops::Range;
+
+impl Ledger {
+    /// A disk write has ended; what the disk shall write next.
+    pub(crate) fn disk_wrote(&mut self, id: WriteId, good: bool) -> Vec<DiskWrite> {
+        let Some(flying) = self.writes.remove(&id) else { return Vec::new() };
+        let (Some(first), Some(last)) = (flying.parts.first(), flying.parts.last()) else { return Vec::new() };
+        let range = first.0.start..last.0.end;
+        let _ = self.flying.remove(&range);
+        if !good || flying.tainted {
+            for (piece, seq) in flying.parts {
+                if !self.changes.contains_key(&seq) {
+                    continue;
+                }
+                if self.changes.get(&seq).is_some_and(|c| matches!(c.content, Content::Unheld)) {
+                    self.lose(seq);
+                    continue;
+                }
+                self.back_to_pending(seq, piece);
+                if !good {
+                    self.held_back = true;
+                    self.disk_refuses(seq);
+                }
+            }
+            return self.start(range);
+        }
+        self.event += 1;
+        for (piece, seq) in flying.parts {
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            change.left -= piece.end - piece.start;
+            if change.doomed {
+                self.give_up(seq);
+            }
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            if flying.fua && change.left == 0 && change.heirs == 0 {
+                change.on_disk = true;
+            }
+            self.settle(seq);
+        }
+        let more = self.start(range);
+        if more.is_empty() && self.writes.len() < FLYING_MAX { self.start(0..u64::MAX) } else { more }
+    }
+
+    /// Bytes that could not be written wait again, where nothing newer waits.
+    pub(super) fn back_to_pending(&mut self, seq: Seq, piece: Range<u64>) {
+        for (part, newer) in self.pending.cut(&piece) {
+            match newer {
+                None => {
+                    let _ = self.pending.insert(part, seq);
+                }
+                Some(newer) => self.inherit(seq, newer, part.end - part.start),
+            }
+        }
+        self.settle(seq);
+    }
+
+    /// Look whether the disk has all of a change by now, and of those that wait for it.
+    pub(super) fn settle(&mut self, seq: Seq) {
+        let mut look = vec![seq];
+        while let Some(seq) = look.pop() {
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            if change.left > 0 || change.heirs > 0 || change.done_at.is_some() {
+                continue;
+            }
+            change.done_at = Some(self.event);
+            change.disk_failed = false;
+            change.on_disk |= self.write_through;
+            for older in std::mem::take(&mut change.heir_of) {
+                if let Some(older_change) = self.changes.get_mut(&older) {
+                    older_change.heirs -= 1;
+                }
+                look.push(older);
+            }
+            self.ack_if_possible(seq);
+            self.check_durable(seq);
+        }
+    }
+
+    pub(super) fn ack_if_possible(&mut self, seq: Seq) {
+        let Some(change) = self.changes.get_mut(&seq) else { return };
+        if !change.acked && change.may_be_acked() {
+            change.acked = true;
+            let by_ring = change.done_at.is_none();
+            self.effects.push(Effect::Acked { seq, by_ring });
+        }
+    }
+
+    /// Tell syncs of a change that is durable, and forget one that the disk has.
+    pub(super) fn check_durable(&mut self, seq: Seq) {
+        let Some(change) = self.changes.get_mut(&seq) else { return };
+        if !change.is_durable() {
+            return;
+        }
+        let (by_ring, released) = (!change.on_disk, change.on_disk && change.acked);
+        for sync in std::mem::take(&mut change.syncs) {
+            self.closer(sync, by_ring);
+        }
+        if released {
+            self.forget(seq);
+            self.effects.push(Effect::Released { seq });
+        }
+    }
+
+    pub(super) fn forget(&mut self, seq: Seq) {
+        let Some(change) = self.changes.remove(&seq) else { return };
+        for (part, owner) in self.newest.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.newest.remove(&part);
+            }
+        }
+    }
+
+    /// A change that nobody holds did not reach the disk, or was lost there.
+    pub(super) fn lose(&mut self, seq: Seq) {
+        let Some(change) = self.changes.get(&seq) else { return };
+        let (acked, syncs) = (change.acked, change.syncs.clone());
+        self.forget(seq);
+        self.lost_acked += u64::from(acked);
+        if !acked {
+            self.effects.push(Effect::Failed { seq });
+        }
+        self.lose_syncs(&syncs);
+    }
+
+    /// Take a change back that nobody was told of: what was newest before it is so again, and is written where it waited behind
+    /// this one. A failed write that could be read, and were gone after the death of the process, would be worse than none.
+    pub(super) fn withdraw(&mut self, seq: Seq) {
+        let Some(change) = self.changes.remove(&seq) else { return };
+        for newer in self.changes.range_mut(seq..).map(|(_, newer)| newer) {
+            if newer.over.iter().any(|(_, owner)| *owner == seq) {
+                let all = std::mem::take(&mut newer.over);
+                newer.over = all.into_iter().flat_map(|(part, owner)| below(&change.over, part, owner, seq)).collect();
+            }
+        }
+        for (part, owner) in self.newest.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.newest.remove(&part);
+                for (piece, older) in below(&change.over, part, seq, seq) {
+                    if self.changes.contains_key(&older) {
+                        let _ = self.newest.insert(piece, older);
+                    }
+                }
+            }
+        }
+        for (part, owner) in self.pending.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.pending.remove(&part);
+                for (piece, older) in below(&change.over, part, seq, seq) {
+                    self.restore(older, piece);
+                }
+            }
+        }
+        for older in change.heir_of {
+            if let Some(older_change) = self.changes.get_mut(&older) {
+                older_change.heirs -= 1;
+            }
+            self.settle(older);
+        }
+    }
+
+    /// Bytes of a change are what the disk has to get after all, unless they are on their way or there.
+    pub(super) fn restore(&mut self, seq: Seq, piece: Range<u64>) {
+        for (part, id) in self.flying.cut(&piece) {
+            let parts = id.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
+            let mut mine = RangeMap::new();
+            for (r, _) in parts.iter().filter(|(r, s)| *s == seq && r.start < part.end && r.end > part.start) {
+                let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end), ());
+            }
+            for (rest, flies) in mine.cut(&part) {
+                let waits = |c: &&mut Change| c.done_at.is_none() && !matches!(c.content, Content::Unheld);
+                if flies.is_none()
+                    && let Some(change) = self.changes.get_mut(&seq).filter(waits)
+                {
+                    change.left += rest.end - rest.start;
+                    let _ = self.pending.insert(rest, seq);
+                }
+            }
+        }
+    }
+
+    /// The disk has refused a change: the ring is asked, and if that has refused it too, who waits is told.
+    pub(super) fn disk_refuses(&mut self, seq: Seq) {
+        let Some(change) = self.changes.get_mut(&seq) else { return };
+        change.disk_failed = true;
+        match change.ring {
+            RingLeg::None => self.effects.push(Effect::DiskFailed { seq }),
+            RingLeg::Refused => self.give_up(seq),
+            RingLeg::Asked | RingLeg::Written | RingLeg::Durable => {}
+        }
+    }
+
+    /// Neither the disk nor the ring takes a change. Whoever was told that it is taken keeps it; whoever was not is told so, as
+    /// soon as nothing of it is in flight.
+    pub(super) fn give_up(&mut self, seq: Seq) {
+        let flies = self.writes.values().any(|flying| flying.parts.iter().any(|(_, s)| *s == seq));
+        let Some(change) = self.changes.get_mut(&seq) else { return };
+        let syncs = change.syncs.clone();
+        if !change.acked && flies {
+            return;
+        }
+        if !change.acked && !change.tried && !change.doomed && self.held_back {
+            change.disk_failed = false;
+            self.effects.push(Effect::TryDisk);
+            return;
+        }
+        if !change.acked {
+            change.acked = true;
+            self.effects.push(Effect::Failed { seq });
+            if !change.lies_in_ring {
+                self.withdraw(seq);
+            }
+        }
+        self.lose_syncs(&syncs);
+    }
+
+    /// Start no disk write from now on, or go on. What is to be written then.
+    pub(crate) fn pause(&mut self, paused: bool) -> Vec<DiskWrite> {
+        self.paused = paused;
+        self.start(0..u64::MAX)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// No disk write is in flight.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Try a disk that has refused writes again.
+    pub(crate) fn retry(&mut self) -> Vec<DiskWrite> {
+        self.held_back = false;
+        self.start(0..u64::MAX)
+    }
+
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    /// Acknowledged changes that were lost so far.
+    pub(crate) fn lost_acked(&self) -> u64 {
+        self.lost_acked
+    }
+}

@@ -1,0 +1,140 @@
+//! What the ledger shows: bytes that lie over the disk, what a ring record says, what is on flash alone.
+//!
+//! Changes nothing.
+
+use super::{Change, Content, Ledger, RingLeg, Seq};
+use device::{Buf, SharedBufs};
+use std::ops::Range;
+
+impl Ledger {
+    /// What lies over the disk in a range: bytes whose disk write has not completed, ascending. What is not held is left out:
+    /// nobody has been told of it.
+    pub(crate) fn overlay(&self, range: &Range<u64>) -> Vec<(Range<u64>, Content)> {
+        let mut out = Vec::new();
+        for (part, waiting) in self.pending.cut(range) {
+            if let Some(seq) = waiting {
+                out.push((part.clone(), self.piece(seq, &part)));
+                continue;
+            }
+            for (piece, id) in self.flying.cut(&part) {
+                let Some(flying) = id.and_then(|id| self.writes.get(&id)) else { continue };
+                for (r, seq) in &flying.parts {
+                    let hit = r.start.max(piece.start)..r.end.min(piece.end);
+                    if hit.start < hit.end && !matches!(self.changes[seq].content, Content::Unheld) {
+                        out.push((hit.clone(), self.piece(*seq, &hit)));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// What a ring record of a change says: of each byte what is newest now. An older record that reached a ring after a newer
+    /// change was acknowledged by the disk would undo that. None: that cannot be said, since nobody holds what is newest.
+    pub(crate) fn record_of(&self, seq: Seq) -> Option<Content> {
+        let change = self.changes.get(&seq)?;
+        let parts = self.newest.cut(&change.range);
+        if parts.iter().all(|(_, owner)| *owner == Some(seq)) {
+            return Some(change.content.clone()).filter(|content| !matches!(content, Content::Unheld));
+        }
+        if !matches!(change.content, Content::Data(_)) {
+            return None;
+        }
+        let mut all = SharedBufs::new();
+        for (part, owner) in parts {
+            // Nobody's: the disk has something newer durably.
+            match self.piece(owner?, &part) {
+                Content::Data(data) => all.append(data),
+                Content::Zeroes { .. } => all.append(Buf::zeroed((part.end - part.start) as usize).freeze().into()),
+                Content::Unheld => return None,
+            }
+        }
+        Some(Content::Data(all))
+    }
+
+    /// Some bytes of a change.
+    pub(super) fn piece(&self, seq: Seq, range: &Range<u64>) -> Content {
+        let change = &self.changes[&seq];
+        match &change.content {
+            Content::Data(data) => {
+                let at = (range.start - change.range.start) as usize;
+                Content::Data(data.slice(at..at + (range.end - range.start) as usize))
+            }
+            other => other.clone(),
+        }
+    }
+
+    pub(super) fn content_of(&self, parts: &[(Range<u64>, Seq)]) -> Content {
+        let mut all = SharedBufs::new();
+        for (range, seq) in parts {
+            match self.piece(*seq, range) {
+                Content::Data(data) => all.append(data),
+                other => return other,
+            }
+        }
+        Content::Data(all)
+    }
+
+    /// Changes of which somebody may have been told that flash has them, how far, and that the disk does not have as far.
+    pub(crate) fn on_flash_alone(&self) -> impl Iterator<Item = (Seq, RingLeg)> + '_ {
+        let alone = |c: &Change| match c.told {
+            RingLeg::Durable => !c.on_disk,
+            RingLeg::Written => c.done_at.is_none(),
+            RingLeg::None | RingLeg::Asked | RingLeg::Refused => false,
+        };
+        self.changes.iter().filter(move |(_, c)| alone(c)).map(|(seq, c)| (*seq, c.told))
+    }
+
+    /// In words, for who looks for what it waits for.
+    pub(crate) fn told(&self) -> String {
+        let one = |(seq, c): (&Seq, &Change)| {
+            format!(
+                "{seq}: {:?} ring {:?} must {} acked {} done {:?} on disk {} left {} heirs {} syncs {}",
+                c.range,
+                c.ring,
+                c.must_ring,
+                c.acked,
+                c.done_at,
+                c.on_disk,
+                c.left,
+                c.heirs,
+                c.syncs.len()
+            )
+        };
+        let changes: Vec<String> = self.changes.iter().take(20).map(one).collect();
+        format!(
+            "held back {}, paused {}, writes {}; {}",
+            self.held_back,
+            self.paused,
+            self.writes.len(),
+            changes.join("; ")
+        )
+    }
+
+    /// Changes that have to be in a ring, with their ranges.
+    pub(crate) fn bound_to_ring(&self) -> Vec<(Seq, Range<u64>)> {
+        self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (*seq, c.range.clone())).collect()
+    }
+
+    pub(crate) fn has_bound_to_ring(&self) -> bool {
+        self.changes.values().any(|c| c.must_ring)
+    }
+
+    /// The newest change that is known.
+    pub(crate) fn last(&self) -> Seq {
+        self.changes.last_key_value().map_or(0, |(seq, _)| *seq)
+    }
+
+    /// The oldest change that the disk does not have durably.
+    pub(crate) fn first_off_disk(&self) -> Option<Seq> {
+        self.changes.iter().find(|(_, c)| !c.on_disk).map(|(seq, _)| *seq)
+    }
+
+    /// Changes that are not on the disk although they may be acknowledged: saved redo, while the disk refuses them.
+    pub(crate) fn saved_bytes(&self) -> u64 {
+        if !self.held_back {
+            return 0;
+        }
+        self.changes.values().map(|c| c.left).sum()
+    }
+}

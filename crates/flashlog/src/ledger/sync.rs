@@ -1,0 +1,178 @@
+//! Syncs and the flushes that bring them on, and what is written again after a flush has failed.
+//!
+//! Never counts a flush for what was not complete when it was issued.
+
+use super::{Change, Content, DiskWrite, Effect, FLUSH_OWED, Ledger, RingLeg, Seq, Sync, SyncId};
+use crate::ranges::RangeMap;
+use std::ops::Range;
+
+impl Ledger {
+    /// A sync of every acknowledged change (of `only`, if given); none when there is nothing to wait for.
+    pub(crate) fn begin_sync(&mut self, only: Option<Seq>) -> Option<SyncId> {
+        let id = self.next_sync;
+        let mut open = 0;
+        let mut by_ring = false;
+        for (seq, change) in &mut self.changes {
+            if only.map_or(change.acked, |only| only == *seq) {
+                if change.is_durable() {
+                    by_ring |= !change.on_disk;
+                } else if change.range.is_empty() && change.done_at.is_none() {
+                    // What goes past the ledger and is not complete is not covered. Whoever asks may be what its end waits for:
+                    // a request that began before the ledger took over and flushes on its way.
+                    self.event += 1;
+                    self.past.push((self.event, id));
+                    open += 1;
+                } else {
+                    change.syncs.push(id);
+                    open += 1;
+                }
+            }
+        }
+        if open == 0 {
+            return None;
+        }
+        self.next_sync += 1;
+        self.syncs.insert(id, Sync { open, by_ring });
+        // The disk decides about what it alone can make durable, now and not at its next turn.
+        let refused = |c: &&mut Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
+        if self.held_back && self.changes.values_mut().filter(refused).map(|c| c.disk_failed = false).count() > 0 {
+            self.effects.push(Effect::TryDisk);
+        }
+        Some(id)
+    }
+
+    /// A flush of the disk is issued now; give what is returned to [`Ledger::flush_ended`].
+    pub(crate) fn flush_begins(&self) -> u64 {
+        self.event
+    }
+
+    /// It has ended. After a failure everything the disk had not made durable is written again; what is not held is lost.
+    pub(crate) fn flush_ended(&mut self, begun_at: u64, good: bool) -> Vec<DiskWrite> {
+        if !good {
+            return self.write_again();
+        }
+        let covered = |c: &Change| !c.on_disk && c.done_at.is_some_and(|at| at <= begun_at);
+        let complete: Vec<Seq> = self.changes.iter().filter(|(_, c)| covered(c)).map(|(seq, _)| *seq).collect();
+        let past: Vec<SyncId> = self.past.extract_if(.., |(at, _)| *at <= begun_at).map(|(_, sync)| sync).collect();
+        past.into_iter().for_each(|sync| self.closer(sync, false));
+        for seq in complete {
+            if let Some(change) = self.changes.get_mut(&seq) {
+                change.on_disk = true;
+            }
+            self.check_durable(seq);
+        }
+        Vec::new()
+    }
+
+    /// The disk may have dropped whatever it had not made durable: of each byte the newest change is written again.
+    pub(super) fn write_again(&mut self) -> Vec<DiskWrite> {
+        let lost_before = self.lost_acked;
+        let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| *seq).collect();
+        let mut again = Vec::new();
+        for seq in open {
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            if change.range.is_empty() {
+                // What went past the ledger: some of it may still be under way.
+                let syncs = change.syncs.clone();
+                self.lost_acked += 1;
+                self.lose_syncs(&syncs);
+            } else if !matches!(change.content, Content::Unheld) {
+                (change.left, change.heirs, change.done_at) = (0, 0, None);
+                change.heir_of.clear();
+                again.push((seq, change.range.clone()));
+            } else if change.done_at.is_some() {
+                self.lose(seq);
+            }
+        }
+        let past: Vec<SyncId> = std::mem::take(&mut self.past).into_iter().map(|(_, sync)| sync).collect();
+        self.lose_syncs(&past);
+        if self.lost_acked > lost_before {
+            // Nobody may be told that all is well before the disk has shown that it flushes again.
+            self.changes.remove(&FLUSH_OWED);
+            self.begin_unknown(FLUSH_OWED);
+            self.unknown_ended(FLUSH_OWED);
+        }
+        self.pending = RangeMap::new();
+        self.writes.values_mut().for_each(|flying| flying.tainted = true);
+        for (seq, range) in &again {
+            for (part, flying) in self.flying.cut(range) {
+                let parts = flying.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
+                // What is in flight for this change is still to come.
+                let mut mine = RangeMap::new();
+                for (r, _) in parts.iter().filter(|(_, s)| s == seq) {
+                    let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end).max(r.start.max(part.start)), ());
+                }
+                for (piece, flies) in mine.cut(&part) {
+                    self.wait_again(*seq, piece, flies.is_some());
+                }
+            }
+        }
+        for (seq, _) in &again {
+            self.settle(*seq);
+            self.disk_refuses(*seq);
+        }
+        self.start(0..u64::MAX)
+    }
+
+    pub(super) fn wait_again(&mut self, seq: Seq, piece: Range<u64>, flies: bool) {
+        for (part, newest) in self.newest.cut(&piece) {
+            let bytes = part.end - part.start;
+            let heir = newest.filter(|n| *n != seq && self.changes.get(n).is_some_and(|c| !c.on_disk));
+            let Some(change) = self.changes.get_mut(&seq) else { return };
+            if flies {
+                change.left += bytes;
+            } else if newest == Some(seq) {
+                change.left += bytes;
+                let _ = self.pending.insert(part, seq);
+            } else if let Some(heir) = heir {
+                change.left += bytes;
+                self.inherit(seq, heir, bytes);
+            }
+        }
+    }
+
+    /// One of the things a sync waits for is durable.
+    pub(super) fn closer(&mut self, sync: SyncId, by_ring: bool) {
+        let Some(state) = self.syncs.get_mut(&sync) else { return };
+        state.open -= 1;
+        state.by_ring |= by_ring;
+        if state.open == 0 {
+            self.effects.push(Effect::Synced { sync, by_ring: state.by_ring });
+            self.syncs.remove(&sync);
+        }
+    }
+
+    pub(super) fn lose_syncs(&mut self, lost: &[SyncId]) {
+        for &sync in lost {
+            if self.syncs.remove(&sync).is_some() {
+                self.effects.push(Effect::SyncLost { sync });
+                self.changes.values_mut().for_each(|change| change.syncs.retain(|s| *s != sync));
+            }
+        }
+    }
+
+    /// Changes that a sync waits for and the ring was not asked for, oldest first.
+    pub(crate) fn unasked(&self, sync: SyncId) -> Vec<Seq> {
+        let of =
+            |c: &Change| c.syncs.contains(&sync) && c.ring == RingLeg::None && !matches!(c.content, Content::Unheld);
+        self.changes.iter().filter(|(_, c)| of(c)).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Changes a sync waits for, oldest first.
+    pub(crate) fn waited_for(&self, sync: SyncId) -> Vec<Seq> {
+        self.changes.iter().filter(|(_, c)| c.syncs.contains(&sync)).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Whether something acknowledged is not held and not durable: the ring cannot help a sync now.
+    pub(crate) fn has_unheld(&self) -> bool {
+        self.changes.values().any(|c| c.acked && !c.is_durable() && matches!(c.content, Content::Unheld))
+    }
+
+    /// Whether a sync can still be made durable by the ring: everything it waits for is there, or on its way.
+    pub(crate) fn ring_can_help(&self, sync: SyncId) -> bool {
+        let stuck = |c: &&Change| {
+            c.syncs.contains(&sync) && (matches!(c.content, Content::Unheld) || c.ring == RingLeg::Refused)
+        };
+        !self.changes.values().any(|c| stuck(&c))
+    }
+}

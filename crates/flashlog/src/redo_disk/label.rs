@@ -1,0 +1,112 @@
+//! What the label of the disk says of rings and lives, as the owner of the labels tells it.
+//!
+//! Never lets what somebody was told depend on a record that the label does not count.
+
+use super::{RETRY_AFTER, RedoDisk, State};
+use crate::ledger::{RingLeg, Seq};
+use crate::legs::{Place, Standing};
+use crate::ranges::RangeMap;
+use crate::ring::LIFE_SHIFT;
+use device::sync::lock;
+use std::sync::atomic::Ordering;
+
+impl RedoDisk {
+    /// Nothing of a ring is ever replayed to this disk: the disk's label says so.
+    pub fn ring_is_void(&self, ring: usize) {
+        self.ring_stands(ring, Standing::Void);
+    }
+
+    /// A ring has failed, and the disk's label cannot be told: whoever waits for that is answered.
+    pub fn ring_stays(&self, ring: usize) {
+        self.ring_stands(ring, Standing::Refused);
+        self.label_refuses();
+    }
+
+    /// The disk's label cannot be told that nothing in the rings counts: whoever waits for that is answered.
+    pub fn label_refuses(&self) {
+        self.label_refuses.store(true, Ordering::Release);
+        {
+            let mut state = lock(&self.state);
+            for seq in std::mem::take(&mut state.stranded) {
+                if state.ledger.change(seq).is_some_and(|change| change.must_ring) {
+                    state.ledger.cannot_be_safe(seq);
+                }
+            }
+            self.pump(&mut state);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(super) fn ring_stands(&self, ring: usize, standing: Standing) {
+        if standing == Standing::Void {
+            self.label_refuses.store(false, Ordering::Release);
+        }
+        {
+            let mut state = lock(&self.state);
+            state.standing[ring] = standing;
+            if standing == Standing::Void {
+                state.in_ring[ring] = RangeMap::new();
+                state.legs.values_mut().for_each(|legs| {
+                    legs.rings.remove(&ring);
+                });
+            }
+            let all: Vec<Seq> = state.legs.keys().copied().collect();
+            all.into_iter().for_each(|seq| self.look_at_legs(&mut state, seq));
+            self.look_at_stranded(&mut state);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
+    /// stopped.
+    pub async fn is_safe_without(&self, ring: usize) -> bool {
+        self.until(|state| {
+            let safe =
+                |(seq, leg): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg));
+            state.ledger.on_flash_alone().all(safe)
+        })
+        .await
+    }
+
+    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
+    /// the log has stopped, or (unless `patient`) the disk refuses.
+    pub async fn is_safe_without_life(&self, life: u64, patient: bool) -> bool {
+        let refused = |state: &State| !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
+        let safe = |state: &State| {
+            let later = |(seq, _): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_after(life));
+            state.ledger.on_flash_alone().all(later)
+        };
+        self.until(|state| refused(state) || safe(state)).await && !refused(&lock(&self.state))
+    }
+
+    pub(super) async fn until(&self, is_so: impl Fn(&State) -> bool) -> bool {
+        loop {
+            let ticket = self.changed.ticket();
+            if is_so(&lock(&self.state)) {
+                return true;
+            }
+            if self.stopping.load(Ordering::Acquire) {
+                return false;
+            }
+            self.kick_flush();
+            self.changed.wait(ticket).await;
+            if lock(&self.state).flush_refused {
+                // A device that is gone refuses at once.
+                self.log.world.clock.sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+
+    /// Nothing of this life or an earlier one is ever replayed to this disk: the disk's label says so.
+    pub fn life_is_void(&self, life: u64) {
+        self.label_refuses.store(false, Ordering::Release);
+        {
+            let mut state = lock(&self.state);
+            for map in &mut state.in_ring {
+                map.drop_where(|place| matches!(place, Place::Batch(number) if number >> LIFE_SHIFT <= life));
+            }
+            self.look_at_stranded(&mut state);
+        }
+        self.changed.notify_all();
+    }
+}

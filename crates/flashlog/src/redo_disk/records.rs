@@ -1,0 +1,198 @@
+//! The records of changes in the rings: who is asked, how far each is, and what must be there but was not taken.
+//!
+//! Never forgets a record that replay may find before its release is durable.
+
+use super::{IN_RING_SLACK, RedoDisk, State};
+use crate::counters::Skip;
+use crate::format::RecordKind;
+use crate::ledger::{Content, RingLeg, Seq};
+use crate::legs::{Legs, Place, Standing};
+use crate::log::COPIES;
+use crate::ranges::RangeMap;
+use crate::ring::{RingClient, RingEvent, RingRecord};
+use device::SharedBufs;
+use device::sync::lock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl RedoDisk {
+    /// Medians of a ring write and of a durable one: of the slowest ring that a record goes to.
+    pub(super) fn ring_medians(&self) -> (Option<u64>, Option<u64>, u64) {
+        let live = self.log.rings.iter().filter(|ring| !ring.has_failed());
+        live.fold((None, None, 0), |(write, sync, samples), ring| {
+            let (w, s) = ring.medians();
+            (write.max(w), sync.max(s), samples.max(ring.samples()))
+        })
+    }
+
+    /// Give a change to the ring.
+    pub(super) fn ask(&self, seq: Seq, durable: bool, must: bool) {
+        let mut state = lock(&self.state);
+        self.ask_locked(&mut state, seq, durable, must);
+        self.pump(&mut state);
+    }
+
+    pub(super) fn ask_locked(&self, state: &mut State, seq: Seq, durable: bool, must: bool) {
+        let Some(change) = state.ledger.change(seq).filter(|change| change.ring == RingLeg::None) else { return };
+        let must = must || change.must_ring;
+        let range = change.range.clone();
+        let (kind, data) = match (state.ledger.record_of(seq), &change.content) {
+            (Some(Content::Data(data)), _) => (RecordKind::Data, data),
+            (Some(Content::Zeroes { may_unmap: false }), _) => (RecordKind::Zeroes, SharedBufs::new()),
+            (Some(Content::Zeroes { may_unmap: true }), _) => (RecordKind::Unmapped, SharedBufs::new()),
+            (None, Content::Unheld) => return,
+            // The disk alone can have it: a newer change of the same bytes is there and nowhere else.
+            (None, _) | (Some(Content::Unheld), _) => {
+                state.legs.insert(seq, Legs { range, ..Legs::default() });
+                return self.look_at_legs(state, seq);
+            }
+        };
+        let legs = Legs { asked_at: self.now(), range: range.clone(), ..Legs::default() };
+        let record =
+            |client| RingRecord { seq, grid_disk: self.id, range: range.clone(), kind, data: data.clone(), client };
+        state.legs.insert(seq, legs);
+        let rings = self.log.rings_for(seq, Self::copies(state)).and_then(|rings| {
+            let probe = record(self.arc() as Arc<dyn RingClient>);
+            rings.iter().try_for_each(|(_, ring)| ring.would_take(&probe, must)).map(|()| rings)
+        });
+        for (index, ring) in rings.unwrap_or_default() {
+            if ring.append(record(self.arc()), durable, must).is_ok()
+                && let Some(legs) = state.legs.get_mut(&seq)
+            {
+                legs.rings.insert(index, crate::legs::Leg::default());
+                let _ = state.in_ring[index].insert(range.clone(), Place::Asked(seq));
+            }
+        }
+        self.look_at_legs(state, seq);
+        self.forget_released(state);
+    }
+
+    /// How many rings a change has to be on: what a sync was told is durable survives the loss of one of them (I3).
+    pub(super) fn copies(state: &State) -> usize {
+        state.standing.iter().filter(|standing| **standing != Standing::Void).count().min(COPIES)
+    }
+
+    /// Tell the ledger how far a change is in the rings.
+    pub(super) fn look_at_legs(&self, state: &mut State, seq: Seq) {
+        let copies = Self::copies(state);
+        let Some(legs) = state.legs.get(&seq) else { return };
+        let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
+        let leg = legs.leg(copies, (0..state.standing.len()).any(waits));
+        let lies = !legs.rings.is_empty();
+        if legs.rings.is_empty() && leg == RingLeg::Refused {
+            state.legs.remove(&seq);
+        }
+        let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
+        state.ledger.ring(seq, leg, lies);
+        if leg == RingLeg::Refused && must {
+            state.stranded.push(seq);
+            if !std::mem::replace(&mut state.watching, true) {
+                self.watch_stranded();
+            }
+        }
+    }
+
+    /// Forget what is released: the maps stay as large as what is not.
+    pub(super) fn forget_released(&self, state: &mut State) {
+        if state.in_ring.iter().map(RangeMap::len).sum::<usize>() < 2 * state.in_ring_kept + IN_RING_SLACK {
+            return;
+        }
+        for (ring, map) in state.in_ring.iter_mut().enumerate() {
+            let tail = self.log.rings[ring].durable_tail();
+            map.drop_where(|place| matches!(place, Place::Batch(number) if number < tail));
+        }
+        state.in_ring_kept = state.in_ring.iter().map(RangeMap::len).sum();
+    }
+
+    /// Look again, whenever something is released for good, at what the ring did not take.
+    pub(super) fn watch_stranded(&self) {
+        let (me, since) = (self.arc(), self.now());
+        self.log.world.spawn.spawn(Box::pin(async move {
+            let mut waiting = usize::MAX;
+            loop {
+                let ticket = me.changed.ticket();
+                let released = me.log.changed.ticket();
+                let left = {
+                    let mut state = lock(&me.state);
+                    me.look_at_stranded(&mut state);
+                    state.watching &= !state.stranded.is_empty();
+                    state.stranded.len()
+                };
+                if std::mem::replace(&mut waiting, left) != left {
+                    me.changed.notify_all();
+                }
+                if left == 0 || me.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                me.wait_for_releases(ticket, released, since).await;
+            }
+        }));
+    }
+
+    /// Changes that had to be in a ring need not be where nothing can undo them any more.
+    pub(super) fn look_at_stranded(&self, state: &mut State) {
+        for (seq, range) in state.ledger.bound_to_ring() {
+            if !self.may_be_replayed(state, &range) {
+                state.ledger.need_not_ring(seq);
+            }
+        }
+        let stranded = std::mem::take(&mut state.stranded);
+        let waits = |seq: &Seq| state.ledger.change(*seq).is_some_and(|change| change.must_ring);
+        state.stranded = stranded.into_iter().filter(waits).collect();
+        self.pump(state);
+    }
+
+    /// The disk has a change durably: its records may go, now or when they have arrived.
+    pub(super) fn release(&self, state: &mut State, seq: Seq) {
+        let Some(legs) = state.legs.get_mut(&seq) else { return };
+        let rings = &self.log.rings;
+        legs.rings.retain(|ring, leg| match leg.batch {
+            Some(number) => {
+                rings[*ring].release(number);
+                false
+            }
+            None => true,
+        });
+        if legs.rings.is_empty() {
+            state.legs.remove(&seq);
+        }
+    }
+
+    pub(super) fn hear(&self, state: &mut State, seq: Seq, ring: usize, event: RingEvent) {
+        let gone = state.ledger.change(seq).is_none();
+        let copies = Self::copies(state);
+        let Some(legs) = state.legs.get_mut(&seq) else { return };
+        let lies = |batch: u64| move |place| if place == Place::Asked(seq) { Place::Batch(batch) } else { place };
+        match event {
+            RingEvent::Written(number) => {
+                if let Some(leg) = legs.rings.get_mut(&ring) {
+                    leg.batch = Some(number);
+                }
+                state.in_ring[ring].update(&legs.range, lies(number));
+                if gone {
+                    // The disk was quicker.
+                    self.release(state, seq);
+                    return;
+                }
+            }
+            RingEvent::Durable => {
+                if let Some(leg) = legs.rings.get_mut(&ring) {
+                    leg.durable = true;
+                }
+                // As its release would have it: the disk was quicker.
+                let all = legs.leg(copies, false) == RingLeg::Durable;
+                if all && state.ledger.change(seq).is_some_and(|change| change.is_on_disk()) {
+                    let late = self.log.is_outlier(self.now().ns_since(legs.asked_at));
+                    self.counters.flash_only_outliers.add(u64::from(late));
+                }
+            }
+            RingEvent::Refused(why) => {
+                // What was written when the flash failed, nobody knows.
+                let batch = if why == Skip::NoFlashDisk { u64::MAX } else { self.log.rings[ring].next_number() };
+                state.in_ring[ring].update(&legs.range, lies(batch));
+                legs.rings.remove(&ring);
+            }
+        }
+        self.look_at_legs(state, seq);
+    }
+}

@@ -1,0 +1,646 @@
+//! One ring on one flash device: group commit of records, room, and what is released.
+//!
+//! A few batches are on their way at a time (one, where the flash has a volatile cache); what comes meanwhile shares the next. A
+//! batch may be overwritten only when it has been written and its release is durable: a later batch says that everything below its
+//! `tail` is on the disks. Once failed it writes nothing any more.
+//!
+//! Never knows a disk; never waits for one.
+
+use crate::counters::{Count, Skip};
+use crate::estimate::Estimate;
+use crate::format::{self, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BatchHeader, Owner, Record, RecordKind};
+use crate::ledger::Seq;
+use crate::recover::FoundBatch;
+use device::sync::{Notify, lock};
+use device::{Buf, Bufs, Device, Outcome, SharedBufs, World};
+use futures_util::future::{Either, select};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Records waiting for a batch, in bytes: two batches; what is beyond is refused as busy.
+const QUEUE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
+/// After so long without records a release is written by itself, so that the next write over the same bytes need not go to
+/// the ring: longer than a busy log's pause between two commits, shorter than anybody's patience.
+const RELEASE_AFTER: Duration = Duration::from_millis(20);
+/// Batches on their way at a time: enough that nobody waits for another's, few enough that a busy log still shares them.
+const BATCHES_FLYING_MAX: usize = 8;
+/// A life of a ring has so many batch numbers.
+pub(crate) const LIFE_SHIFT: u32 = 32;
+
+/// What has become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RingEvent {
+    /// It is in this batch: on flash, but perhaps in its volatile cache.
+    Written(u64),
+    /// It is durable.
+    Durable,
+    /// It was not taken.
+    Refused(Skip),
+}
+
+/// Who put records in.
+pub(crate) trait RingClient: Send + Sync {
+    /// Something has become of record `seq` on ring `ring`. Called without locks.
+    fn ring_event(&self, seq: Seq, ring: usize, event: RingEvent);
+}
+
+/// A record to be written.
+pub(crate) struct RingRecord {
+    pub(crate) seq: Seq,
+    pub(crate) grid_disk: u64,
+    pub(crate) range: Range<u64>,
+    pub(crate) kind: RecordKind,
+    /// Empty for zeroes.
+    pub(crate) data: SharedBufs,
+    pub(crate) client: Arc<dyn RingClient>,
+}
+
+impl RingRecord {
+    fn bytes(&self) -> usize {
+        format::RECORD_BYTES + self.data.len_bytes()
+    }
+}
+
+struct Batch {
+    number: u64,
+    start_page: u32,
+    /// Records, and those that are not released.
+    count: u32,
+    live: u32,
+    tail: u64,
+    written: bool,
+    durable: bool,
+    /// Of an earlier life, with redo that nobody could be given: stays where it is.
+    kept: bool,
+    records: Vec<(Seq, Arc<dyn RingClient>)>,
+}
+
+impl Batch {
+    /// Its place must not be written to.
+    fn holds(&self) -> bool {
+        self.live > 0 || !self.written
+    }
+}
+
+/// What an earlier life left and is still needed: its batches from the first that holds such redo on, with how much each holds.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) batches: Vec<(FoundBatch, u32)>,
+}
+
+struct State {
+    queue: VecDeque<RingRecord>,
+    queue_bytes: usize,
+    /// Oldest first; gone once their release is durable.
+    batches: VecDeque<Batch>,
+    head_page: u32,
+    next_number: u64,
+    /// Every batch of this life up to this one is durable.
+    durable_number: u64,
+    durable_tail: u64,
+    /// Batches on their way, where several may be.
+    in_flight: usize,
+    durable_wanted: bool,
+    release_wanted: bool,
+    stopping: bool,
+    failed: Option<String>,
+    write_times: Estimate,
+    sync_times: Estimate,
+}
+
+/// What a ring is made of.
+pub(crate) struct RingConfig {
+    /// The flash area, with at most one flush in flight.
+    pub(crate) device: Device,
+    /// Who writes.
+    pub(crate) owner: Owner,
+    /// Slower than this, the flash is given up.
+    pub(crate) hard_limit: Duration,
+}
+
+/// See the module.
+pub(crate) struct Ring {
+    index: usize,
+    config: RingConfig,
+    world: World,
+    page_bytes: usize,
+    pages: u32,
+    /// A completed write is durable, so that batches need not wait for each other.
+    write_through: bool,
+    state: Mutex<State>,
+    work: Notify,
+    /// Rung when a release has become durable, or the ring has failed.
+    pub(crate) changed: Arc<Notify>,
+    bytes_written: Count,
+    writes: Count,
+    write_ns: Count,
+    errors: Count,
+}
+
+/// What rings have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingTotals {
+    /// Batches written.
+    pub writes: u64,
+    /// Their bytes, headers and padding included.
+    pub bytes: u64,
+    /// Nanoseconds they took, summed.
+    pub write_ns: u64,
+    /// Writes and flushes that failed.
+    pub errors: u64,
+}
+
+/// What the writer does next.
+enum Step {
+    Write { offset: u64, data: SharedBufs, number: u64, durable: bool },
+    Flush { covered: Vec<u64> },
+    Idle { release_later: bool },
+    End,
+}
+
+impl Ring {
+    /// A ring that begins life `life` on an area that holds nothing alive but what is kept.
+    pub(crate) fn new(
+        index: usize,
+        config: RingConfig,
+        world: World,
+        life: u64,
+        kept: &Kept,
+        changed: Arc<Notify>,
+    ) -> Arc<Ring> {
+        let page_bytes = page_bytes(&config.device);
+        let pages = pages(&config.device);
+        let write_through = !config.device.geometry().volatile_cache;
+        let first = (life << LIFE_SHIFT) + 1;
+        let old = |(found, live): &(FoundBatch, u32)| Batch {
+            number: found.number,
+            start_page: found.start_page,
+            count: *live,
+            live: *live,
+            tail: 0,
+            written: true,
+            durable: true,
+            kept: true,
+            records: Vec::new(),
+        };
+        let head_page = kept.batches.last().map_or(0, |(last, _)| last.start_page + last.pages);
+        Arc::new(Ring {
+            index,
+            config,
+            world,
+            page_bytes,
+            pages,
+            write_through,
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                queue_bytes: 0,
+                batches: kept.batches.iter().map(old).collect(),
+                head_page,
+                next_number: first,
+                durable_number: 0,
+                durable_tail: 0,
+                in_flight: 0,
+                durable_wanted: false,
+                release_wanted: false,
+                stopping: false,
+                failed: None,
+                write_times: Estimate::default(),
+                sync_times: Estimate::default(),
+            }),
+            work: Notify::new(),
+            changed,
+            bytes_written: Count::default(),
+            writes: Count::default(),
+            write_ns: Count::default(),
+            errors: Count::default(),
+        })
+    }
+
+    /// Make it durable that nothing of earlier lives counts any more. Before the first change is taken.
+    pub(crate) async fn begin(self: &Arc<Self>) -> Result<(), String> {
+        lock(&self.state).release_wanted = true;
+        loop {
+            match self.next_step(true) {
+                Step::Idle { .. } | Step::End => break,
+                step => self.carry_out(step).await,
+            }
+        }
+        if lock(&self.state).durable_tail == 0 {
+            self.fail("it is full of redo of disks that are not there".to_owned());
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Batches from here on belong to life `life`, if that is a later one.
+    pub(crate) fn begin_life(&self, life: u64) {
+        let mut state = lock(&self.state);
+        state.next_number = state.next_number.max((life << LIFE_SHIFT) + 1);
+    }
+
+    /// Records of earlier lives that are kept for disks that could not be given them.
+    pub(crate) fn kept_records(&self) -> u64 {
+        lock(&self.state).batches.iter().filter(|batch| batch.kept).map(|batch| u64::from(batch.live)).sum()
+    }
+
+    /// Whether a record would be taken now.
+    pub(crate) fn would_take(&self, record: &RingRecord, must: bool) -> Result<(), Skip> {
+        self.check(&lock(&self.state), record.bytes(), must)
+    }
+
+    fn check(&self, state: &State, bytes: usize, must: bool) -> Result<(), Skip> {
+        if state.failed.is_some() || state.stopping {
+            return Err(Skip::NoFlashDisk);
+        }
+        if bytes > BATCH_BYTES_MAX - format::BATCH_FIXED_BYTES || bytes as u64 > self.bytes() / 8 {
+            return Err(Skip::Large);
+        }
+        let queued = state.queue_bytes + bytes;
+        let fits = queued <= QUEUE_BYTES_MAX && self.has_room(state, queued, must);
+        if fits { Ok(()) } else { Err(Skip::Busy) }
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        lock(&self.state).failed.clone()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        lock(&self.state).stopping
+    }
+
+    pub(crate) fn totals(&self) -> RingTotals {
+        RingTotals {
+            writes: self.writes.get(),
+            bytes: self.bytes_written.get(),
+            write_ns: self.write_ns.get(),
+            errors: self.errors.get(),
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        lock(&self.state).failed.is_some()
+    }
+
+    /// Whatever has been written is in batches below this.
+    pub(crate) fn next_number(&self) -> u64 {
+        lock(&self.state).next_number
+    }
+
+    /// Batches below this are released for good.
+    pub(crate) fn durable_tail(&self) -> u64 {
+        lock(&self.state).durable_tail
+    }
+
+    /// Pages of the ring that hold something not released for good, and all.
+    pub(crate) fn used_pages(&self) -> (u32, u32) {
+        let state = lock(&self.state);
+        let Some(first) = state.batches.front() else { return (0, self.pages) };
+        ((state.head_page + self.pages - first.start_page) % self.pages, self.pages)
+    }
+
+    /// Medians of a write, and of a durable one, in nanoseconds.
+    pub(crate) fn medians(&self) -> (Option<u64>, Option<u64>) {
+        let state = lock(&self.state);
+        (state.write_times.quantile(500), state.sync_times.quantile(500))
+    }
+
+    pub(crate) fn samples(&self) -> u64 {
+        lock(&self.state).sync_times.samples()
+    }
+
+    /// Take a record, if there is room; `durable`: somebody waits until it is. What becomes of it is told as an event; when
+    /// it is refused here, it is not.
+    ///
+    /// What `must` go in, because replay would undo it otherwise, may use room that is kept for it.
+    pub(crate) fn append(&self, record: RingRecord, durable: bool, must: bool) -> Result<(), Skip> {
+        {
+            let mut state = lock(&self.state);
+            if let Err(why) = self.check(&state, record.bytes(), must) {
+                state.release_wanted |= why == Skip::Busy;
+                drop(state);
+                self.work.notify_all();
+                return Err(why);
+            }
+            state.queue_bytes += record.bytes();
+            state.queue.push_back(record);
+            state.durable_wanted |= durable;
+        }
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Make durable what has been taken.
+    pub(crate) fn want_durable(&self) {
+        lock(&self.state).durable_wanted = true;
+        self.work.notify_all();
+    }
+
+    /// Make durable what has been released.
+    pub(crate) fn want_release(&self) {
+        lock(&self.state).release_wanted = true;
+        self.work.notify_all();
+    }
+
+    /// A record of batch `number` is worth nothing any more.
+    pub(crate) fn release(&self, number: u64) {
+        let mut state = lock(&self.state);
+        let at = state.batches.partition_point(|batch| batch.number < number);
+        if let Some(batch) = state.batches.get_mut(at).filter(|batch| batch.number == number) {
+            batch.live = batch.live.saturating_sub(1);
+        }
+        let idle = state.batches.iter().all(|batch| batch.live == 0);
+        drop(state);
+        if idle {
+            self.work.notify_all();
+        }
+    }
+
+    /// End: nothing more is taken, what is queued is refused.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).stopping = true;
+        self.work.notify_all();
+    }
+
+    /// Give the flash up.
+    pub(crate) fn fail(&self, why: String) {
+        let refused = {
+            let mut state = lock(&self.state);
+            state.failed.get_or_insert(why);
+            state.queue_bytes = 0;
+            let mut refused: Vec<(Seq, Arc<dyn RingClient>)> =
+                state.queue.drain(..).map(|record| (record.seq, record.client)).collect();
+            refused.extend(state.batches.iter_mut().flat_map(|batch| std::mem::take(&mut batch.records)));
+            refused
+        };
+        for (seq, client) in refused {
+            client.ring_event(seq, self.index, RingEvent::Refused(Skip::NoFlashDisk));
+        }
+        self.work.notify_all();
+        self.changed.notify_all();
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.pages) * self.page_bytes as u64
+    }
+
+    fn pages_of(&self, bytes: usize) -> u32 {
+        bytes.div_ceil(self.page_bytes) as u32
+    }
+
+    /// Whether `bytes` more of records fit, with a release after them.
+    fn has_room(&self, state: &State, bytes: usize, must: bool) -> bool {
+        // Each record may come to lie in a batch of its own, at worst at both ends of the ring.
+        let records = state.queue.len() as u32 + 1;
+        let need = self.pages_of(bytes) + records + self.pages_of(BATCH_BYTES_MAX) + 2;
+        let used = match state.batches.front() {
+            None => 0,
+            Some(first) => (state.head_page + self.pages - first.start_page) % self.pages,
+        };
+        let kept = if must { 0 } else { self.pages / 8 };
+        used + need + kept < self.pages
+    }
+
+    /// Where a batch of `pages` may lie.
+    fn place(&self, state: &State, pages: u32) -> Option<u32> {
+        let head = state.head_page;
+        let Some(first) = state.batches.front() else {
+            return Some(if head + pages <= self.pages { head } else { 0 });
+        };
+        let first = first.start_page;
+        if head > first {
+            if head + pages <= self.pages {
+                return Some(head);
+            }
+            return (pages < first).then_some(0);
+        }
+        (head + pages < first).then_some(head)
+    }
+
+    /// Write batches until the ring stops or fails.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let ticket = self.work.ticket();
+            match self.next_step(false) {
+                Step::End => return,
+                Step::Idle { release_later: false } => self.work.wait(ticket).await,
+                Step::Idle { release_later: true } => {
+                    let waited = {
+                        let work = std::pin::pin!(self.work.wait(ticket));
+                        matches!(select(work, self.world.clock.sleep(RELEASE_AFTER)).await, Either::Right(_))
+                    };
+                    if waited {
+                        lock(&self.state).release_wanted = true;
+                    }
+                }
+                step @ Step::Write { .. } if self.write_through => {
+                    lock(&self.state).in_flight += 1;
+                    let me = self.clone();
+                    self.world.spawn.spawn(Box::pin(async move {
+                        me.carry_out(step).await;
+                        lock(&me.state).in_flight -= 1;
+                        me.work.notify_all();
+                    }));
+                }
+                step => self.carry_out(step).await,
+            }
+        }
+    }
+
+    fn next_step(&self, beginning: bool) -> Step {
+        let mut state = lock(&self.state);
+        if state.failed.is_some() || (state.stopping && state.queue.is_empty()) {
+            return Step::End;
+        }
+        let released = state.batches.iter().find(|batch| batch.holds()).map_or(state.next_number, |batch| batch.number);
+        // What holds no records need not be released.
+        let worth = |batch: &Batch| batch.count > 0 && batch.number < released;
+        let release_due = (beginning && state.durable_tail == 0) || state.batches.iter().any(worth);
+        if state.in_flight >= BATCHES_FLYING_MAX {
+            return Step::Idle { release_later: false };
+        }
+        if !state.queue.is_empty() || (state.release_wanted && release_due) {
+            if let Some(step) = self.make_batch(&mut state) {
+                return step;
+            }
+            // No room after all: those who wait do without.
+            let refused: Vec<RingRecord> = state.queue.drain(..).collect();
+            state.queue_bytes = 0;
+            drop(state);
+            for record in refused {
+                record.client.ring_event(record.seq, self.index, RingEvent::Refused(Skip::Busy));
+            }
+            return Step::Idle { release_later: false };
+        }
+        state.release_wanted &= release_due;
+        let covered: Vec<u64> =
+            state.batches.iter().filter(|batch| batch.written && !batch.durable).map(|batch| batch.number).collect();
+        if state.durable_wanted && !covered.is_empty() {
+            state.durable_wanted = false;
+            return Step::Flush { covered };
+        }
+        state.durable_wanted = false;
+        Step::Idle { release_later: release_due }
+    }
+
+    /// The next batch: as many records as it takes, or none, for the release alone.
+    fn make_batch(&self, state: &mut State) -> Option<Step> {
+        let mut count = 0;
+        let mut bytes = format::BATCH_FIXED_BYTES;
+        for record in state.queue.iter().take(BATCH_RECORDS_MAX) {
+            if bytes + record.bytes() > BATCH_BYTES_MAX {
+                break;
+            }
+            bytes += record.bytes();
+            count += 1;
+        }
+        let pages = self.pages_of(bytes);
+        let start_page = self.place(state, pages)?;
+        let number = state.next_number;
+        state.next_number += 1;
+        state.head_page = start_page + pages;
+        let taken: Vec<RingRecord> = state.queue.drain(..count).collect();
+        state.queue_bytes -= taken.iter().map(RingRecord::bytes).sum::<usize>();
+        let tail = state.batches.iter().find(|batch| batch.holds()).map_or(number, |batch| batch.number);
+        let header = BatchHeader { number, start_page, pages, tail, durable: state.durable_number };
+        // A flush is cheaper than durable writes where something older waits for it as well.
+        let durable = state.durable_wanted || state.release_wanted || count == 0;
+        let older = state.batches.iter().any(|batch| batch.written && !batch.durable);
+        let fua = self.write_through || durable && !older;
+        state.release_wanted = false;
+        if fua {
+            state.durable_wanted = false;
+        } else {
+            state.durable_wanted |= durable;
+        }
+        let data = self.encode(&header, &taken, pages);
+        state.batches.push_back(Batch {
+            number,
+            start_page,
+            count: taken.len() as u32,
+            live: taken.len() as u32,
+            tail,
+            written: false,
+            durable: false,
+            kept: false,
+            records: taken.into_iter().map(|record| (record.seq, record.client)).collect(),
+        });
+        let offset = u64::from(start_page) * self.page_bytes as u64;
+        Some(Step::Write { offset, data, number, durable: fua })
+    }
+
+    fn encode(&self, header: &BatchHeader, taken: &[RingRecord], pages: u32) -> SharedBufs {
+        let mut at = format::head_bytes(taken.len());
+        let mut records = Vec::with_capacity(taken.len());
+        for record in taken {
+            let len = record.data.len_bytes();
+            let mut crc = 0;
+            if record.kind == RecordKind::Data {
+                crc = format::data_crc_seed(record.grid_disk, record.range.start, record.seq);
+                record.data.for_each(0..len, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+            }
+            records.push(Record {
+                sequence: record.seq,
+                grid_disk: record.grid_disk,
+                offset: record.range.start,
+                len: (record.range.end - record.range.start) as u32,
+                kind: record.kind,
+                crc,
+                data: at..at + len,
+            });
+            at += len;
+        }
+        let head = format::encode_head(&self.config.owner, header, &records);
+        // From the heap: few batches are under way, and the ring must not wait for memory that waits for it.
+        let mut buf = Bufs::from(Buf::zeroed(pages as usize * self.page_bytes));
+        buf.copy_in(0, &head);
+        for (record, taken) in records.iter().zip(taken) {
+            buf.copy_in_rope(record.data.start, &taken.data);
+        }
+        buf.freeze()
+    }
+
+    async fn carry_out(self: &Arc<Self>, step: Step) {
+        let begun = self.world.clock.now();
+        match step {
+            Step::Write { offset, data, number, durable } => {
+                self.bytes_written.add(data.len_bytes() as u64);
+                let written = self.config.device.write(offset, data, durable);
+                if !self.went_well(written, "write").await {
+                    return;
+                }
+                let took_ns = self.world.clock.now().ns_since(begun);
+                self.writes.add(1);
+                self.write_ns.add(took_ns);
+                let told: Vec<(Seq, Arc<dyn RingClient>)> = {
+                    let mut state = lock(&self.state);
+                    if durable { &mut state.sync_times } else { &mut state.write_times }.add(took_ns);
+                    let Some(batch) = state.batches.iter_mut().find(|batch| batch.number == number) else { return };
+                    batch.written = true;
+                    batch.records.clone()
+                };
+                for (seq, client) in told {
+                    client.ring_event(seq, self.index, RingEvent::Written(number));
+                }
+                if durable {
+                    self.are_durable(&[number]);
+                }
+            }
+            Step::Flush { covered } => {
+                if self.went_well(self.config.device.flush(), "flush").await {
+                    lock(&self.state).sync_times.add(self.world.clock.now().ns_since(begun));
+                    self.are_durable(&covered);
+                }
+            }
+            Step::Idle { .. } | Step::End => {}
+        }
+    }
+
+    async fn went_well(&self, completion: device::Completion, what: &str) -> bool {
+        let limit = self.world.clock.sleep(self.config.hard_limit);
+        let why = match select(completion, limit).await {
+            Either::Left((done, _)) if done.outcome == Outcome::Done => return true,
+            Either::Left((done, _)) => format!("{what} of the flash log: {:?}", done.outcome),
+            Either::Right(_) => format!("a {what} of the flash log took longer than the hard limit"),
+        };
+        self.errors.add(1);
+        self.fail(why);
+        false
+    }
+
+    /// These batches are durable, ascending.
+    fn are_durable(&self, numbers: &[u64]) {
+        let told = {
+            let mut state = lock(&self.state);
+            let mut told = Vec::new();
+            let mut tail = state.durable_tail;
+            for batch in state.batches.iter_mut().filter(|batch| numbers.binary_search(&batch.number).is_ok()) {
+                batch.durable = true;
+                told.append(&mut batch.records);
+                tail = tail.max(batch.tail);
+            }
+            state.durable_tail = tail;
+            let so_far = state.batches.iter().filter(|batch| !batch.kept).take_while(|batch| batch.durable).last();
+            let so_far = so_far.map_or(0, |batch| batch.number);
+            state.durable_number = state.durable_number.max(so_far);
+            while state.batches.front().is_some_and(|batch| batch.number < tail) {
+                state.batches.pop_front();
+            }
+            told
+        };
+        for (seq, client) in told {
+            client.ring_event(seq, self.index, RingEvent::Durable);
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// The unit of a ring: the device's true page, never less than 4 KiB whatever it claims (S3 of the field).
+pub(crate) fn page_bytes(device: &Device) -> usize {
+    device.geometry().page_bytes.max(4096) as usize
+}
+
+pub(crate) fn pages(device: &Device) -> u32 {
+    let pages = device.geometry().size_bytes / page_bytes(device) as u64;
+    u32::try_from(pages).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,219 @@
+//! Experiments in the virtual world: the engine of the cell on models of disks and flash, beside what the field measured.
+//!
+//! Same seed, same figures, whatever the machine. Never starts a cell, never writes anything but the files it is told to.
+
+mod arm;
+mod medium;
+mod redo_s1;
+mod redo_s3;
+mod report;
+
+use crate::output;
+use arm::{Arm, Configuration};
+use report::Row;
+use sim::executor::Stuck;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Experiments by name.
+    pub names: Vec<String>,
+    /// Every one of them.
+    pub all: bool,
+    /// Decides every choice.
+    pub seed: u64,
+    /// Commits of an arm, over all of its sessions; as the experiment has it when not given.
+    pub syncs: Option<u64>,
+    /// Numbers of sessions; as the experiment has them when empty.
+    pub sessions: Vec<usize>,
+    /// Disks of the experiment, by name; all when empty.
+    pub disks: Vec<String>,
+    /// Write the rows as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Nothing of that name.
+    #[error("no experiment {0}\nhint: flashcell lab list")]
+    NoExperiment(String),
+    /// Nothing was named.
+    #[error("no experiment named\nhint: flashcell lab list shows them; --all runs them")]
+    Nothing,
+    /// No disk of that name.
+    #[error("no disk '{name}' in the experiment\nhint: one of {known}")]
+    NoDisk {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A number that cannot be.
+    #[error("{0} sessions cannot share {1} syncs\nhint: at least one session, and at least two syncs for each")]
+    Few(usize, u64),
+    /// A run did not end.
+    #[error("{part}, {configuration}: {source}\nhint: please report this with the seed")]
+    Stuck {
+        /// Where.
+        part: String,
+        /// With what.
+        configuration: String,
+        /// How.
+        source: Stuck,
+    },
+    /// A result cannot be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// What an experiment comes to.
+struct Experiment {
+    rows: Vec<Row>,
+    bounds: Vec<Bound>,
+    /// What to see beside it.
+    notes: String,
+}
+
+/// Something that has to hold.
+struct Bound {
+    text: String,
+    holds: bool,
+}
+
+impl Bound {
+    fn of(row: &Row, what: &str, holds: bool, figures: String) -> Bound {
+        Bound { text: format!("{}: {}: {what}: {figures}", row.part, row.name()), holds }
+    }
+}
+
+/// The experiments: name, what it is about.
+#[must_use]
+pub fn list() -> String {
+    let lines = [["name", "what it shows"], [redo_s1::NAME, redo_s1::ABOUT], [redo_s3::NAME, redo_s3::ABOUT]];
+    output::table(&lines.map(|line| line.map(str::to_owned)), &[0, 1])
+}
+
+/// Run experiments; what belongs on standard output, and whether every bound holds. Progress goes to `tell`.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<(String, bool), RunError> {
+    let known = [redo_s1::NAME, redo_s3::NAME];
+    if let Some(name) = options.names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(RunError::NoExperiment(name.clone()));
+    }
+    let wanted = |name: &str| options.all || options.names.iter().any(|n| n == name);
+    if !known.iter().any(|name| wanted(name)) {
+        return Err(RunError::Nothing);
+    }
+    let (mut text, mut rows, mut good) = (String::new(), Vec::new(), true);
+    let mut add = |experiment: Experiment| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}\n{}", report::table(&experiment.rows), experiment.notes);
+        let missed: Vec<&Bound> = experiment.bounds.iter().filter(|bound| !bound.holds).collect();
+        let _ = writeln!(text, "{} bounds hold, {} do not", experiment.bounds.len() - missed.len(), missed.len());
+        missed.iter().for_each(|bound| {
+            let _ = writeln!(text, "missed: {}", bound.text);
+        });
+        good &= missed.is_empty();
+        rows.extend(experiment.rows);
+    };
+    if wanted(redo_s1::NAME) {
+        add(redo_s1::run(options, tell)?);
+    }
+    if wanted(redo_s3::NAME) {
+        add(redo_s3::run(options, tell)?);
+    }
+    if let Some(path) = &options.json {
+        output::save(path, &report::json(&rows)).map_err(|source| RunError::Write { path: path.clone(), source })?;
+    }
+    Ok((text, good))
+}
+
+fn measure(
+    experiment: &'static str,
+    part: String,
+    detail: &'static str,
+    arm: Arm,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Row, RunError> {
+    if arm.sessions == 0 || arm.syncs < 2 * arm.sessions as u64 {
+        return Err(RunError::Few(arm.sessions, arm.syncs));
+    }
+    tell(&format!("{experiment}: {part}: {}", arm.configuration.name()));
+    let configuration = arm.configuration;
+    match arm::run(arm) {
+        Ok(outcomes) => Ok(Row {
+            experiment,
+            part,
+            configuration,
+            detail,
+            outcomes,
+            versus_disk: None,
+            welch: None,
+            flash_elapsed_s: None,
+            field_elapsed_s: None,
+        }),
+        Err(source) => Err(RunError::Stuck { part, configuration: configuration.name(), source }),
+    }
+}
+
+/// Hold the rows of one part against the disk alone and flash alone. Of several on flash the last stands for it.
+fn compare(rows: &mut [Row]) {
+    let disk = rows.iter().find(|row| row.configuration == Configuration::Disk).map(Row::moments);
+    let flash = rows.iter().rfind(|row| row.configuration == Configuration::Flash);
+    let flash_s = flash.map(|row| row.outcomes.elapsed.as_secs_f64());
+    for row in rows {
+        row.flash_elapsed_s = flash_s;
+        if let Some(disk) = disk.as_ref().filter(|_| row.configuration != Configuration::Disk) {
+            row.compare(disk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: experiments are repeatable, and what they claim of the log holds where few syncs can show it. Method: small runs.
+    use super::*;
+
+    fn options(name: &str, disks: &[&str]) -> RunOptions {
+        RunOptions {
+            names: vec![name.to_owned()],
+            seed: 1,
+            syncs: Some(2_000),
+            sessions: vec![10],
+            disks: disks.iter().map(|d| (*d).to_owned()).collect(),
+            ..RunOptions::default()
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_figures() {
+        let run_once = || run(&options("redo-s1", &["4 ms"]), &mut |_| {});
+        let (Ok(first), Ok(second)) = (run_once(), run_once()) else { unreachable!("it runs") };
+        assert_eq!(first, second);
+        assert!(first.1, "{}", first.0);
+    }
+
+    #[test]
+    fn the_ring_pads_what_a_device_misreports() {
+        let Ok((text, good)) = run(&options("redo-s3", &[]), &mut |_| {}) else { unreachable!("it runs") };
+        assert!(good, "{text}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = run(&options("redo-s9", &[]), &mut |_| {}).err().map(|e| e.to_string());
+        assert_eq!(error.as_deref(), Some("no experiment redo-s9\nhint: flashcell lab list"));
+        let error = run(&options("redo-s1", &["tape"]), &mut |_| {}).err().map(|e| e.to_string());
+        assert!(error.is_some_and(|e| e.contains("one of healthy")));
+    }
+}
