@@ -41,18 +41,22 @@ pub(crate) struct Legs {
     pub(crate) range: Range<u64>,
     /// By ring: those that took it.
     pub(crate) rings: BTreeMap<usize, Leg>,
+    /// Rings in which replay may find something older of its range: each must have this too, and all as far. What a ring has of a range
+    /// it releases in order; two rings do not, and the older of the one would come back when the other has released the newer.
+    pub(crate) over: Vec<usize>,
 }
 
 impl Legs {
     /// How far it is, where it has to be on so many rings. `ring_failing`: a ring that counts has failed and may soon count no
-    /// more.
-    pub(crate) fn leg(&self, copies: usize, ring_failing: bool) -> RingLeg {
+    /// more; `standing` of each ring.
+    pub(crate) fn leg(&self, copies: usize, ring_failing: bool, standing: &[Standing]) -> RingLeg {
         let durable = self.rings.values().filter(|leg| leg.durable).count();
-        if copies == 0 || self.rings.len() < copies {
+        let lacks = |ring: &usize| standing[*ring] != Standing::Void && !self.rings.contains_key(ring);
+        if copies == 0 || self.rings.len() < copies || self.over.iter().any(lacks) {
             // Until the label says that nothing counts there, one copy fewer is not enough.
             let may_come = ring_failing && !self.rings.is_empty();
             if may_come { RingLeg::Asked } else { RingLeg::Refused }
-        } else if durable >= copies {
+        } else if durable >= copies && (self.over.is_empty() || durable == self.rings.len()) {
             RingLeg::Durable
         } else if self.rings.values().all(|leg| leg.batch.is_some()) {
             RingLeg::Written

@@ -124,12 +124,15 @@ impl RedoDisk {
 
     /// Whether replay may find something of these bytes that a newer write must not be undone by.
     pub(super) fn may_be_replayed(&self, state: &State, range: &Range<u64>) -> bool {
-        state.in_ring.iter().enumerate().any(|(ring, map)| {
-            let tail = self.log.rings[ring].durable_tail();
-            map.overlapping(range).any(|(_, place)| match place {
-                Place::Asked(_) => true,
-                Place::Batch(number) => number >= tail,
-            })
+        (0..state.in_ring.len()).any(|ring| self.may_be_replayed_from(state, ring, range))
+    }
+
+    /// The same of one ring.
+    pub(super) fn may_be_replayed_from(&self, state: &State, ring: usize, range: &Range<u64>) -> bool {
+        let tail = self.log.rings[ring].durable_tail();
+        state.in_ring[ring].overlapping(range).any(|(_, place)| match place {
+            Place::Asked(_) => true,
+            Place::Batch(number) => number >= tail,
         })
     }
 

@@ -47,11 +47,23 @@ impl RedoDisk {
                 return self.look_at_legs(state, seq);
             }
         };
-        let legs = Legs { asked_at: self.now(), range: range.clone(), ..Legs::default() };
+        let over: Vec<usize> = if change.must_ring {
+            let counts = |ring: &usize| state.standing[*ring] != Standing::Void;
+            (0..state.in_ring.len()).filter(|n| counts(n) && self.may_be_replayed_from(state, *n, &range)).collect()
+        } else {
+            Vec::new()
+        };
+        let legs = Legs { asked_at: self.now(), range: range.clone(), over: over.clone(), ..Legs::default() };
         let record =
             |client| RingRecord { seq, grid_disk: self.id, range: range.clone(), kind, data: data.clone(), client };
         state.legs.insert(seq, legs);
-        let rings = self.log.rings_for(seq, Self::copies(state)).and_then(|rings| {
+        let rings = self.log.rings_for(seq, Self::copies(state)).and_then(|mut rings| {
+            for index in over {
+                let ring = &self.log.rings[index];
+                if !ring.has_failed() && rings.iter().all(|(other, _)| *other != index) {
+                    rings.push((index, ring.clone()));
+                }
+            }
             let probe = record(self.arc() as Arc<dyn RingClient>);
             rings.iter().try_for_each(|(_, ring)| ring.would_take(&probe, must)).map(|()| rings)
         });
@@ -77,7 +89,7 @@ impl RedoDisk {
         let copies = Self::copies(state);
         let Some(legs) = state.legs.get(&seq) else { return };
         let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
-        let leg = legs.leg(copies, (0..state.standing.len()).any(waits));
+        let leg = legs.leg(copies, (0..state.standing.len()).any(waits), &state.standing);
         let lies = !legs.rings.is_empty();
         if legs.rings.is_empty() && leg == RingLeg::Refused {
             state.legs.remove(&seq);
@@ -180,7 +192,7 @@ impl RedoDisk {
                     leg.durable = true;
                 }
                 // As its release would have it: the disk was quicker.
-                let all = legs.leg(copies, false) == RingLeg::Durable;
+                let all = legs.leg(copies, false, &state.standing) == RingLeg::Durable;
                 if all && state.ledger.change(seq).is_some_and(|change| change.is_on_disk()) {
                     let late = self.log.is_outlier(self.now().ns_since(legs.asked_at));
                     self.counters.flash_only_outliers.add(u64::from(late));
