@@ -84,6 +84,8 @@ struct State {
     watched: VecDeque<Watched>,
     disk_syncs: Estimate,
     disk_writes: Estimate,
+    /// When the last write that counts among them ended.
+    write_counted: Instant,
     flushing: bool,
     /// When the flush in flight was issued.
     flush_begun: Option<Instant>,
@@ -147,6 +149,7 @@ impl RedoDisk {
                 watched: VecDeque::new(),
                 disk_syncs: Estimate::default(),
                 disk_writes: Estimate::default(),
+                write_counted: Instant::default(),
                 flushing: false,
                 flush_begun: None,
                 writing: BTreeMap::new(),

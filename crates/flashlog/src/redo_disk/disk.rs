@@ -40,7 +40,12 @@ impl RedoDisk {
         {
             let mut state = lock(&self.state);
             state.writing.remove(&write.id);
-            state.disk_writes.add(self.now().ns_since(begun));
+            // One after another: what a stall holds up counts once, however many writes that are.
+            if begun >= state.write_counted {
+                let now = self.now();
+                state.disk_writes.add(now.ns_since(begun));
+                state.write_counted = now;
+            }
             let more = state.ledger.disk_wrote(write.id, good);
             self.issue(&mut state, more);
             self.pump(&mut state);

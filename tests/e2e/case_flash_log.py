@@ -1,0 +1,105 @@
+"""The flash log: redo is answered by flash while the disk is slow, and is there after a crash on devices that forget the rest."""
+
+import random
+
+import nbdclient
+from harness import Place, check, contains, equal, test
+
+# A disk that takes its time: flash answers first.
+SLOW = "fixed:40ms:8"
+PAGE = 8192
+
+
+def redo_cell(place, **options):
+    """A served cell with a redo grid disk, and a flash log beside a small flash cache."""
+    cell = place.cell(disks=("160M",), flash=("96M",), griddisks=("data:32M", "redo:32M:redo"), **options)
+    cell.set_device("forgetful = true")
+    cell.start()
+    cell.cellcli("drop flashcache")
+    cell.cellcli("create flashlog all size=32M")
+    cell.cellcli("create flashcache all size=32M")
+    return cell
+
+
+class Redo:
+    """A client that writes as a database does: the last page again and again, and a flush after each."""
+
+    def __init__(self, cell, seed):
+        self.random = random.Random(seed)
+        self.content = {}
+        self.pending = {}
+        self.connect(cell)
+
+    def connect(self, cell):
+        self.client = nbdclient.Client(cell.socket, export="redo")
+
+    def commit(self, page):
+        data = self.random.randbytes(PAGE)
+        self.pending[page] = data
+        self.client.write(page * PAGE, data)
+        self.client.flush()
+        self.content.update(self.pending)
+        self.pending.clear()
+
+    def verify(self, what):
+        for page, data in sorted(self.content.items()):
+            check(self.client.read(page * PAGE, PAGE) == data, f"page {page} {what} is not what was flushed")
+
+
+def firsts(cell):
+    names = ("FL_FLASH_FIRST", "FL_DISK_FIRST", "FL_RQ_W")
+    metrics = {name: value for (name, _), value in cell.metrics().items() if name.startswith("FL_")}
+    skips = sum(value for name, value in metrics.items() if name.startswith("FL_IO_W_SKIP") and not name.endswith("_MIN"))
+    return [metrics[name] for name in names] + [skips]
+
+
+@test
+def flash_answers_redo_of_a_slow_disk_and_a_crash_loses_nothing_of_it():
+    with Place("flash-log") as place:
+        cell = redo_cell(place, model=SLOW)
+        redo = Redo(cell, "redo")
+        for mode in ("auto", "race", "hedge", "flash"):
+            cell.cellcli(f"alter griddisk redo flashLogMode={mode}")
+            for cycle in range(3):
+                # More than it takes the log to learn, so that auto and hedge know the disk.
+                for n in range(40):
+                    redo.commit(n // 3 + 13 * cycle)
+                flash, disk, all_writes, skips = firsts(cell)
+                equal(flash + disk + skips, all_writes, f"firsts and skips in mode {mode}")
+                if mode in ("race", "flash"):
+                    check(flash > 0, f"flash has answered nothing in mode {mode}, on a disk of 40 ms")
+                cell.kill()
+                cell.start()
+                redo.connect(cell)
+                redo.verify(f"after a crash in mode {mode}")
+        contains(cell.log(), "of redo replayed", "what the last start says")
+        cell.stop()
+        cell.start()
+        check("of redo replayed" not in cell.log(), "something was replayed after a clean stop")
+        redo.connect(cell)
+        redo.verify("after a clean stop")
+        cell.stop()
+
+
+@test
+def the_flash_log_is_dropped_made_again_and_switched_off():
+    with Place("flash-log") as place:
+        cell = redo_cell(place)
+        redo = Redo(cell, "admin")
+        row = cell.json("list flashlog attributes all")[0]
+        equal(row["status"], "normal", "status of the flash log")
+        for statement in (
+            "alter griddisk redo flashLogMode=off",
+            "alter griddisk redo flashLogMode=race",
+            "drop flashlog",
+            "create flashlog all size=16M",
+        ):
+            redo.commit(1)
+            cell.cellcli(statement)
+            redo.commit(2)
+            redo.verify(f"after {statement}")
+        cell.kill()
+        cell.start()
+        redo.connect(cell)
+        redo.verify("after a crash")
+        cell.stop()
