@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import stat
 import subprocess
 import threading
@@ -201,6 +202,8 @@ def dcli_asks_once_for_the_password_of_all_cells():
         deadline = time.monotonic() + 30
         sent = False
         while time.monotonic() < deadline:
+            if not select.select([terminal], [], [], 1)[0]:
+                continue
             try:
                 piece = os.read(terminal, 4096)
             except OSError:  # the terminal of a process that has ended
@@ -211,8 +214,9 @@ def dcli_asks_once_for_the_password_of_all_cells():
             if not sent and b"Password for all cells:" in shown:
                 os.write(terminal, b"tiger's word\n")
                 sent = True
-        _, status = os.waitpid(pid, 0)
+        # Its terminal hangs up: it ends, whatever it waits for.
         os.close(terminal)
+        _, status = os.waitpid(pid, 0)
         text = shown.decode(errors="replace")
         equal(os.waitstatus_to_exitcode(status), 0, f"exit code; the terminal showed {text!r}")
         equal(text.count("Password"), 1, "questions")
