@@ -1,7 +1,10 @@
 """dcli against real sshd on loopback addresses (S6): the field's own lines, output, exit codes, cells that are gone."""
 
 import os
+import pty
+import select
 import stat
+import subprocess
 import threading
 import time
 
@@ -176,3 +179,52 @@ def dcli_vmstat_of_all_cells():
         equal(firsts, ["r", *rows, *rows], "rows")
         check(len({len(line.split()) for line in lines[1:]}) == 1, "every row has every column")
         contains(fleet.dcli("-c", "exa1cel01", "-l", "root", "--vmstat=-s").stdout, "exa1cel01: ", "a table of one cell")
+
+
+@test
+def dcli_asks_once_for_the_password_of_all_cells():
+    """At a terminal, with an ssh in its place that asks as the real one does; the password is nowhere afterwards."""
+    with Place("dcli") as place:
+        os.makedirs(place.path("bin"))
+        os.makedirs(place.path("tmp"))
+        fake = place.file(
+            "bin/ssh", b'#!/bin/sh\necho "$SSH_ASKPASS_REQUIRE $("$SSH_ASKPASS" "password: ")" >> "$OUT"\necho "ssh key added"\n'
+        )
+        os.chmod(fake, 0o755)
+        key = place.path("key")
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+        environment = dict(os.environ, PATH=place.path("bin") + ":" + os.environ["PATH"], OUT=place.path("out"), TMPDIR=place.path("tmp"))
+        command = [binary(), "dcli", "-c", "c1,c2", "-s", f"-i {key}", "-k", "--key-with-one-password"]
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execvpe(command[0], command, environment)
+        shown = b""
+        deadline = time.monotonic() + 30
+        sent = False
+        while time.monotonic() < deadline:
+            if not select.select([terminal], [], [], 1)[0]:
+                continue
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the terminal of a process that has ended
+                break
+            if not piece:
+                break
+            shown += piece
+            if not sent and b"Password for all cells:" in shown:
+                os.write(terminal, b"tiger's word\n")
+                sent = True
+        # Its terminal hangs up: it ends, whatever it waits for.
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+        text = shown.decode(errors="replace")
+        equal(os.waitstatus_to_exitcode(status), 0, f"exit code; the terminal showed {text!r}")
+        equal(text.count("Password"), 1, "questions")
+        check("tiger" not in text, "the password is not shown")
+        contains(text, "c2: ssh key added", "output")
+        with open(place.path("out")) as file:
+            equal(file.read(), "force tiger's word\n" * 2, "what ssh was told")
+        equal(os.listdir(place.path("tmp")), [], "what is left of it")
+        # Without a terminal there is nobody to ask.
+        done = run(command, ok=False, env=environment, stdin=subprocess.DEVNULL)
+        equal(done.returncode, 2, "exit code without a terminal")

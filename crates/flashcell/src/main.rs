@@ -34,6 +34,7 @@ enum Sub {
     /// Administer a cell
     Cellcli(Cellcli),
     /// Run a command, copy files or run a script on many cells over ssh
+    #[command(version)]
     Dcli(dcli::Dcli),
     /// Metrics of many cells in one table
     Metrics(metrics::Metrics),
@@ -452,6 +453,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
         Sub::Dcli(dcli) => Ok(server::dcli::dcli(&dcli.into_options())?),
         Sub::Metrics(metrics) if metrics.wants_help() => {
             let mut line = CommandLine::command();
+            line.build();
             let help = line.find_subcommand_mut("metrics").map(clap::Command::render_long_help);
             let _ = write!(std::io::stdout(), "{}", help.unwrap_or_default());
             Ok(true)

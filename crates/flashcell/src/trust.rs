@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 pub(crate) struct Trust {
     /// Cells: the directory of one on this host, [USER@]HOST:DIR, or HOST with --at
-    #[arg(value_name = "CELL")]
+    #[arg(value_name = "CELL", required_unless_present_any = ["group_file", "client"])]
     cells: Vec<String>,
     /// File with a host on each line
     #[arg(short = 'g', value_name = "GROUPFILE")]
@@ -32,10 +32,10 @@ pub(crate) struct Trust {
     #[arg(long, value_name = "NAME", requires_all = ["role", "out"], conflicts_with = "token")]
     client: Option<String>,
     /// Make a bearer token with a role, take it into the cells, and print it
-    #[arg(long, value_name = "NAME", requires_all = ["role", "cells"])]
+    #[arg(long, value_name = "NAME", requires = "role")]
     token: Option<String>,
     /// Have the cells take certificates and tokens of this name no more, from now on
-    #[arg(long, value_name = "NAME", requires = "cells", conflicts_with_all = ["client", "token"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["client", "token"])]
     revoke: Option<String>,
     /// administrator, monitor, or database:NAME
     #[arg(long, value_name = "ROLE", value_parser = role)]

@@ -22,6 +22,7 @@ use hosts::Target;
 use pool::{Answer, End, Limits};
 use remote::{Remote, Step};
 use show::Show;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// ssh clients at a time unless told otherwise: one takes some 10 MiB of memory and a processor while keys are exchanged.
@@ -164,6 +165,18 @@ pub enum DcliError {
 /// # Errors
 /// Nothing was run on any cell; see [`DcliError`].
 pub fn dcli(options: &DcliOptions) -> Result<bool, DcliError> {
+    match run(options) {
+        // Something may have been run: that is no "nothing was run".
+        Err(DcliError::Output(error)) => {
+            // Nobody is left to tell when stderr is gone, too.
+            let _ = writeln!(std::io::stderr(), "{}", DcliError::Output(error));
+            Ok(false)
+        }
+        ended => ended,
+    }
+}
+
+fn run(options: &DcliOptions) -> Result<bool, DcliError> {
     let plan = Plan::new(options)?;
     let show = Show::new(options)?;
     if options.list_targets {

@@ -61,12 +61,12 @@ fn read() -> std::io::Result<String> {
     let before = tcgetattr(&terminal)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
-    let mut stderr = std::io::stderr();
-    write!(stderr, "Password for all cells: ")?;
-    stderr.flush()?;
+    // Before the question: what was typed ahead is thrown away, and what is typed as soon as it is seen is not.
     tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+    let mut stderr = std::io::stderr();
     let mut line = String::new();
-    let got = std::io::BufReader::new(&terminal).read_line(&mut line);
+    let asked = write!(stderr, "Password for all cells: ").and_then(|()| stderr.flush());
+    let got = asked.and_then(|()| std::io::BufReader::new(&terminal).read_line(&mut line));
     tcsetattr(&terminal, OptionalActions::Flush, &before)?;
     writeln!(stderr)?;
     got?;
