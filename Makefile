@@ -5,6 +5,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 RELEASE := target/release/flashcell
 SEEDS ?= 0..2000
+# Client operations of each seed; ten thousand long ones: make sim SEEDS=0..10000 OPERATIONS=5000
+OPERATIONS ?= 2000
 
 .PHONY: help demo test lint bench sim soak build check-rust clients fuzz
 
@@ -13,7 +15,7 @@ help:
 	@echo "make test   everything CI runs; installs its test clients first (says so)"
 	@echo "make lint   format, clippy"
 	@echo "make bench  the speed rows, side by side with fio, nbdkit and qemu-nbd"
-	@echo "make sim    many seeds of the simulator (SEEDS=A..B)"
+	@echo "make sim    many seeds of the simulator (SEEDS=A..B OPERATIONS=N)"
 	@echo "make soak   long crash loops on devices that forget un-flushed writes"
 	@echo "make fuzz   every fuzz target for ten minutes (needs cargo-fuzz)"
 
@@ -40,7 +42,7 @@ bench: build clients
 	bench/run
 
 sim: build
-	$(RELEASE) sim --seeds $(SEEDS)
+	$(RELEASE) sim --seeds $(SEEDS) --operations $(OPERATIONS) --keep-going
 
 soak: build clients
 	tests/e2e/run --soak

@@ -222,6 +222,10 @@ struct Sim {
     /// With --seed: when it fails, so many of the last events are printed
     #[arg(long, value_name = "N", requires = "seed", default_value_t = sim::cli::LOG_EVENTS)]
     events: usize,
+    /// With --seed or --seeds: client operations of each plan, at least
+    #[arg(long, value_name = "N", conflicts_with = "twice",
+        value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    operations: Option<u64>,
     /// With --seeds: run all of them and list every failing seed
     #[arg(long, requires = "seeds")]
     keep_going: bool,
@@ -519,6 +523,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
 }
 
 fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
+    use sim::harness::{Case, OPERATIONS_MIN};
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let talk = |line: &str| {
         let _ = writeln!(std::io::stderr(), "{line}");
@@ -527,22 +532,26 @@ fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
         None | Some("all") => None,
         Some(name) => Some(sim::cli::parse_canary(name)?),
     };
+    let operations = sim.operations.unwrap_or(OPERATIONS_MIN);
     if let Some(seed) = &sim.seed {
         if sim.canary.is_some() && canary.is_none() {
             return Err("a seed is run with one broken build\nhint: --canary NAME --seed N".into());
         }
-        let seed = sim::cli::parse_seed(seed)?;
+        let case = Case { seed: sim::cli::parse_seed(seed)?, operations, sabotage: canary };
         return Ok(if sim.shrink {
-            sim::cli::shrink(seed, canary, sim.events, &talk)
+            sim::cli::shrink(case, sim.events, &talk)
         } else {
-            sim::cli::one(seed, canary, sim.events)
+            sim::cli::one(case, sim.events)
         });
     }
     if let Some(seed) = &sim.twice {
         return Ok(sim::cli::twice(sim::cli::parse_seed(seed)?));
     }
     if let Some(seeds) = &sim.seeds {
-        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, threads, sim.keep_going, &talk));
+        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, operations, threads, sim.keep_going, &talk));
+    }
+    if sim.operations.is_some() {
+        return Err("--operations goes with --seed or --seeds: broken builds run plans of the usual length".into());
     }
     let chosen = canary.map_or_else(sim::cli::canaries, |one| vec![one]);
     Ok(sim::cli::canary(&chosen, threads, &talk))

@@ -3,7 +3,7 @@
 //! Text in, text out: prints nothing itself, reads no clock; who calls it passes how to tell of progress. An answer is
 //! the same whatever the number of threads: reports are taken in the order of their seeds.
 
-use crate::harness::{Canary, SeedReport, ShrunkSeed, run_seed, shrink_seed};
+use crate::harness::{Canary, Case, OPERATIONS_MIN, SeedReport, ShrunkSeed, run_seed, shrink_seed};
 use crate::situations::Situations;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -176,57 +176,57 @@ pub fn parse_range(text: &str) -> Result<Range<u64>, String> {
 /// Told of progress, a line each time.
 pub type Talk<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// The command that runs a seed again.
-fn again(seed: u64, sabotage: Option<Canary>) -> String {
-    match sabotage {
-        None => format!("flashcell sim --seed {seed}"),
-        Some(sabotage) => format!("flashcell sim --canary {} --seed {seed}", sabotage.name()),
-    }
+/// The command that runs a case again.
+fn again(case: Case) -> String {
+    let broken = case.sabotage.map_or_else(String::new, |sabotage| format!(" --canary {}", sabotage.name()));
+    let long =
+        if case.operations == OPERATIONS_MIN { String::new() } else { format!(" --operations {}", case.operations) };
+    format!("flashcell sim{broken} --seed {}{long}", case.seed)
 }
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn complaint(report: &SeedReport, sabotage: Option<Canary>) -> String {
+fn complaint(report: &SeedReport, case: Case) -> String {
     let mut text = String::new();
     if let Some(broken) = &report.broken {
         let _ = writeln!(text, "seed {}: {broken}", report.seed);
         if !report.log.is_empty() {
             let _ = writeln!(text, "last events:\n{}", report.log);
         }
-        let again = again(report.seed, sabotage);
+        let again = again(case);
         let _ = writeln!(text, "hint: `{again} --shrink` finds a short list of steps that fails the same way");
         let _ = writeln!(text, "reproduce: {again}");
     }
     text
 }
 
-/// Run one seed, of the good build or of a broken one, with the last `events` when it fails.
+/// Run one case, with the last `events` when it fails.
 #[must_use]
-pub fn one(seed: u64, sabotage: Option<Canary>, events: usize) -> Answer {
-    let report = run_seed(seed, sabotage, events);
-    let mut text = complaint(&report, sabotage);
+pub fn one(case: Case, events: usize) -> Answer {
+    let report = run_seed(case, events);
+    let mut text = complaint(&report, case);
     let _ = writeln!(
         text,
-        "seed {seed}: {} operations, {} crashes, {} hits, trace {:016x} of {} events",
-        report.operations, report.crashes, report.hits, report.trace_hash, report.trace_events
+        "seed {}: {} operations, {} crashes, {} hits, trace {:016x} of {} events",
+        report.seed, report.operations, report.crashes, report.hits, report.trace_hash, report.trace_events
     );
     Answer { text, good: report.broken.is_none() }
 }
 
-/// Run one seed and, when it fails, look for a short list of steps that breaks the same promise.
+/// Run one case and, when it fails, look for a short list of steps that breaks the same promise.
 #[must_use]
-pub fn shrink(seed: u64, sabotage: Option<Canary>, events: usize, talk: Talk<'_>) -> Answer {
-    let Some(short) = shrink_seed(seed, sabotage, SHRINK_RUNS_MAX, events, talk) else {
-        let answer = one(seed, sabotage, events);
+pub fn shrink(case: Case, events: usize, talk: Talk<'_>) -> Answer {
+    let Some(short) = shrink_seed(case, SHRINK_RUNS_MAX, events, talk) else {
+        let answer = one(case, events);
         return Answer { text: format!("{}nothing to make short: no promise is broken\n", answer.text), ..answer };
     };
-    Answer { text: tell_short(seed, sabotage, &short), good: false }
+    Answer { text: tell_short(case, &short), good: false }
 }
 
-fn tell_short(seed: u64, sabotage: Option<Canary>, short: &ShrunkSeed) -> String {
-    let mut text = format!("seed {seed}: {}\n", short.broken);
+fn tell_short(case: Case, short: &ShrunkSeed) -> String {
+    let mut text = format!("seed {}: {}\n", case.seed, short.broken);
     let _ = writeln!(text, "last events of the short run:\n{}", short.log);
     let _ = writeln!(text, "machine and cell:");
     short.setup.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
@@ -240,7 +240,7 @@ fn tell_short(seed: u64, sabotage: Option<Canary>, short: &ShrunkSeed) -> String
     }
     let minimal = if short.minimal { "none of them can be left out" } else { "not yet minimal: out of runs" };
     let _ = writeln!(text, "found in {} runs; {minimal}", short.runs);
-    let _ = writeln!(text, "reproduce: {} --shrink", again(seed, sabotage));
+    let _ = writeln!(text, "reproduce: {} --shrink", again(case));
     text
 }
 
@@ -302,9 +302,10 @@ where
 
 /// Run a range of seeds on `threads` threads. The lowest failing seed ends it, or, to `keep_going`, each is listed.
 ///
-/// A long range that misses a situation fails as well.
+/// Plans have `operations_min` client operations at least. A long range that misses a situation fails as well.
 #[must_use]
-pub fn range(seeds: Range<u64>, threads: usize, keep_going: bool, talk: Talk<'_>) -> Answer {
+pub fn range(seeds: Range<u64>, operations_min: u64, threads: usize, keep_going: bool, talk: Talk<'_>) -> Answer {
+    let case = |seed| Case { operations: operations_min, ..Case::of_seed(seed) };
     let situations = Situations::new();
     situations.expect(SITUATIONS);
     let (mut seeds_run, mut operations, mut crashes) = (0_u64, 0_u64, 0_u64);
@@ -326,15 +327,15 @@ pub fn range(seeds: Range<u64>, threads: usize, keep_going: bool, talk: Talk<'_>
         }
         if keep_going { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let _taker = in_order(&seeds, threads, |seed| run_seed(seed, None, 0), taker);
+    let _taker = in_order(&seeds, threads, |seed| run_seed(case(seed), 0), taker);
     let mut text = situations.table();
     let per_seed = operations.checked_div(seeds_run).unwrap_or(0);
     let _ = writeln!(text, "{seeds_run} seeds, {operations} operations ({per_seed} a seed), {crashes} crashes");
     if !keep_going && let Some(&(seed, _)) = failed.first() {
         // Once more with a log: the same seed does the same.
-        text.push_str(&complaint(&run_seed(seed, None, LOG_EVENTS), None));
+        text.push_str(&complaint(&run_seed(case(seed), LOG_EVENTS), case(seed)));
     } else if failed_count > 0 {
-        text.push_str(&tell_failed(&failed, failed_count));
+        text.push_str(&tell_failed(&failed, failed_count, case));
     }
     let missed: Vec<&str> = SITUATIONS.iter().copied().filter(|name| situations.count(name) == 0).collect();
     let missing = seeds_run >= SITUATION_SEEDS_MIN && failed_count == 0 && !missed.is_empty();
@@ -345,17 +346,17 @@ pub fn range(seeds: Range<u64>, threads: usize, keep_going: bool, talk: Talk<'_>
 }
 
 /// Every failing seed with its first line, and how to run the first again.
-fn tell_failed(failed: &[(u64, String)], failed_count: u64) -> String {
+fn tell_failed(failed: &[(u64, String)], failed_count: u64, case: impl Fn(u64) -> Case) -> String {
     let mut text = String::new();
     for (seed, line) in failed {
-        let _ = writeln!(text, "seed {seed}: {line}\n  reproduce: {}", again(*seed, None));
+        let _ = writeln!(text, "seed {seed}: {line}\n  reproduce: {}", again(case(*seed)));
     }
     if failed_count > failed.len() as u64 {
         let _ = writeln!(text, "and {} more", failed_count - failed.len() as u64);
     }
     let _ = writeln!(text, "{failed_count} seeds failed");
     if let Some((seed, _)) = failed.first() {
-        let again = again(*seed, None);
+        let again = again(case(*seed));
         let _ = writeln!(text, "hint: `{again} --shrink` finds a short list of steps that fails the same way");
         let _ = writeln!(text, "reproduce: {again}");
     }
@@ -365,7 +366,7 @@ fn tell_failed(failed: &[(u64, String)], failed_count: u64) -> String {
 /// Run a seed twice: the traces must be the same to the last event.
 #[must_use]
 pub fn twice(seed: u64) -> Answer {
-    let (a, b) = (run_seed(seed, None, 0), run_seed(seed, None, 0));
+    let (a, b) = (run_seed(Case::of_seed(seed), 0), run_seed(Case::of_seed(seed), 0));
     let good = (a.trace_hash, a.trace_events) == (b.trace_hash, b.trace_events);
     let mut text = format!(
         "seed {seed}: traces {:016x} of {} events and {:016x} of {} events\n",
@@ -408,7 +409,12 @@ pub fn canary(chosen: &[Canary], threads: usize, talk: Talk<'_>) -> Answer {
             }
             if caught.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let _taker = in_order(&(0..CANARY_SEEDS_MAX), threads, |seed| run_seed(seed, Some(sabotage), 0), taker);
+        let _taker = in_order(
+            &(0..CANARY_SEEDS_MAX),
+            threads,
+            |seed| run_seed(Case { sabotage: Some(sabotage), ..Case::of_seed(seed) }, 0),
+            taker,
+        );
         match caught {
             Some((seed, broken)) => {
                 let _ = writeln!(text, "{}: caught at seed {seed}: {}", sabotage.name(), first_line(&broken));
@@ -479,7 +485,7 @@ mod tests {
     fn a_long_list_of_failures_tells_how_many_more_there_are() {
         let failed: Vec<(u64, String)> =
             (0..FAILURES_TOLD_MAX as u64).map(|n| (n + 7, "I1 broken: lost".into())).collect();
-        let text = tell_failed(&failed, 61);
+        let text = tell_failed(&failed, 61, crate::harness::Case::of_seed);
         assert!(text.starts_with("seed 7: I1 broken: lost\n  reproduce: flashcell sim --seed 7\n"), "{text}");
         assert!(text.contains("\nand 11 more\n61 seeds failed\n"), "{text}");
         assert!(text.ends_with("reproduce: flashcell sim --seed 7\n"), "{text}");

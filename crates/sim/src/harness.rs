@@ -18,6 +18,7 @@ mod victims;
 mod watch;
 
 pub use canary::Canary;
+pub use plan::OPERATIONS_MIN;
 pub use short::{ShrunkSeed, shrink_seed};
 
 use crate::situations::Situations;
@@ -46,12 +47,31 @@ pub struct SeedReport {
     pub log: String,
 }
 
-/// Run one seed, with a deliberate fault if so asked; `log_events` events are kept for the report of a failure.
+/// What is run: a plan drawn from a seed, by the good build or by a broken one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The seed.
+    pub seed: u64,
+    /// Client operations of the plan, at least.
+    pub operations: u64,
+    /// The deliberate fault, if one is wanted.
+    pub sabotage: Option<Canary>,
+}
+
+impl Case {
+    /// A seed at its usual length, by the good build.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Case {
+        Case { seed, operations: OPERATIONS_MIN, sabotage: None }
+    }
+}
+
+/// Run a case; `log_events` events are kept for the report of a failure.
 #[must_use]
-pub fn run_seed(seed: u64, sabotage: Option<Canary>, log_events: usize) -> SeedReport {
-    let outcome = direct::run_plan(&Arc::new(plan::Plan::of_seed(seed)), sabotage, log_events);
+pub fn run_seed(case: Case, log_events: usize) -> SeedReport {
+    let outcome = direct::run_plan(&Arc::new(plan::Plan::of_case(case)), case.sabotage, log_events);
     SeedReport {
-        seed,
+        seed: case.seed,
         operations: outcome.operations,
         crashes: outcome.crashes,
         hits: outcome.hits,
@@ -65,8 +85,8 @@ pub fn run_seed(seed: u64, sabotage: Option<Canary>, log_events: usize) -> SeedR
 
 /// One seed as a line of text.
 #[must_use]
-pub fn smoke(seed: u64, sabotage: Option<Canary>, log_events: usize) -> String {
-    let report = run_seed(seed, sabotage, log_events);
+pub fn smoke(case: Case, log_events: usize) -> String {
+    let report = run_seed(case, log_events);
     format!(
         "{} ops {} crashes {} hits {} events {}: {:?}\n{}",
         report.operations,

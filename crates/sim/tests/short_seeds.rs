@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use flashcache::Sabotage;
-use sim::harness::{Canary, run_seed, shrink_seed};
+use sim::harness::{Canary, Case, run_seed, shrink_seed};
 use std::sync::Mutex;
 
 /// Seeds in which the broken build has to be caught: it is in one of ten or so.
@@ -17,14 +17,15 @@ const RUNS_MAX: usize = 80;
 #[test]
 fn a_forgotten_invalidation_is_made_short() {
     let sabotage = Some(Canary::Cache(Sabotage::InvalidationForgotten));
-    let caught = |seed: &u64| run_seed(*seed, sabotage, 0).broken.is_some();
+    let case = |seed| Case { sabotage, ..Case::of_seed(seed) };
+    let caught = |seed: &u64| run_seed(case(*seed), 0).broken.is_some();
     let invariant = |text: &str| text.split_once(' ').unwrap().0.to_owned();
     let mut lengths = Vec::new();
     for seed in (0..SEEDS).filter(caught).take(TRIES) {
-        let before = run_seed(seed, sabotage, 0).broken.unwrap();
+        let before = run_seed(case(seed), 0).broken.unwrap();
         let told = Mutex::new(Vec::new());
         let talk = |line: &str| told.lock().unwrap().push(line.to_owned());
-        let short = shrink_seed(seed, sabotage, RUNS_MAX, 50, &talk).unwrap();
+        let short = shrink_seed(case(seed), RUNS_MAX, 50, &talk).unwrap();
         assert_eq!(invariant(&short.broken), invariant(&before));
         assert!(short.runs <= RUNS_MAX + 1, "{} runs", short.runs);
         assert!(!short.log.is_empty() && !short.setup.is_empty());
@@ -39,5 +40,5 @@ fn a_forgotten_invalidation_is_made_short() {
 
 #[test]
 fn a_good_seed_has_nothing_to_make_short() {
-    assert!(shrink_seed(1, None, RUNS_MAX, 0, &|_: &str| ()).is_none());
+    assert!(shrink_seed(Case::of_seed(1), RUNS_MAX, 0, &|_: &str| ()).is_none());
 }

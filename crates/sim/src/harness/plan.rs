@@ -18,12 +18,13 @@ use device::{Class, FailKind, Prng};
 use flashcache::{BusyTuning, Endurance, MemoryNeed};
 use std::time::Duration;
 
+use super::Case;
 use crate::disk::FaultKind;
 
 /// Allocation unit of every device of the harness: the smallest, so that small devices have many.
 pub(super) const AU_BYTES: u64 = celldisk::layout::AU_BYTES_MIN;
-/// Client operations of a plan: DESIGN §8 asks for at least 2,000.
-pub(super) const OPERATIONS_MIN: u64 = 2_000;
+/// Client operations of a plan unless more are asked for: DESIGN §8 wants at least 2,000.
+pub const OPERATIONS_MIN: u64 = 2_000;
 /// Crashes of a plan: DESIGN §8 asks for at least 3.
 pub(super) const CRASHES_MIN: u64 = 3;
 
@@ -367,11 +368,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed.
-    pub(super) fn of_seed(seed: u64) -> Plan {
+    /// The plan of a case.
+    pub(super) fn of_case(Case { seed, operations, .. }: Case) -> Plan {
         let mut prng = Prng::new(seed).fork("harness.plan");
         let mut setup = Setup::draw(&mut prng);
-        let mut steps = Steps::draw(&setup, &mut prng);
+        let mut steps = Steps::draw(&setup, operations, &mut prng);
         redo::add(&mut steps, &mut setup, &mut prng.fork("redo"));
         pins::add(&mut steps, &setup, &mut prng.fork("pins"));
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
@@ -607,13 +608,13 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    fn draw(setup: &Setup, prng: &mut Prng) -> Vec<Step> {
+    fn draw(setup: &Setup, operations: u64, prng: &mut Prng) -> Vec<Step> {
         let mood = Mood::draw(prng);
         let sizes: Vec<u64> = setup.grid_disks.iter().map(|g| g.size_bytes).collect();
         let hot = sizes.iter().map(|&size| prng.below(size)).collect();
         let mut all = Steps { setup, prng, mood, hot, next: vec![0; sizes.len()], steps: Vec::new() };
         let crashes = all.prng.between(CRASHES_MIN + 1, 7);
-        let per_life = (OPERATIONS_MIN + 200) / (crashes + 1) + 1;
+        let per_life = (operations + 200) / (crashes + 1) + 1;
         // Most seeds have a kind of mishap they are about, so that others can be undisturbed.
         let mishaps = pick(all.prng, &[0, 1, 2, 4]);
         let admin = pick(all.prng, &[0, 1, 2, 4]);
@@ -853,16 +854,17 @@ impl Steps<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CRASHES_MIN, OPERATIONS_MIN, Plan, Step};
+    use super::{CRASHES_MIN, Case, OPERATIONS_MIN, Plan, Step};
 
     #[test]
     fn a_plan_has_the_size_the_design_asks_for_and_is_drawn_the_same_twice() {
         for seed in 0..50 {
-            let plan = Plan::of_seed(seed);
+            let case = Case { operations: if seed % 10 == 0 { 5_000 } else { OPERATIONS_MIN }, ..Case::of_seed(seed) };
+            let plan = Plan::of_case(case);
             let operations = plan.steps.iter().filter(|s| matches!(s, Step::Io(_))).count() as u64;
             let crashes = plan.steps.iter().filter(|s| matches!(s, Step::Crash(_))).count() as u64;
-            assert!(operations >= OPERATIONS_MIN && crashes >= CRASHES_MIN, "seed {seed}: {operations}, {crashes}");
-            assert_eq!(format!("{plan:?}"), format!("{:?}", Plan::of_seed(seed)));
+            assert!(operations >= case.operations && crashes >= CRASHES_MIN, "seed {seed}: {operations}, {crashes}");
+            assert_eq!(format!("{plan:?}"), format!("{:?}", Plan::of_case(case)));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Another plan takes other turns everywhere, so what remains is a failure of the same invariant, not the same moment.
 //! Never looks at a cell: it only runs plans and compares the names of invariants.
 
+use super::Case;
 use super::canary::Canary;
 use super::direct::{Outcome, run_plan};
 use super::plan::{Between, Pass, Plan, Setup, Step};
@@ -90,14 +91,9 @@ impl Search<'_> {
 }
 
 /// Make a failing seed short in at most `runs_max` runs. `None` when it does not fail.
-pub fn shrink_seed(
-    seed: u64,
-    sabotage: Option<Canary>,
-    runs_max: usize,
-    log_events: usize,
-    talk: &(dyn Fn(&str) + Sync),
-) -> Option<ShrunkSeed> {
-    let mut plan = Plan::of_seed(seed);
+pub fn shrink_seed(case: Case, runs_max: usize, log_events: usize, talk: &(dyn Fn(&str) + Sync)) -> Option<ShrunkSeed> {
+    let Case { seed, sabotage, .. } = case;
+    let mut plan = Plan::of_case(case);
     let steps_before = plan.steps.len();
     let Outcome { broken, steps_taken, .. } = run_plan(&Arc::new(plan.clone()), sabotage, 0);
     let broken = broken?;
@@ -210,7 +206,7 @@ mod tests {
     #[test]
     fn simpler_machines_and_steps_come_to_an_end() {
         for seed in 0..20 {
-            let plan = Plan::of_seed(seed);
+            let plan = Plan::of_case(crate::harness::Case::of_seed(seed));
             let mut setup = plan.setup.clone();
             let mut rounds = 0;
             while let Some(simpler) = simpler_setups(&setup).into_iter().next_back() {
