@@ -117,9 +117,10 @@ impl LogReader {
             let mine = |found: &&Found| found.grid_disk == target.id && target.lives.contains(&found.life());
             records.extend(content.records.iter().filter(mine).map(|found| (ring, found)));
         }
-        if self.sabotage != Some(Sabotage::ReplayOverNewer) {
-            // Not by life: an older change may have come to the rings later, and in a later one.
-            records.sort_by_key(|(_, found)| found.sequence);
+        // Not by life: an older change may have come to the rings later, and in a later one.
+        records.sort_by_key(|(_, found)| found.sequence);
+        if self.sabotage == Some(Sabotage::ReplayOverNewer) {
+            records.reverse();
         }
         let mut newest: RangeMap<usize> = RangeMap::new();
         for (n, (_, found)) in records.iter().enumerate() {
