@@ -95,6 +95,30 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// A change that has just begun.
+    fn new(range: Range<u64>, content: Content) -> Change {
+        Change {
+            left: range.end - range.start,
+            range,
+            content,
+            heirs: 0,
+            heir_of: SmallVec::new(),
+            over: SmallVec::new(),
+            done_at: None,
+            on_disk: false,
+            ring: RingLeg::None,
+            told: RingLeg::None,
+            must_ring: false,
+            acked: false,
+            syncs: SmallVec::new(),
+            fua: false,
+            disk_failed: false,
+            lies_in_ring: false,
+            tried: false,
+            doomed: false,
+        }
+    }
+
     fn is_durable(&self) -> bool {
         self.ring == RingLeg::Durable || (self.on_disk && !self.must_ring)
     }
@@ -231,30 +255,7 @@ impl Ledger {
         fua: bool,
         must_ring: bool,
     ) -> Vec<DiskWrite> {
-        let len = range.end - range.start;
-        self.changes.insert(
-            seq,
-            Change {
-                range: range.clone(),
-                content,
-                left: len,
-                heirs: 0,
-                heir_of: SmallVec::new(),
-                over: SmallVec::new(),
-                done_at: None,
-                on_disk: false,
-                ring: RingLeg::None,
-                told: RingLeg::None,
-                must_ring,
-                acked: false,
-                syncs: SmallVec::new(),
-                fua,
-                disk_failed: false,
-                lies_in_ring: false,
-                tried: false,
-                doomed: false,
-            },
-        );
+        self.changes.insert(seq, Change { fua, must_ring, ..Change::new(range.clone(), content) });
         let over = self.newest.insert(range.clone(), seq);
         if let Some(change) = self.changes.get_mut(&seq) {
             change.over = over;
@@ -278,29 +279,7 @@ impl Ledger {
     /// Something was changed past the ledger before it took over, and perhaps not flushed: a sync has to wait for a flush that
     /// begins after [`Ledger::unknown_ended`].
     pub(crate) fn begin_unknown(&mut self, seq: Seq) {
-        self.changes.insert(
-            seq,
-            Change {
-                range: 0..0,
-                content: Content::Unheld,
-                left: 0,
-                heirs: 0,
-                heir_of: SmallVec::new(),
-                over: SmallVec::new(),
-                done_at: None,
-                on_disk: false,
-                ring: RingLeg::None,
-                told: RingLeg::None,
-                must_ring: false,
-                acked: true,
-                syncs: SmallVec::new(),
-                fua: false,
-                disk_failed: false,
-                lies_in_ring: false,
-                tried: false,
-                doomed: false,
-            },
-        );
+        self.changes.insert(seq, Change { acked: true, ..Change::new(0..0, Content::Unheld) });
     }
 
     /// Whatever was changed past the ledger has reached the disk.

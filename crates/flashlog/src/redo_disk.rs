@@ -92,8 +92,8 @@ struct State {
     /// Disk writes in flight, in the order they were issued, with when: at most [`crate::ledger::FLYING_MAX`] and those of what is not
     /// held.
     writing: BTreeMap<WriteId, Instant>,
-    /// The last flush of the disk failed.
-    flush_refused: bool,
+    /// The last flush of the disk failed, then.
+    flush_refused: Option<Instant>,
     settling: bool,
     retrying: bool,
     /// Somebody looks at those that are stranded.
@@ -153,7 +153,7 @@ impl RedoDisk {
                 flushing: false,
                 flush_begun: None,
                 writing: BTreeMap::new(),
-                flush_refused: false,
+                flush_refused: None,
                 settling: false,
                 retrying: false,
                 watching: false,

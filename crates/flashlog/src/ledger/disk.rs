@@ -120,7 +120,7 @@ impl Ledger {
     pub(super) fn lose(&mut self, seq: Seq) {
         let Some(change) = self.changes.get(&seq) else { return };
         let (acked, syncs) = (change.acked, change.syncs.clone());
-        self.forget(seq);
+        self.withdraw(seq);
         self.lost_acked += u64::from(acked);
         if !acked {
             self.effects.push(Effect::Failed { seq });
@@ -128,8 +128,9 @@ impl Ledger {
         self.lose_syncs(&syncs);
     }
 
-    /// Take a change back that nobody was told of: what was newest before it is so again, and is written where it waited behind
-    /// this one. A failed write that could be read, and were gone after the death of the process, would be worse than none.
+    /// Take a change back that nobody was told of, or that is lost: what was newest before it is so again, and is written where it
+    /// waited behind this one, or this one may have been written over it. A failed write that could be read, and were gone after
+    /// the death of the process, would be worse than none.
     pub(super) fn withdraw(&mut self, seq: Seq) {
         let Some(change) = self.changes.remove(&seq) else { return };
         for newer in self.changes.range_mut(seq..).map(|(_, newer)| newer) {
@@ -143,7 +144,10 @@ impl Ledger {
                 let _ = self.newest.remove(&part);
                 for (piece, older) in below(&change.over, part, seq, seq) {
                     if self.changes.contains_key(&older) {
-                        let _ = self.newest.insert(piece, older);
+                        let _ = self.newest.insert(piece.clone(), older);
+                        if matches!(change.content, Content::Unheld) {
+                            self.restore(older, piece);
+                        }
                     }
                 }
             }
@@ -164,7 +168,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes of a change are what the disk has to get after all, unless they are on their way or there.
+    /// Bytes of a change are what the disk has to get after all, unless they are on their way or there durably. What had been
+    /// written is written again: what is taken back may lie over it.
     pub(super) fn restore(&mut self, seq: Seq, piece: Range<u64>) {
         for (part, id) in self.flying.cut(&piece) {
             let parts = id.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
@@ -173,10 +178,11 @@ impl Ledger {
                 let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end), ());
             }
             for (rest, flies) in mine.cut(&part) {
-                let waits = |c: &&mut Change| c.done_at.is_none() && !matches!(c.content, Content::Unheld);
+                let waits = |c: &&mut Change| !c.on_disk && !matches!(c.content, Content::Unheld);
                 if flies.is_none()
                     && let Some(change) = self.changes.get_mut(&seq).filter(waits)
                 {
+                    change.done_at = None;
                     change.left += rest.end - rest.start;
                     let _ = self.pending.insert(rest, seq);
                 }

@@ -7,26 +7,12 @@ use device::{Buf, SharedBufs};
 use std::ops::Range;
 
 impl Ledger {
-    /// What lies over the disk in a range: bytes whose disk write has not completed, ascending. What is not held is left out:
-    /// nobody has been told of it.
+    /// What lies over the disk in a range: held bytes that the disk does not have durably, ascending. Also what it has completed:
+    /// a device that fails to flush drops that before anybody is told, and reads meanwhile would find what was there before.
     pub(crate) fn overlay(&self, range: &Range<u64>) -> Vec<(Range<u64>, Content)> {
-        let mut out = Vec::new();
-        for (part, waiting) in self.pending.cut(range) {
-            if let Some(seq) = waiting {
-                out.push((part.clone(), self.piece(seq, &part)));
-                continue;
-            }
-            for (piece, id) in self.flying.cut(&part) {
-                let Some(flying) = id.and_then(|id| self.writes.get(&id)) else { continue };
-                for (r, seq) in &flying.parts {
-                    let hit = r.start.max(piece.start)..r.end.min(piece.end);
-                    if hit.start < hit.end && !matches!(self.changes[seq].content, Content::Unheld) {
-                        out.push((hit.clone(), self.piece(*seq, &hit)));
-                    }
-                }
-            }
-        }
-        out
+        let held = |seq: &Seq| !matches!(self.changes[seq].content, Content::Unheld);
+        let owned = self.newest.cut(range).into_iter().filter_map(|(part, owner)| Some((part, owner.filter(held)?)));
+        owned.map(|(part, seq)| (part.clone(), self.piece(seq, &part))).collect()
     }
 
     /// What a ring record of a change says: of each byte what is newest now. An older record that reached a ring after a newer

@@ -69,20 +69,24 @@ impl Ledger {
         let lost_before = self.lost_acked;
         let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| *seq).collect();
         let mut again = Vec::new();
-        for seq in open {
-            let Some(change) = self.changes.get_mut(&seq) else { continue };
+        // First what nobody holds: what is newest in its place decides what is written.
+        for &seq in &open {
+            let Some(change) = self.changes.get(&seq) else { continue };
             if change.range.is_empty() {
                 // What went past the ledger: some of it may still be under way.
                 let syncs = change.syncs.clone();
                 self.lost_acked += 1;
                 self.lose_syncs(&syncs);
-            } else if !matches!(change.content, Content::Unheld) {
-                (change.left, change.heirs, change.done_at) = (0, 0, None);
-                change.heir_of.clear();
-                again.push((seq, change.range.clone()));
-            } else if change.done_at.is_some() {
+            } else if matches!(change.content, Content::Unheld) && change.done_at.is_some() {
                 self.lose(seq);
             }
+        }
+        for seq in open {
+            let held = |c: &&mut Change| !matches!(c.content, Content::Unheld);
+            let Some(change) = self.changes.get_mut(&seq).filter(held) else { continue };
+            (change.left, change.heirs, change.done_at) = (0, 0, None);
+            change.heir_of.clear();
+            again.push((seq, change.range.clone()));
         }
         let past: Vec<SyncId> = std::mem::take(&mut self.past).into_iter().map(|(_, sync)| sync).collect();
         self.lose_syncs(&past);

@@ -13,6 +13,7 @@ use device::sync::{lock, one_shot};
 use device::{FailKind, Instant, Outcome, SharedBufs};
 use futures_util::future::{Either, select};
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -139,7 +140,7 @@ impl RedoDisk {
     /// Wait for something to happen, seeing to it that the rings are told what the disk has. Whoever has waited `since` long
     /// asks to be rid of what they hold: redo of a disk that does not take it may keep them from releasing anything.
     pub(super) async fn wait_for_releases(&self, ticket: u64, released: u64, since: Instant) {
-        self.kick_flush();
+        let pause = self.nudge_flush();
         self.log.rings.iter().for_each(|ring| ring.want_release());
         let last = Instant(self.pleaded_ns.load(Ordering::Acquire).max(since.0));
         let patience = PLEAD_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(last)));
@@ -147,9 +148,9 @@ impl RedoDisk {
             self.pleaded_ns.store(self.now().0, Ordering::Release);
             self.log.plead(self.id);
         }
-        let pleading =
-            std::pin::pin!(self.log.world.clock.sleep(if patience.is_zero() { RETRY_AFTER } else { patience }));
-        let released = std::pin::pin!(self.log.changed.wait(released));
-        select(select(std::pin::pin!(self.changed.wait(ticket)), released), pleading).await;
+        let patience = if patience.is_zero() { RETRY_AFTER } else { patience };
+        let patience = pause.map_or(patience, |pause| patience.min(pause));
+        let (mine, released) = (pin!(self.changed.wait(ticket)), pin!(self.log.changed.wait(released)));
+        select(select(mine, released), self.log.world.clock.sleep(patience)).await;
     }
 }

@@ -12,6 +12,7 @@ use device::{Buf, FailKind, Outcome, SharedBufs};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl RedoDisk {
     /// Begin disk writes; the state is locked.
@@ -117,6 +118,18 @@ impl RedoDisk {
         self.log.world.spawn.spawn(Box::pin(async move { me.flush_while_wanted().await }));
     }
 
+    /// The same for somebody who waits as long as it takes: not again at once where the disk has just refused a flush. How long
+    /// to wait then at most, before this is called again.
+    pub(super) fn nudge_flush(&self) -> Option<Duration> {
+        let refused = lock(&self.state).flush_refused;
+        let pause = refused.map(|at| RETRY_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(at))));
+        let pause = pause.filter(|pause| !pause.is_zero());
+        if pause.is_none() {
+            self.kick_flush();
+        }
+        pause
+    }
+
     pub(super) async fn flush_while_wanted(self: Arc<Self>) {
         loop {
             let begun_at = {
@@ -132,7 +145,7 @@ impl RedoDisk {
                 if !good {
                     self.counters.disk_errors.add(1);
                 }
-                state.flush_refused = !good;
+                state.flush_refused = (!good).then(|| self.now());
                 state.flush_begun = None;
                 let heard = !good && self.log.config.told_of_losses;
                 let more = if heard { Vec::new() } else { state.ledger.flush_ended(covers, good) };
@@ -179,7 +192,7 @@ impl RedoDisk {
             let (empty, held_back) = {
                 let state = lock(&self.state);
                 let refused = state.ledger.is_held_back() || state.ledger.is_paused();
-                (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused)
+                (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused.is_some())
             };
             flushed_once = true;
             if empty {

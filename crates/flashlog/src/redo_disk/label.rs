@@ -2,12 +2,14 @@
 //!
 //! Never lets what somebody was told depend on a record that the label does not count.
 
-use super::{RETRY_AFTER, RedoDisk, State};
+use super::{RedoDisk, State};
 use crate::ledger::{RingLeg, Seq};
 use crate::legs::{Place, Standing};
 use crate::ranges::RangeMap;
 use crate::ring::LIFE_SHIFT;
 use device::sync::lock;
+use futures_util::future::select;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 
 impl RedoDisk {
@@ -88,11 +90,12 @@ impl RedoDisk {
             if self.stopping.load(Ordering::Acquire) {
                 return false;
             }
-            self.kick_flush();
-            self.changed.wait(ticket).await;
-            if lock(&self.state).flush_refused {
+            match self.nudge_flush() {
                 // A device that is gone refuses at once.
-                self.log.world.clock.sleep(RETRY_AFTER).await;
+                Some(pause) => {
+                    select(pin!(self.changed.wait(ticket)), self.log.world.clock.sleep(pause)).await;
+                }
+                None => self.changed.wait(ticket).await,
             }
         }
     }
