@@ -90,6 +90,12 @@ pub enum AdminError {
          ALTER GRIDDISK {0} ACTIVE FORCE goes on without what cannot be had"
     )]
     RedoOnFlash(String),
+    /// A disk's label still counts on a ring that has failed.
+    #[error(
+        "the label of cell disk {0} still counts on a part of the flash log that has failed\n\
+         hint: repeat the command in a moment; if this stays, see the alerts for that disk"
+    )]
+    RingLeaving(String),
     /// Its flash may not acknowledge redo.
     #[error(
         "cell disk {0} cannot carry the flash log: it has to be flash of class durable, whose flash cache (if any) is at work\n\

@@ -207,7 +207,6 @@ impl Cell {
         if plan.joining.is_empty() {
             return Ok(());
         }
-        self.store().raise_cache_era(plan.joining.iter().copied()).await?;
         let disks: Vec<DeviceId> =
             self.store().cell_disks().iter().filter(|d| d.role() == Role::Disk).map(|d| d.id()).collect();
         // Those that leave as well, until they have: a crash before that would find them strange. One that has failed may be
@@ -226,6 +225,11 @@ impl Cell {
         let mut with_rings = self.store().matching_pairs();
         with_rings.retain(|pair| rings.contains(&pair.1) && !pairs.contains(pair));
         pairs.extend(with_rings);
+        // A ring that has failed leaves the labels when nothing depends on it any more.
+        if let Some(disk) = self.store().left_out_of_renewal(&pairs).first() {
+            return Err(AdminError::RingLeaving(disk.name()));
+        }
+        self.store().raise_cache_era(plan.joining.iter().copied()).await?;
         let mut prng = self.world.prng.fork(&format!("members at {}", self.world.clock.now().0));
         let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
         if failed.is_empty() { Ok(()) } else { Err(CellError::Labels(failed).into()) }

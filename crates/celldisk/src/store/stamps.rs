@@ -52,6 +52,20 @@ impl CellStore {
         pairs
     }
 
+    /// The present disks that [`CellStore::renew_stamps`] with these pairs leaves as they are: something that they do not have may
+    /// be on flash which is not listed with them.
+    #[must_use]
+    pub fn left_out_of_renewal(&self, pairs: &[(DeviceId, DeviceId)]) -> Vec<Arc<CellDisk>> {
+        let mut disks = self.cell_disks();
+        disks.retain(|disk| {
+            let label = disk.label();
+            let there = |id: &DeviceId| pairs.contains(&(label.device_id, *id));
+            let needs = |member: &FlashMember| member.state.holds_dirty() || member.redo_pending.is_some();
+            disk.role() == Role::Disk && label.flash_members.iter().any(|(id, member)| needs(member) && !there(id))
+        });
+        disks
+    }
+
     /// Give every present disk a new stamp and pair it anew with the flash devices in `pairs` (disk, flash). A pair that is
     /// listed is matching afterwards, and was so all the time if it was before; one that is not listed matches no more.
     /// Listing a pair that did not match declares what the flash holds of that disk void: the caller has seen to that. One that
@@ -79,12 +93,8 @@ impl CellStore {
             })
             .collect();
         // A disk that is not whole without flash that is not there goes on showing the stamp which that flash knows.
-        disks.retain(|disk| {
-            let label = disk.label();
-            let there = |id: &DeviceId| pairs.contains(&(label.device_id, *id));
-            let needs = |member: &FlashMember| member.state.holds_dirty() || member.redo_pending.is_some();
-            label.flash_members.iter().all(|(id, member)| !needs(member) || there(id))
-        });
+        let left_out = self.left_out_of_renewal(pairs);
+        disks.retain(|disk| left_out.iter().all(|left| left.id() != disk.id()));
         // Finish what an earlier renewal announced.
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
         let unfinished: BTreeMap<DeviceId, Stamp> = disks.iter().filter_map(announced).collect();

@@ -57,7 +57,9 @@ impl From<AdminError> for Refusal {
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
             AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
-            AdminError::RedoOnFlash(_) | AdminError::NoDurableFlash => ErrorCode::NotPermittedNow,
+            AdminError::RedoOnFlash(_) | AdminError::RingLeaving(_) | AdminError::NoDurableFlash => {
+                ErrorCode::NotPermittedNow
+            }
             AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
                 ErrorCode::NotPermittedNow
             }

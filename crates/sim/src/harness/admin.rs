@@ -179,7 +179,7 @@ impl Run {
         let unsafe_here = matches!(error, AdminError::WriteBackUnsafe(_));
         let memory = matches!(error, AdminError::Memory(_));
         let disk_out = self.life().is_some_and(|life| life.cell.store().members().values().any(out));
-        let held = matches!(error, AdminError::StillDirty(_) | AdminError::RedoOnFlash(_));
+        let held = matches!(error, AdminError::StillDirty(_) | AdminError::RedoOnFlash(_) | AdminError::RingLeaving(_));
         let sole_copy = held && (lock(&self.book).flash_hurt || disk_out);
         let no_flash = matches!(error, AdminError::NoDurableFlash) && lock(&self.book).flash_hurt;
         if matches!(error, AdminError::FlashUncertain(_)) {
