@@ -69,6 +69,8 @@ impl BookDisk {
         self.model.go_on_from(found);
         self.stale = None;
         self.torn = false;
+        // What flash has lost is given up: what is lost from now on is lost later.
+        self.lost_at = None;
     }
 
     /// Flash may hold what its disk does not have.
