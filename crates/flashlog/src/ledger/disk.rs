@@ -4,6 +4,7 @@
 
 use super::{Change, Content, DiskWrite, Effect, FLYING_MAX, Ledger, RingLeg, Seq, WriteId, below};
 use crate::ranges::RangeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl Ledger {
@@ -19,7 +20,8 @@ impl Ledger {
                     continue;
                 }
                 if self.changes.get(&seq).is_some_and(|c| matches!(c.content, Content::Unheld)) {
-                    self.lose(seq);
+                    // Some of it may be there: what it was written over is written again.
+                    self.lose(seq, |_| true);
                     continue;
                 }
                 self.back_to_pending(seq, piece);
@@ -116,11 +118,11 @@ impl Ledger {
         }
     }
 
-    /// A change that nobody holds did not reach the disk, or was lost there.
-    pub(super) fn lose(&mut self, seq: Seq) {
+    /// A change that nobody holds did not reach the disk, or was lost there; what was before it and `comes_back` is written again.
+    pub(super) fn lose(&mut self, seq: Seq, comes_back: impl Fn(&Change) -> bool) {
         let Some(change) = self.changes.get(&seq) else { return };
         let (acked, syncs) = (change.acked, change.syncs.clone());
-        self.withdraw(seq);
+        self.withdraw(seq, comes_back);
         self.lost_acked += u64::from(acked);
         if !acked {
             self.effects.push(Effect::Failed { seq });
@@ -131,7 +133,7 @@ impl Ledger {
     /// Take a change back that nobody was told of, or that is lost: what was newest before it is so again, and is written where it
     /// waited behind this one, or this one may have been written over it. A failed write that could be read, and were gone after
     /// the death of the process, would be worse than none.
-    pub(super) fn withdraw(&mut self, seq: Seq) {
+    pub(super) fn withdraw(&mut self, seq: Seq, comes_back: impl Fn(&Change) -> bool) {
         let Some(change) = self.changes.remove(&seq) else { return };
         for newer in self.changes.range_mut(seq..).map(|(_, newer)| newer) {
             if newer.over.iter().any(|(_, owner)| *owner == seq) {
@@ -143,7 +145,7 @@ impl Ledger {
             if owner == Some(seq) {
                 let _ = self.newest.remove(&part);
                 for (piece, older) in below(&change.over, part, seq, seq) {
-                    if self.changes.contains_key(&older) {
+                    if self.changes.get(&older).is_some_and(&comes_back) {
                         let _ = self.newest.insert(piece.clone(), older);
                         if matches!(change.content, Content::Unheld) {
                             self.restore(older, piece);
@@ -190,14 +192,26 @@ impl Ledger {
         }
     }
 
-    /// The disk has refused a change: the ring is asked, and if that has refused it too, who waits is told.
+    /// The disk has refused a change, and with it those that wait for it as their heir: the ring is asked, and if that has
+    /// refused one too, who waits for it is told.
     pub(super) fn disk_refuses(&mut self, seq: Seq) {
-        let Some(change) = self.changes.get_mut(&seq) else { return };
-        change.disk_failed = true;
-        match change.ring {
-            RingLeg::None => self.effects.push(Effect::DiskFailed { seq }),
-            RingLeg::Refused => self.give_up(seq),
-            RingLeg::Asked | RingLeg::Written | RingLeg::Durable => {}
+        let tried = self.changes.get(&seq).is_some_and(|change| change.tried);
+        let mut refused = BTreeSet::new();
+        let mut look = vec![seq];
+        while let Some(seq) = look.pop() {
+            if let Some(change) = self.changes.get(&seq).filter(|_| refused.insert(seq)) {
+                look.extend(&change.heir_of);
+            }
+        }
+        for seq in refused.into_iter().rev() {
+            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            change.disk_failed = true;
+            change.tried |= tried;
+            match change.ring {
+                RingLeg::None => self.effects.push(Effect::DiskFailed { seq }),
+                RingLeg::Refused => self.give_up(seq),
+                RingLeg::Asked | RingLeg::Written | RingLeg::Durable => {}
+            }
         }
     }
 
@@ -219,7 +233,7 @@ impl Ledger {
             change.acked = true;
             self.effects.push(Effect::Failed { seq });
             if !change.lies_in_ring {
-                self.withdraw(seq);
+                self.withdraw(seq, |_| true);
             }
         }
         self.lose_syncs(&syncs);

@@ -78,7 +78,8 @@ impl Ledger {
                 self.lost_acked += 1;
                 self.lose_syncs(&syncs);
             } else if matches!(change.content, Content::Unheld) && change.done_at.is_some() {
-                self.lose(seq);
+                // The disk may have it all the same: only what somebody was told is durable is written over it.
+                self.lose(seq, |older| older.told == RingLeg::Durable);
             }
         }
         for seq in open {
