@@ -547,7 +547,8 @@ async fn void_without_dirty(
     for record in store.catalog().grid_disks.values() {
         let Some((flash, label)) = waiting.get(&record.cell_disk) else { continue };
         // A disk that was put back in time knows what was dirty then, the catalog may not; whichever flash shows that it was.
-        let was_dirty = strange.iter().any(|(disk, _)| *disk == record.cell_disk)
+        let was_dirty = !record.given_up
+            && strange.iter().any(|(disk, _)| *disk == record.cell_disk)
             && record
                 .extents
                 .iter()

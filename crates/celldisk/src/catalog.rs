@@ -171,6 +171,9 @@ pub struct GridDisk {
     pub journal: Vec<Extent>,
     /// Cached content of another generation is void. Raised durably before the first write that does not invalidate.
     pub cache_generation: u32,
+    /// Its operator has given up what flash had of it: what the label of its disk says is dirty is of others, until it is in
+    /// write-back again.
+    pub given_up: bool,
     /// Clients it is available to, as the operator wrote it; empty for all.
     pub available_to: String,
     /// Comment.
@@ -179,6 +182,15 @@ pub struct GridDisk {
     pub created: WallTime,
     /// ASM attributes (`asmDiskgroupName`, …) as its user has set them.
     pub asm: BTreeMap<String, String>,
+}
+
+impl GridDisk {
+    /// Whether flash may hold, or come to hold, what its disk does not have.
+    #[must_use]
+    pub fn may_be_dirty(&self) -> bool {
+        let holds = |mode: CachingMode| matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered);
+        holds(self.caching_mode) || self.mode_switch.is_some_and(|switch| holds(switch.to))
+    }
 }
 
 /// A device of the cell.

@@ -171,6 +171,9 @@ impl CellStore {
         let value = change(&mut next).map_err(ChangeError::Refused)?;
         next.cell_id = base.cell_id;
         next.lineage = base.lineage.clone();
+        for disk in next.grid_disks.values_mut() {
+            disk.given_up &= !disk.may_be_dirty();
+        }
         if next.same_content(&base) {
             return Ok(Changed { value, failed: Vec::new() });
         }

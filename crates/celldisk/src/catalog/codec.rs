@@ -354,7 +354,8 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u8(g.journal.len() as u8);
     e.u8(g.flash_log_mode.code());
     e.u8(g.fill.code());
-    e.zeroes(3);
+    e.u8(u8::from(g.given_up));
+    e.zeroes(2);
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
@@ -372,24 +373,27 @@ struct Tail {
     journal: Vec<Extent>,
     flash_log_mode: FlashLogMode,
     fill: FillStrategy,
+    given_up: bool,
 }
 
 /// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
-/// is used, and the fill strategy.
+/// is used, the fill strategy, and what its operator has given up.
 fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
     let journal_count = d.count8(JOURNAL_EXTENTS_MAX, "journal")?;
     let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
     let fill = FillStrategy::of_code(d.u8(what)?)?;
-    d.reserved(3, what)?;
+    let given_up = d.flag("given up")?;
+    d.reserved(2, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
         let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
-    Ok(Tail { caching_ranges: ranges, journal: decode_extent_list(d, journal_count, "journal")?, flash_log_mode, fill })
+    let journal = decode_extent_list(d, journal_count, "journal")?;
+    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -416,7 +420,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let Tail { caching_ranges, journal, flash_log_mode, fill } = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up } = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -432,6 +436,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         caching_ranges,
         journal,
         cache_generation,
+        given_up,
         available_to,
         comment,
         created,

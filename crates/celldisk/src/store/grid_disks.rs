@@ -174,6 +174,7 @@ impl CellStore {
             flash_log_mode: FlashLogMode::Auto,
             journal: Vec::new(),
             cache_generation: 1,
+            given_up: false,
             available_to: spec.available_to,
             comment: spec.comment,
             created: spec.created,

@@ -103,6 +103,7 @@ impl CellStore {
                 (now.caching_mode, now.caching_policy) = (mode, policy);
                 if forget {
                     raise_generation(now)?;
+                    now.given_up = true;
                 }
                 raise_if_uncached(now, &old)?;
                 Ok(now.clone())

@@ -334,6 +334,7 @@ fn a_full_house_of_grid_disks_fits() {
                 flash_log_mode: celldisk::FlashLogMode::Auto,
                 journal: Vec::new(),
                 cache_generation: u32::MAX,
+                given_up: false,
                 available_to: "a".repeat(128),
                 comment: "c".repeat(128),
                 created: WallTime(u64::MAX),
