@@ -546,6 +546,11 @@ impl Run {
             return book.violate("I2", text);
         }
         disk.limit = size_bytes;
+        let redo_waits = cell.redo_waiters(name).iter().any(|waiter| waiter.id() == id);
+        if record.given_up && !redo_waits && served.as_ref().is_some_and(|served| served.offline().is_some()) {
+            let text = format!("grid disk {name} waits again for flash that its operator has given up");
+            return book.violate("I3", text);
+        }
         if served.as_ref().is_some_and(|served| served.offline().is_none()) && disk.stale.is_none() {
             disk.lost_at = None;
         }
