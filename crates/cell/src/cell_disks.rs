@@ -6,8 +6,8 @@
 
 use crate::admin::AdminError;
 use crate::cell::Cell;
-use crate::open::{CellError, NewDevice};
-use celldisk::{CellDisk, DeviceId, FormatOptions, GridDiskError, MemberStatus, Role, Stamp};
+use crate::open::NewDevice;
+use celldisk::{DeviceId, GridDiskError, MemberStatus, Role};
 use device::sync::lock;
 use std::sync::Arc;
 
@@ -24,24 +24,11 @@ impl Cell {
         if self.store().catalog().member_named(&new.name).is_some() {
             return Err(GridDiskError::Exists { what: "a cell disk of that name" }.into());
         }
-        let (device, listeners) = Cell::gate(new.device, &self.world);
+        let (device, listeners) = Cell::gate(new.device.clone(), &self.world);
         let now = self.world.clock.now().0;
         let mut prng = self.world.prng.fork(&format!("cell disk at {now}"));
-        let mut random = || prng.next_u128().max(1);
-        let options = FormatOptions {
-            cell_id: self.store().cell_id(),
-            device_id: DeviceId(random()),
-            role: new.role,
-            class: new.class,
-            name: new.name.clone(),
-            au_bytes: new.au_bytes,
-            page_bytes: new.page_bytes,
-            created: self.world.clock.wall(),
-            stamp: Stamp(random()),
-            force,
-        };
-        let formatted = CellDisk::format(device, options).await;
-        let disk = formatted.map_err(|error| CellError::Format { name: new.name, error })?;
+        let random = || prng.next_u128().max(1);
+        let disk = new.format(device, self.store().cell_id(), self.world.clock.wall(), force, random).await?;
         let id = disk.id();
         lock(&self.losses).insert(id, listeners);
         self.stood(self.store().add(disk).await?);

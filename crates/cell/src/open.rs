@@ -12,7 +12,7 @@ use celldisk::{
     GridDiskError, GridDiskId, Label, OpenOptions, Renewal, ReplicaFailure, Role, Stamp, StoreError, StoreReport,
 };
 use device::sync::lock;
-use device::{Class, Device, World};
+use device::{Class, Device, WallTime, World};
 use flashcache::format::Owner;
 use flashcache::{CachedDisk, CheckpointPlace, Evidence, FlashCache, MemberDevice, MemberError, Recovered, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +89,38 @@ pub struct NewDevice {
     pub au_bytes: Option<u64>,
 }
 
+impl NewDevice {
+    /// A device of which nothing is said but what it is.
+    #[must_use]
+    pub fn new(device: Device, name: impl Into<String>, role: Role) -> NewDevice {
+        NewDevice { device, name: name.into(), role, class: None, page_bytes: None, au_bytes: None }
+    }
+
+    /// Make a cell disk of it; `device` is its device as the cell will use it.
+    pub(crate) async fn format(
+        self,
+        device: Device,
+        cell_id: CellId,
+        created: WallTime,
+        force: bool,
+        mut random: impl FnMut() -> u128,
+    ) -> Result<Arc<CellDisk>, CellError> {
+        let options = FormatOptions {
+            cell_id,
+            device_id: DeviceId(random()),
+            role: self.role,
+            class: self.class,
+            name: self.name.clone(),
+            au_bytes: self.au_bytes,
+            page_bytes: self.page_bytes,
+            created,
+            stamp: Stamp(random()),
+            force,
+        };
+        CellDisk::format(device, options).await.map_err(|error| CellError::Format { name: self.name, error })
+    }
+}
+
 /// What was noticed when a cell was opened.
 #[derive(Debug, Default)]
 pub struct OpenReport {
@@ -119,20 +151,8 @@ impl Cell {
         let created = world.clock.wall();
         let mut disks = Vec::new();
         for new in devices {
-            let options = FormatOptions {
-                cell_id,
-                device_id: DeviceId(random()),
-                role: new.role,
-                class: new.class,
-                name: new.name.clone(),
-                au_bytes: new.au_bytes,
-                page_bytes: new.page_bytes,
-                created,
-                stamp: Stamp(random()),
-                force,
-            };
-            let formatted = CellDisk::format(new.device, options).await;
-            disks.push(formatted.map_err(|error| CellError::Format { name: new.name, error })?);
+            let device = new.device.clone();
+            disks.push(new.format(device, cell_id, created, force, &mut random).await?);
         }
         Ok(CellStore::create(name, disks, created, Stamp(random()), Stamp(random())).await?)
     }

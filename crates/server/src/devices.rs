@@ -3,6 +3,7 @@
 //! Never decides what a device is worth: its label and the cell do.
 
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
+use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
 use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
@@ -84,6 +85,16 @@ impl OpenDevice {
     /// The device to hand to the cell.
     pub(crate) fn device(&self) -> Device {
         self.io.clone()
+    }
+
+    /// What makes a cell disk of this name of it, as its configuration says.
+    pub(crate) fn to_be(&self, config: &DeviceConfig, name: String) -> NewDevice {
+        let role = if config.kind == DeviceKind::Flash { Role::Flash } else { Role::Disk };
+        NewDevice {
+            class: config.class.map(Into::into),
+            page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
+            ..NewDevice::new(self.device(), name, role)
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
-use cell::{AdminError, Cell, CellError, NewDevice};
+use cell::{AdminError, Cell, CellError};
 use cellcli::answer::parse_size;
 use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, FillStrategy, GridDiskSpec, Purpose, Role};
 use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
@@ -357,21 +357,14 @@ fn make_cell(
         // An emulated medium would only make this slow.
         let plain = DeviceConfig { model: None, ..config.clone() };
         let open = devices::open(located, &plain, runtime, world)?;
-        let (role, prefix, count) = match config.kind {
-            DeviceKind::Disk => (Role::Disk, "CD", &mut disks),
-            DeviceKind::Flash => (Role::Flash, "FD", &mut flash),
+        let (prefix, count) = match config.kind {
+            DeviceKind::Disk => ("CD", &mut disks),
+            DeviceKind::Flash => ("FD", &mut flash),
         };
         let cell_disk = format!("{prefix}_{count:02}_{name}");
         *count += 1;
         paths.insert(cell_disk.clone(), open.path.display().to_string());
-        new.push(NewDevice {
-            device: open.device(),
-            name: cell_disk,
-            role,
-            class: config.class.map(Into::into),
-            page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
-            au_bytes: None,
-        });
+        new.push(open.to_be(config, cell_disk));
         opened.push(open.device());
     }
     let (plan, name, world) = (plan.clone(), name.to_owned(), world.clone());

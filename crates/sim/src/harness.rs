@@ -82,19 +82,3 @@ pub fn run_seed(case: Case, log_events: usize) -> SeedReport {
         log: outcome.log,
     }
 }
-
-/// One seed as a line of text.
-#[must_use]
-pub fn smoke(case: Case, log_events: usize) -> String {
-    let report = run_seed(case, log_events);
-    format!(
-        "{} ops {} crashes {} hits {} events {}: {:?}\n{}",
-        report.operations,
-        report.crashes,
-        report.hits,
-        report.trace_events,
-        report.trace_hash,
-        report.broken,
-        report.log
-    )
-}

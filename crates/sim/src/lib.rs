@@ -3,6 +3,7 @@
 //! - [`executor`]: tasks, threads and time. One seed decides every scheduling choice; the clock jumps.
 //! - [`disk`]: devices in memory, with caches that lose data, writes that tear and media that lie.
 //! - [`net`]: byte streams that are delayed, cut up, cut off and partitioned.
+//! - [`plain`]: a world without faults.
 //! - [`model`]: what a grid disk may answer, whatever happened to it.
 //! - [`harness`]: a whole cell, life after life, judged by the model; [`cli`] runs it by seeds.
 //! - [`situations`]: which rare situations a run has reached.
@@ -18,6 +19,7 @@ pub mod executor;
 pub mod harness;
 pub mod model;
 pub mod net;
+pub mod plain;
 mod ranges;
 pub mod shrink;
 pub mod situations;

@@ -9,9 +9,8 @@ use device::sync::Notify;
 use device::{Arena, Buf, Bufs, Clock, Completion, Device, FailKind, Geometry, Io, Op, Prng, Spawn, World};
 use flashcache::format::Owner;
 use flashcache::{BusyTuning, CacheConfig, CachedDisk, FlashCache, MemberDevice};
-use sim::executor::{Executor, ExecutorConfig, Process};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::executor::Process;
+use sim::plain::in_a_world;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -136,15 +135,6 @@ impl Cached {
     fn sent_to_disk(&self) -> u64 {
         self.grid_disk.counters.cache_read_skips_busy.requests.get()
     }
-}
-
-/// Run `main` in a world of its own.
-fn in_a_world<T>(main: impl AsyncFnOnce(Process, World) -> T) -> T {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
-    executor.run(main(process, world)).unwrap()
 }
 
 fn alone(medium: Medium, readers: u64) -> u64 {

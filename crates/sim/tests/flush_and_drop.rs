@@ -9,9 +9,8 @@ use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Instant, Prng, SharedBufs, Spawn, World};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use sim::executor::{Executor, ExecutorConfig, Process};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::executor::Process;
+use sim::plain::in_a_world;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,14 +31,6 @@ fn since(now: Instant, begun: Instant) -> Duration {
     Duration::from_nanos(now.ns_since(begun))
 }
 
-fn in_a_world<T>(main: impl AsyncFnOnce(Process, World) -> T) -> T {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
-    executor.run(main(process, world)).unwrap()
-}
-
 fn modelled(name: &str, size_bytes: u64, world: &World) -> Device {
     let prng = world.prng.fork(name);
     Delay::new(Memory::new(size_bytes), name.parse::<Model>().unwrap(), world.clock.clone(), world.spawn.clone(), prng)
@@ -48,14 +39,7 @@ fn modelled(name: &str, size_bytes: u64, world: &World) -> Device {
 async fn open(world: &World, mode: CachingMode) -> (Arc<Cell>, Arc<GridDisk>) {
     let devices = vec![modelled("sata-7200", DISK_BYTES, world), modelled("pcie-flash", FLASH_BYTES, world)];
     let new = devices.iter().zip([("CD_disk01", Role::Disk), ("FD_00", Role::Flash)]);
-    let new = new.map(|(device, (name, role))| NewDevice {
-        device: device.clone(),
-        name: name.to_owned(),
-        role,
-        class: None,
-        page_bytes: None,
-        au_bytes: None,
-    });
+    let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
     drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
     let (cell, _) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
     cell.create_flash_cache(None, &[]).await.unwrap();

@@ -10,9 +10,7 @@ use device::sync::Notify;
 use device::{Arena, Buf, Bufs, Device, World};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Member, MemberDevice, MemoryNeed};
-use sim::executor::{Executor, ExecutorConfig};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::plain::in_a_world;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -73,11 +71,7 @@ async fn read(grid_disk: &Arc<GridDisk>, member: &Member, limit_bytes: u64, firs
 
 #[test]
 fn the_index_keeps_to_its_memory_and_the_cache_goes_on() {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
-    let run = executor.run(async {
+    in_a_world(async |_, world| {
         let flash: Device = Memory::new(FLASH_BYTES);
         let a_block = MemoryNeed::of(FLASH_BYTES, SEGMENT_BYTES, BLOCK_BYTES as u32, None);
         let limit_bytes = a_block.all_bytes();
@@ -113,19 +107,14 @@ fn the_index_keeps_to_its_memory_and_the_cache_goes_on() {
         assert!(member.entries() as u64 <= kept, "{} entries, {kept} before", member.entries());
         cache.stop().await;
     });
-    run.unwrap();
 }
 
 /// Goal: a cache whose index would be too large gets coarser blocks, and is refused where none are coarse enough. Method: a
 /// cell on devices in memory, opened with several limits.
 #[test]
 fn a_new_cache_has_blocks_whose_index_fits() {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
     let need = |block| MemoryNeed::of(FLASH_BYTES, SEGMENT_BYTES, block, None).all_bytes();
-    let run = executor.run(async {
+    in_a_world(async |_, world| {
         for (limit_bytes, expected) in [
             (None, Some(16 << 10)),
             (Some(need(16 << 10)), Some(16 << 10)),
@@ -135,14 +124,7 @@ fn a_new_cache_has_blocks_whose_index_fits() {
         ] {
             let devices: Vec<Device> = vec![Memory::new(DATA_BYTES), Memory::new(FLASH_BYTES)];
             let new = devices.iter().zip([("CD_disk01", Role::Disk), ("FD_00", Role::Flash)]);
-            let new = new.map(|(device, (name, role))| NewDevice {
-                device: device.clone(),
-                name: name.to_owned(),
-                role,
-                class: None,
-                page_bytes: None,
-                au_bytes: None,
-            });
+            let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
             drop(Cell::create("cell", new.collect(), false, &world).await.unwrap());
             let cache =
                 CacheConfig { memory_bytes_max: limit_bytes, segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
@@ -168,5 +150,4 @@ fn a_new_cache_has_blocks_whose_index_fits() {
             cell.stop().await.unwrap();
         }
     });
-    run.unwrap();
 }

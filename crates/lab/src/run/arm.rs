@@ -11,8 +11,7 @@ use device::sync::{lock, one_shot};
 use device::{Bufs, Clock, Device, Outcome, Prng, SharedBufs, Spawn};
 use flashlog::{LogConfig, LogReader, Mode, Owner, RedoDiskConfig, RingDevice, Skip};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::plain::process_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -126,9 +125,7 @@ pub(super) fn run(arm: Arm) -> Result<Outcomes, Stuck> {
     let plain = ExecutorConfig::plain(arm.seed);
     let limits = ExecutorConfig { steps_max: u64::MAX, time_ns_max: u64::MAX / 2, log_events_max: 0, ..plain };
     let executor = Executor::new(limits);
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
+    let (process, world) = process_of(&executor);
     // One stream for each medium, whatever else there is: arms differ by what they do, not by luck.
     let disk_model = Medium::new(arm.disk, LOG_BYTES, world.clock.clone(), &executor.prng("disk"));
     let flash_bytes = if arm.configuration == Configuration::Flash { LOG_BYTES } else { RING_BYTES };

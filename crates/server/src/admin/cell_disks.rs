@@ -4,12 +4,10 @@
 
 use super::Context;
 use super::change::{Refusal, Step, targets};
-use crate::config::DeviceKind;
 use crate::devices::OpenerError;
-use cell::NewDevice;
 use cellcli::command::{Change, Target};
 use cellcli::{ErrorCode, ObjectType, format};
-use celldisk::{MemberStatus, Role};
+use celldisk::MemberStatus;
 use device::sync::lock;
 use std::sync::Arc;
 
@@ -45,15 +43,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change, lines: &mut 
         };
         let open: Vec<_> = context.devices().iter().filter(in_service).cloned().collect();
         let (mut opened, config) = context.opener.open(path, &open, &context.world)?;
-        let new = NewDevice {
-            device: opened.device(),
-            name: name.clone(),
-            role: if config.kind == DeviceKind::Flash { Role::Flash } else { Role::Disk },
-            class: config.class.map(Into::into),
-            page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
-            au_bytes: None,
-        };
-        let id = context.cell.create_cell_disk(new, change.force).await?;
+        let id = context.cell.create_cell_disk(opened.to_be(&config, name.clone()), change.force).await?;
         opened.device_id = Some(id);
         {
             let mut devices = lock(&context.devices);

@@ -212,11 +212,11 @@ impl Director {
         let mut devices = Vec::new();
         for n in 0..run.machine.disk_count() {
             let device = run.machine.disk(n).connect(&process);
-            devices.push(new_device(device, disk_name(n), Role::Disk));
+            devices.push(new_device(device, &disk_name(n), Role::Disk));
         }
         for n in 0..run.machine.flash_count() {
             let device = run.machine.flash(n).connect(&process);
-            devices.push(new_device(device, format!("FD{n}"), Role::Flash));
+            devices.push(new_device(device, &format!("FD{n}"), Role::Flash));
         }
         let (tx, rx) = one_shot();
         let seams = world.clone();
@@ -543,6 +543,7 @@ impl Director {
     }
 }
 
-fn new_device(device: device::Device, name: String, role: Role) -> NewDevice {
-    NewDevice { device, name, role, class: None, page_bytes: None, au_bytes: Some(AU_BYTES) }
+/// Of the units of all devices here.
+pub(super) fn new_device(device: device::Device, name: &str, role: Role) -> NewDevice {
+    NewDevice { au_bytes: Some(AU_BYTES), ..NewDevice::new(device, name, role) }
 }

@@ -1,9 +1,9 @@
 //! The members of the flash cache change while it runs: which change a plan means, and what becomes of it.
 
 use super::admin::Pending;
-use super::plan::AU_BYTES;
+use super::direct::new_device;
 use super::stage::{Life, Run};
-use cell::{AdminError, Cell, NewDevice};
+use cell::{AdminError, Cell};
 use celldisk::{DeviceId, MemberStatus, Role};
 use device::sync::lock;
 use std::collections::BTreeSet;
@@ -143,14 +143,7 @@ impl Run {
             Err(error) => run.judge("replace flash", &error),
         };
         let work = async move {
-            let new = NewDevice {
-                device,
-                name: name.clone(),
-                role: Role::Flash,
-                class: None,
-                page_bytes: None,
-                au_bytes: Some(AU_BYTES),
-            };
+            let new = new_device(device, &name, Role::Flash);
             cell.create_cell_disk(new, false).await?;
             let names: Vec<String> = live.into_iter().chain([name]).collect();
             cell.change_flash_cache(&names, &mut |_, _| ()).await?;
