@@ -9,6 +9,9 @@
 mod disk;
 mod show;
 mod sync;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests;
 
 use crate::ranges::RangeMap;
 use device::SharedBufs;
@@ -195,6 +198,8 @@ pub(crate) struct Ledger {
     next_sync: SyncId,
     /// The disk refuses writes: none is started until it is tried again.
     held_back: bool,
+    /// Where the next trial of such a disk begins.
+    retry_from: u64,
     /// No disk write is started until somebody says so.
     paused: bool,
     /// Acknowledged changes that nobody held and the disk has lost.

@@ -254,10 +254,13 @@ impl Ledger {
         self.writes.is_empty()
     }
 
-    /// Try a disk that has refused writes again.
+    /// Try a disk that has refused writes again: in turn, so that each that waits is tried though only so many are at a time.
     pub(crate) fn retry(&mut self) -> Vec<DiskWrite> {
         self.held_back = false;
-        self.start(0..u64::MAX)
+        let mut writes = self.start(self.retry_from..u64::MAX);
+        writes.extend(self.start(0..self.retry_from));
+        self.retry_from = writes.last().map_or(0, |write| write.range.end);
+        writes
     }
 
     pub(crate) fn is_held_back(&self) -> bool {

@@ -1,0 +1,112 @@
+//! Goal: what follows from a disk that refuses or loses. Method: one ledger, told of events by hand.
+
+use super::*;
+use device::Buf;
+
+const PAGE: u64 = 512;
+
+fn data(fill: u8) -> Content {
+    Content::Data(Buf::padded(&[fill; PAGE as usize], PAGE as usize).freeze().into())
+}
+
+fn page(n: u64) -> Range<u64> {
+    n * PAGE..(n + 1) * PAGE
+}
+
+/// A change of one page, held, that goes to the disk at once if it may.
+fn write(ledger: &mut Ledger, seq: Seq, at: u64) -> Vec<DiskWrite> {
+    ledger.begin(seq, page(at), data(seq as u8), data(seq as u8), false, false)
+}
+
+fn shown(ledger: &Ledger, at: u64) -> Option<u8> {
+    let mut over = ledger.overlay(&page(at));
+    match over.pop()?.1 {
+        Content::Data(bytes) => Some(bytes.to_vec(0..1)[0]),
+        Content::Zeroes { .. } | Content::Unheld => None,
+    }
+}
+
+#[test]
+fn reads_show_what_is_held_until_a_flush_has_covered_it() {
+    let mut ledger = Ledger::new(false, false);
+    let id = write(&mut ledger, 1, 0)[0].id;
+    assert_eq!(shown(&ledger, 0), Some(1), "on its way");
+    assert!(ledger.disk_wrote(id, true).is_empty());
+    assert_eq!(shown(&ledger, 0), Some(1), "a failed flush may have dropped it by now");
+    let begun = ledger.flush_begins();
+    assert!(ledger.flush_ended(begun, true).is_empty());
+    assert_eq!(shown(&ledger, 0), None, "the disk has it for good");
+    assert!(ledger.is_empty());
+}
+
+#[test]
+fn a_disk_that_refuses_is_asked_for_each_change_in_turn() {
+    let mut ledger = Ledger::new(false, false);
+    let pages = 3 * FLYING_MAX as u64;
+    let mut flying: Vec<WriteId> = Vec::new();
+    // Not adjacent, so that none is merged with another.
+    for n in 0..pages {
+        flying.extend(write(&mut ledger, n + 1, 2 * n).into_iter().map(|write| write.id));
+    }
+    let mut tried = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        for id in std::mem::take(&mut flying) {
+            assert!(ledger.disk_wrote(id, false).is_empty(), "held back");
+        }
+        let writes = ledger.retry();
+        assert_eq!(writes.len(), FLYING_MAX);
+        tried.extend(writes.iter().map(|write| write.range.start));
+        flying.extend(writes.into_iter().map(|write| write.id));
+    }
+    assert_eq!(tried.len() as u64, pages, "each within as many trials as it takes");
+}
+
+#[test]
+fn a_refused_write_ends_the_syncs_of_what_waits_for_it() {
+    let mut ledger = Ledger::new(false, false);
+    let first = write(&mut ledger, 1, 0)[0].id;
+    assert!(ledger.disk_wrote(first, true).is_empty());
+    assert!(ledger.flush_ended(0, false).len() == 1, "written again");
+    // The older one's bytes are the newer one's to write, which is in a ring; the older one is not.
+    assert!(write(&mut ledger, 2, 0).is_empty(), "one write of a byte at a time");
+    ledger.ring(1, RingLeg::Refused, false);
+    ledger.ring(2, RingLeg::Durable, true);
+    ledger.take_effects();
+    assert!(ledger.disk_wrote(1, false).is_empty());
+    let sync = ledger.begin_sync(Some(1)).unwrap();
+    ledger.take_effects();
+    for write in ledger.retry() {
+        assert!(ledger.disk_wrote(write.id, false).is_empty());
+    }
+    assert!(ledger.take_effects().contains(&Effect::SyncLost { sync }), "{}", ledger.told());
+}
+
+#[test]
+fn what_is_lost_is_written_over_only_by_what_somebody_was_told_is_durable() {
+    for told in [false, true] {
+        let mut ledger = Ledger::new(false, false);
+        let id = write(&mut ledger, 1, 0)[0].id;
+        assert!(ledger.disk_wrote(id, true).is_empty());
+        if told {
+            ledger.ring(1, RingLeg::Durable, true);
+        }
+        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false);
+        assert!(ledger.disk_wrote(unheld[0].id, true).is_empty());
+        assert_eq!(shown(&ledger, 0), None, "the newest is the disk's alone");
+        let again = ledger.flush_ended(ledger.flush_begins(), false);
+        assert_eq!(ledger.lost_acked(), 1);
+        assert_eq!(again.len(), usize::from(told), "the disk may have the newer one all the same");
+        assert_eq!(shown(&ledger, 0), told.then_some(1));
+    }
+}
+
+#[test]
+fn a_write_that_fails_unheld_leaves_what_it_was_written_over_to_be_written_again() {
+    let mut ledger = Ledger::new(false, false);
+    let id = write(&mut ledger, 1, 0)[0].id;
+    assert!(ledger.disk_wrote(id, true).is_empty());
+    let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false);
+    let again = ledger.disk_wrote(unheld[0].id, false);
+    assert!(again.len() == 1 && again[0].range == page(0), "{}", ledger.told());
+    assert_eq!(shown(&ledger, 0), Some(1));
+}
