@@ -489,7 +489,7 @@ impl Cell {
     pub(crate) fn check_nobody_waits(&self, and_absent: bool) -> Result<(), AdminError> {
         let catalog = self.store().catalog();
         let waits = |record: &&celldisk::GridDisk| match self.store().cell_disk(record.cell_disk) {
-            Some(disk) => !disk.label().is_whole(),
+            Some(disk) => !disk.label().is_whole() || and_absent && !disk.is_label_certain(),
             // Not in write-back any more does not say that its label took notice.
             None => and_absent,
         };
@@ -612,7 +612,7 @@ impl Cell {
     /// There is none, or a device fails.
     pub async fn drop_flash_cache(self: &Arc<Self>) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
-        let _drying = self.dry(&self.grid_disks()).await?;
+        let drying = self.dry(&self.grid_disks()).await?;
         self.check_nothing_dirty()?;
         // Whatever becomes of this: it may be refused after the labels have been told.
         for disk in self.grid_disks() {
@@ -633,6 +633,10 @@ impl Cell {
         let dropped = self.store().drop_flash_cache().await;
         if self.store().catalog().flash_cache.is_some() {
             at_work.iter().for_each(|c| c.cache.set_leaving(false));
+            // It may be in force after the next start, and nothing may be dirty by then.
+            if let Err(GridDiskError::Lost { .. }) = &dropped {
+                lock(&self.state).dry_for_good.extend(drying);
+            }
             let _ = self.stood(dropped?);
             return Ok(());
         }

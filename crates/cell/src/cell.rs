@@ -333,7 +333,7 @@ impl Cell {
             is_write_back(record) && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };
-        if may_be_dirty || disk.label().is_whole() {
+        if may_be_dirty || disk.label().is_whole() && disk.is_label_certain() {
             return;
         }
         // The disk has gone on without flash that has failed: what is there is void from here on.

@@ -82,6 +82,13 @@ struct State {
     single_copies: u64,
 }
 
+impl State {
+    /// No label write is on its way or has failed since.
+    fn is_label_certain(&self) -> bool {
+        self.in_flight.is_none() && self.sequence_used == self.label.sequence
+    }
+}
+
 /// One write of the label and what became of it, for all whose changes it carries.
 #[derive(Debug, Default)]
 struct Round(OnceLock<Result<(), CellDiskError>>);
@@ -315,6 +322,13 @@ impl CellDisk {
         }
     }
 
+    /// Whether the device has the label that [`CellDisk::label`] shows: a later one is not on its way, and none that has failed
+    /// may have landed all the same. A change that changes nothing makes it so.
+    #[must_use]
+    pub fn is_label_certain(&self) -> bool {
+        lock(&self.state).is_label_certain()
+    }
+
     /// Apply a change to what the next write will carry; `None` when there is nothing to wait for.
     fn enqueue(&self, change: impl FnOnce(&mut Label)) -> Result<Option<Arc<Round>>, CellDiskError> {
         let mut state = lock(&self.state);
@@ -329,7 +343,8 @@ impl CellDisk {
         let mut next = base.clone();
         change(&mut next);
         next.sequence = base.sequence;
-        if next == *base {
+        // A write that has failed may have landed: then what is there is told anew.
+        if next == *base && (waiting.is_some() || state.is_label_certain()) {
             return Ok(waiting);
         }
         check_fixed(base, &next, self.device.geometry().size_bytes)?;
