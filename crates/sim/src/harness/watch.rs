@@ -10,11 +10,11 @@ use super::plan::Verb;
 use super::stage::{Life, Run};
 use cell::ordered::BatchStage;
 use cell::{Cell, GridDisk, OpenReport};
-use celldisk::{FlashState, GridDiskId};
+use celldisk::{DeviceId, FlashState, GridDiskId};
 use device::Instant;
 use device::sync::lock;
 use flashcache::Evidence;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub(super) struct Watch {
     /// Hits seen in finished lives and the memory announced in this one.
     pub(super) hits: u64,
     announced_bytes: u64,
+    /// Cell disks of which a grid disk was offline when this life began: what flash that was gone by then held of the others
+    /// is void, and of those when they go on.
+    waited: BTreeSet<DeviceId>,
 }
 
 /// Situations counted from counters of the flash cache, by name there.
@@ -156,6 +159,7 @@ impl Run {
             let home = catalog.grid_disks.get(&GridDiskId(disk.id())).map(|record| record.cell_disk);
             disk.offline().is_some() && home == Some(record.cell_disk)
         });
+        let offline = offline || lock(&self.watch).waited.contains(&record.cell_disk);
         let waits = state == Some(FlashState::Dirty) && self.plan.setup.write_back || offline;
         if cached && waits {
             self.situations.hit("write acknowledged by a disk that waits for its flash");
@@ -169,7 +173,13 @@ impl Run {
 
     /// What an opening said.
     pub(super) fn note_open(&self, cell: &Arc<Cell>, report: &OpenReport) {
-        lock(&self.watch).announced_bytes = cell.memory_bytes_max();
+        {
+            let catalog = cell.store().catalog();
+            let offline = cell.grid_disks().into_iter().filter(|disk| disk.offline().is_some());
+            let homes = offline.filter_map(|disk| Some(catalog.grid_disks.get(&GridDiskId(disk.id()))?.cell_disk));
+            let mut watch = lock(&self.watch);
+            (watch.announced_bytes, watch.waited) = (cell.memory_bytes_max(), homes.collect());
+        }
         let mut rows: Vec<(&'static str, &str)> = vec![
             ("flash missing at open is expelled", "is missing"),
             ("flash expelled before comes back void", "had been expelled"),
