@@ -1,9 +1,10 @@
 """The flash log: redo is answered by flash while the disk is slow, and is there after a crash on devices that forget the rest."""
 
+import os
 import random
 
 import nbdclient
-from harness import Place, check, contains, equal, test
+from harness import QUIET, Place, check, contains, equal, need, test, wait_until
 
 # A disk that takes its time: flash answers first.
 SLOW = "fixed:40ms:8"
@@ -102,4 +103,64 @@ def the_flash_log_is_dropped_made_again_and_switched_off():
         cell.start()
         redo.connect(cell)
         redo.verify("after a crash")
+        cell.stop()
+
+
+class FailingDisk:
+    """nbdkit in memory, that fails every change while a file is there."""
+
+    def __init__(self, place):
+        self.trigger = place.path("disk-fails")
+        self.socket = place.path("disk.sock")
+        command = ["nbdkit", "-f", "-U", self.socket, "--filter=error", "memory", "192M"]
+        for verb in ("pwrite", "zero", "trim"):
+            command += [f"error-{verb}=EIO", f"error-{verb}-rate=100%", f"error-{verb}-file={self.trigger}"]
+        place.spawn(command, **QUIET)
+        wait_until(lambda: os.path.exists(self.socket), 20, "nbdkit listens")
+
+    @property
+    def uri(self):
+        return f"nbd+unix:///?socket={self.socket}"
+
+    def fail(self):
+        open(self.trigger, "w").close()
+
+    def heal(self):
+        os.unlink(self.trigger)
+
+
+@test
+def redo_that_the_disk_refuses_is_saved_on_flash_and_replayed():
+    need("nbdkit")
+    with Place("flash-log") as place:
+        disk = FailingDisk(place)
+        cell = place.cell(disks=(disk.uri,), flash=("96M",), griddisks=("redo:32M:redo",))
+        cell.set_device("forgetful = true", kind="flash")
+        cell.start()
+        cell.cellcli("drop flashcache")
+        cell.cellcli("create flashlog all size=32M")
+        redo = Redo(cell, "saved")
+        for page in range(8):
+            redo.commit(page)
+        equal(cell.metric("FL_BY_KEEP"), 0, "saved redo of a disk that is well")
+        disk.fail()
+        for page in range(4, 24):
+            redo.commit(page)
+        redo.verify("while its disk refuses it")
+        wait_until(lambda: cell.metric("FL_BY_KEEP") > 0, 20, "what the disk refuses is counted as saved")
+        contains(cell.cellcli("drop flashlog", ok=False).stderr, "DROP FLASHLOG FORCE", "dropping the flash log with saved redo")
+        # The disk comes back while the cell runs.
+        disk.heal()
+        wait_until(lambda: cell.metric("FL_BY_KEEP") == 0, 20, "the disk takes what was saved")
+        redo.verify("once its disk takes writes again")
+        # It fails again, and the cell dies with redo on flash alone.
+        disk.fail()
+        for page in range(20, 40):
+            redo.commit(page)
+        cell.kill()
+        disk.heal()
+        cell.start()
+        contains(cell.log(), "of redo replayed", "what the start says")
+        redo.connect(cell)
+        redo.verify("after a crash with redo on flash alone")
         cell.stop()

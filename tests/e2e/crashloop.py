@@ -23,7 +23,7 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, Failure, Place, Skip, check, run, wait_until
+from harness import MIB, QUIET, Failure, Place, Skip, check, run, wait_until
 
 SECTOR = 512
 DISK_BYTES = 16 * MIB
@@ -37,7 +37,6 @@ CONNECTIONS = 2
 WRITE_THROUGH, WRITE_BACK = "write-through", "write-back"
 # Keys of the totals that only some loops have.
 DIRTY_KIB, STATEMENTS = "KiB dirty at restarts", "statements"
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 class Lost(Failure):

@@ -20,6 +20,8 @@ MIB = 1 << 20
 # A start may recover; machines that run tests are slow and shared.
 READY_SECONDS_MAX = 60
 COMMAND_SECONDS_MAX = 180
+# For servers beside the cell, that talk.
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 class Failure(Exception):

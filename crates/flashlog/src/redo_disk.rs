@@ -211,7 +211,7 @@ impl RedoDisk {
         }
     }
 
-    /// Bytes that the disk refuses and flash or memory has: saved redo.
+    /// Bytes that the disk has refused and flash has: saved redo.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
         lock(&self.state).ledger.saved_bytes()

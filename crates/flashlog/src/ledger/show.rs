@@ -116,11 +116,9 @@ impl Ledger {
         self.changes.iter().find(|(_, c)| !c.on_disk).map(|(seq, _)| *seq)
     }
 
-    /// Changes that are not on the disk although they may be acknowledged: saved redo, while the disk refuses them.
+    /// Bytes that flash has and the disk has refused: saved redo.
     pub(crate) fn saved_bytes(&self) -> u64 {
-        if !self.held_back {
-            return 0;
-        }
-        self.changes.values().map(|c| c.left).sum()
+        let on_flash = |c: &&Change| matches!(c.ring, RingLeg::Written | RingLeg::Durable);
+        self.changes.values().filter(|c| c.disk_failed).filter(on_flash).map(|c| c.left).sum()
     }
 }
