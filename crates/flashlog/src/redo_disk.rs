@@ -306,7 +306,8 @@ impl RedoDisk {
 impl std::fmt::Debug for RedoDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = lock(&self.state);
-        let (stranded, standing, flushing) = (&state.stranded, &state.standing, state.flushing);
+        let rings = state.standing.iter().zip(&self.log.rings).map(|(standing, ring)| (standing, ring.has_failed()));
+        let (stranded, standing, flushing) = (&state.stranded, rings.collect::<Vec<_>>(), state.flushing);
         let ledger = state.ledger.told();
         write!(f, "RedoDisk({}: stranded {stranded:?}, rings {standing:?}, flushing {flushing}, {ledger})", self.id)
     }

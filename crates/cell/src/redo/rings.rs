@@ -150,17 +150,23 @@ impl Cell {
         }
     }
 
-    /// Let a disk's label say that nothing in a ring counts, once nothing depends on it.
+    /// Let a disk's label say that nothing in a ring counts, once nothing depends on it. As long as the disk refuses what was on that
+    /// ring, nobody waits for that.
     async fn take_ring_from(&self, at_work: &LogAtWork, ring: usize, home: DeviceId) {
         let flash = at_work.devices[ring];
         let Some(disk) = self.store().cell_disk(home) else { return };
         let mut told = false;
         // Also while the cell is stopping: requests that it waits for may wait for this.
         while !at_work.log.is_stopped() {
-            for redo in self.redo_on(home) {
-                if !redo.is_safe_without(ring).await {
-                    return;
-                }
+            let on_it = self.redo_on(home);
+            let mut safe = true;
+            for redo in &on_it {
+                safe &= redo.is_safe_without(ring).await;
+            }
+            if !safe {
+                on_it.iter().for_each(|redo| redo.ring_stays(ring));
+                self.world.clock.sleep(RETRY_AFTER).await;
+                continue;
             }
             let written = disk.update_label(|label| {
                 if let Some(member) = label.flash_members.get_mut(&flash).filter(|m| m.redo_pending == Some(at_work.id))

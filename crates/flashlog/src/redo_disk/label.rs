@@ -60,14 +60,15 @@ impl RedoDisk {
     }
 
     /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
-    /// stopped.
+    /// stopped, or the disk refuses.
     pub async fn is_safe_without(&self, ring: usize) -> bool {
-        self.until(|state| {
-            let safe =
+        let refused = |state: &State| state.ledger.is_held_back();
+        let safe = |state: &State| {
+            let elsewhere =
                 |(seq, leg): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg));
-            state.ledger.on_flash_alone().all(safe)
-        })
-        .await
+            state.ledger.on_flash_alone().all(elsewhere)
+        };
+        self.until(|state| safe(state) || refused(state)).await && safe(&lock(&self.state))
     }
 
     /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
