@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 
 mod admin;
 mod endurance;
+mod observe;
 mod unused;
 pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
+pub(crate) use observe::DAYS_MAX as HISTORY_DAYS_MAX;
+pub use observe::{Alerts, CommandHook, History, WebHook};
 pub use unused::Unused;
 
 /// Name of the file in a cell's directory.
@@ -119,6 +122,12 @@ pub struct Config {
     pub memory: Memory,
     /// The flash cache at work.
     pub flash_cache: FlashCacheTuning,
+    /// What it remembers of its metrics.
+    #[serde(skip_serializing_if = "History::is_default")]
+    pub history: History,
+    /// Whom it tells of alerts.
+    #[serde(skip_serializing_if = "Alerts::is_none")]
+    pub alerts: Alerts,
     /// For tests.
     #[serde(skip_serializing_if = "Testing::is_off")]
     pub test: Testing,
@@ -332,6 +341,8 @@ impl Default for Config {
             admin: Admin::default(),
             memory: Memory::default(),
             flash_cache: FlashCacheTuning::default(),
+            history: History::default(),
+            alerts: Alerts::default(),
             test: Testing::default(),
             device: Vec::new(),
         }
@@ -433,6 +444,10 @@ const HEAD: &str = "\
 #                fillStrategy=feed. What may be written to each flash drive, no limit unless stated:
 #                drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
 #                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
+# [history]      days = 7 and size = \"256M\" of metric history in history.redb; ALTER CELL metricHistoryDays goes before days.
+# [[alerts.command]]  argv = [\"/usr/local/bin/page\", \"--dba\"], timeout_s = 30: run for each alert (no shell), the alert in its
+#                environment (FLASHCELL_ALERT_*) and as JSON on its standard input.
+# [[alerts.webhook]]  url = \"https://alerts.example/cell\", timeout_s = 10, retries = 3, ca = \"ca.pem\": each alert is sent there.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
@@ -521,7 +536,7 @@ impl Located {
             ));
         }
         self.endurance()?;
-        Ok(())
+        self.check_observation()
     }
 
     /// A path relative to the file.

@@ -3,8 +3,9 @@
 //! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
 //! the first failure and say which were done.
 
+use super::history::{HISTORY_DAYS, HISTORY_DAYS_MAX};
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
-use super::{Context, cell_disks};
+use super::{Context, alert_statements, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -108,7 +109,7 @@ pub(super) type Done = (Vec<String>, Option<Refusal>);
 pub(super) type Step<T = ()> = Result<T, Refusal>;
 
 /// A catalog change that some devices did not take stands; the log tells.
-fn stood<T>(changed: Changed<T>) -> T {
+pub(super) fn stood<T>(changed: Changed<T>) -> T {
     for failure in &changed.failed {
         tracing::error!(cell_disk = %failure.name, error = %failure.error, "out of service: it did not take a change");
     }
@@ -124,6 +125,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashLog => create_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::create(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::create_threshold(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -138,6 +140,8 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
         ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::alter_thresholds(context, change, &mut lines).await,
+        ObjectType::AlertHistory => alert_statements::examine(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -152,6 +156,8 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashLog => drop_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::drop(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::drop_thresholds(context, change, &mut lines).await,
+        ObjectType::AlertHistory => alert_statements::forget(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -275,7 +281,7 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             cell_disk,
             size_bytes: settings.size_bytes.unwrap_or(free_bytes),
             purpose: settings.purpose.unwrap_or(Purpose::Data),
-            caching_mode: settings.mode.unwrap_or(CachingMode::WriteThrough),
+            caching_mode: settings.mode.unwrap_or_else(|| default_mode(context, &settings, cell_disk)),
             caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
             fill: settings.fill.unwrap_or_default(),
             available_to: settings.available_to.clone().unwrap_or_default(),
@@ -286,6 +292,18 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
         lines.push(format::created(ObjectType::GridDisk, &made.name()));
     }
     Ok(())
+}
+
+/// As ALTER CELL flashCacheMode has it, for data on disks.
+fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: DeviceId) -> CachingMode {
+    let is_data = settings.purpose.is_none_or(|purpose| purpose == Purpose::Data);
+    let catalog = context.cell.store().catalog();
+    let is_on_disk = catalog.members.get(&cell_disk).is_some_and(|member| member.role == Role::Disk);
+    if is_data && is_on_disk && context.cell.is_flash_cache_write_back() {
+        CachingMode::WriteBack
+    } else {
+        CachingMode::WriteThrough
+    }
 }
 
 async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
@@ -413,10 +431,29 @@ async fn pin(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -
 
 async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     let on = change.list("cellDisk").unwrap_or(&[]);
-    context.cell.create_flash_cache(change.size_bytes("size"), on).await?;
+    let size_bytes = change.size_bytes("size");
+    context.cell.create_flash_cache(size_bytes, on).await.map_err(|error| too_large(context, size_bytes, on, error))?;
     lines.push(format::created(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
     lines.extend(context.cell.other_blocks());
     Ok(())
+}
+
+/// A size that does not fit: the largest that would.
+fn too_large(context: &Context, wanted: Option<u64>, on: &[String], error: AdminError) -> Refusal {
+    let most = context.cell.flash_cache_bytes_max(on);
+    match (&error, wanted, most) {
+        (AdminError::Store(GridDiskError::NoSpace { .. }), Some(wanted), Some(most)) => {
+            let text = cellcli::answer::size_text;
+            let what = format!(
+                "size={} is more than the flash has free: the largest possible is {}",
+                text(wanted),
+                text(most)
+            );
+            let hint = format!("CREATE FLASHCACHE ALL SIZE={}, or without a size", text(most));
+            Refusal::new(ErrorCode::NoSpace, what, Some(&hint))
+        }
+        _ => error.into(),
+    }
 }
 
 async fn create_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
@@ -542,8 +579,9 @@ async fn alter_cell(context: &Arc<Context>, change: &Change, lines: &mut Vec<Str
     for setting in &change.settings {
         match setting.name {
             "name" | "comment" => {}
-            "flashCacheMode" if change.choice("flashCacheMode") == Some("WriteThrough") => {}
-            "flashCacheMode" => return Err(Refusal::unsupported("flashCacheMode=WriteBack")),
+            "metricHistoryDays" => check_history_days(change)?,
+            "notificationPolicy" => check_policy(change)?,
+            "flashCacheMode" => {}
             other => return Err(Refusal::unsupported(format!("{other} of CELL"))),
         }
     }
@@ -561,10 +599,49 @@ async fn alter_cell(context: &Arc<Context>, change: &Change, lines: &mut Vec<Str
             }
             None => {}
         }
+        if let Some(days) = change.number("metricHistoryDays") {
+            catalog.attributes.insert(HISTORY_DAYS.to_owned(), days.to_string());
+        }
+        match change.list("notificationPolicy") {
+            Some([]) => drop_attribute(catalog, "notificationPolicy"),
+            Some(policy) => {
+                catalog.attributes.insert("notificationPolicy".to_owned(), policy.join(",").to_lowercase());
+            }
+            None => {}
+        }
     });
     stood(changed.await?);
+    if let Some(mode) = change.choice(cell::FLASH_CACHE_MODE) {
+        context.cell.set_flash_cache_mode(mode == "WriteBack").await?;
+    }
+    context.store.keep_days(context.history_days(&context.cell.store().catalog().attributes));
     lines.push(format::altered(ObjectType::Cell, &context.cell_name()));
     Ok(())
+}
+
+fn drop_attribute(catalog: &mut celldisk::Catalog, name: &str) {
+    catalog.attributes.remove(name);
+}
+
+fn check_history_days(change: &Change) -> Step {
+    let days = change.number(HISTORY_DAYS).unwrap_or(0);
+    if (1..=HISTORY_DAYS_MAX).contains(&days) {
+        return Ok(());
+    }
+    let what = format!("metricHistoryDays={days} is not from 1 to {HISTORY_DAYS_MAX}");
+    Err(Refusal::new(ErrorCode::InvalidValue, what, None))
+}
+
+fn check_policy(change: &Change) -> Step {
+    const WORDS: [&str; 4] = ["critical", "warning", "info", "clear"];
+    let given = change.list("notificationPolicy").unwrap_or(&[]);
+    match given.iter().find(|word| !WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))) {
+        None => Ok(()),
+        Some(word) => {
+            let what = format!("notificationPolicy takes {}, not {word}", WORDS.join(", "));
+            Err(Refusal::new(ErrorCode::InvalidValue, what, None))
+        }
+    }
 }
 
 async fn alter_cell_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
