@@ -16,6 +16,7 @@ pub mod feed;
 mod fill_metrics;
 mod flush;
 pub mod grid_disk;
+mod host_metrics;
 pub mod housekeeping;
 mod keep_metrics;
 mod loss;

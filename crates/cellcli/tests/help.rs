@@ -154,7 +154,7 @@ fn statements() {
                                   TRUE | FALSE
               metricHistoryDays   days metric history is kept (number)
               notificationMethod  how alerts are sent (list)
-              notificationPolicy  which alerts are sent: critical, warning, clear (list)
+              notificationPolicy  which alerts are sent: critical, warning, info, clear (list)
               smtpServer          mail server for alerts (name)
               smtpToAddr          mail addresses alerts go to (list)
             operations:

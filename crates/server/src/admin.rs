@@ -16,6 +16,7 @@
 mod access;
 mod activity_rows;
 mod alert_statements;
+mod alter_cell;
 mod audit;
 mod calibrate;
 mod cell_disks;

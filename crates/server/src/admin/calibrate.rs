@@ -8,7 +8,7 @@ use super::change::{Done, Refusal, Step};
 use crate::devices::OpenDevice;
 use cellcli::ErrorCode;
 use celldisk::Role;
-use device::{Buf, Bufs, Device, Instant, Io};
+use device::{Buf, Bufs, Device, Instant};
 use futures_util::future::{Either, join_all, select};
 use std::pin::pin;
 use std::sync::Arc;

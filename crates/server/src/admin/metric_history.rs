@@ -57,8 +57,6 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
     };
     let now_ns = context.world.clock.wall().0;
     let (mut found, mut too_many) = (Vec::new(), false);
-    // One answer at a time: what it takes is bounded.
-    let _turn = device::sync::lock(&context.listing_history);
     let walked = context.store.walk(|series| {
         let wanted: Vec<Wanted> = wanted(series)
             .into_iter()

@@ -8,6 +8,7 @@ use super::{Context, DateStyle, Form, Outcome, Request};
 use super::{calibrate, change, metric_history};
 use cellcli::command::{Command, DateFormat, List};
 use cellcli::{ErrorCode, ObjectType, Row, Value, failure_text, format, help, parse_script, select};
+use device::sync::lock;
 use std::sync::Arc;
 
 /// What a database may look at, as far as it is its own.
@@ -187,6 +188,8 @@ fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
 
 fn list(context: &Context, role: &Role, mut query: List, manner: Manner) -> Outcome {
     let mut rows = visible(context, role, query.object);
+    // One such answer at a time, to its end: what it takes is bounded.
+    let _turn = (query.object == ObjectType::MetricHistory).then(|| lock(&context.listing_history));
     if query.object == ObjectType::MetricHistory {
         let own = matches!(role, Role::Database(_)).then(|| own_grid_disks(context, role));
         let may_see = |row: &Row| own.as_ref().is_none_or(|own| metric_history::is_of_grid_disk(row, own));
