@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Name of the file in a cell's directory.
 pub(crate) const FILE_NAME: &str = "history.redb";
@@ -102,8 +103,19 @@ macro_rules! text_of {
 text_of!(redb::DatabaseError, redb::TransactionError, redb::TableError, redb::CommitError, StorageError);
 
 impl Open {
+    /// Open the file. What the file system will not take is no reason to give it up: then there is no store for now.
     fn new(path: &Path, size_bytes: u64) -> Result<Open, StoreError> {
-        let file = Bounded::open(path, size_bytes).map_err(|error| StoreError::Failed(error.to_string()))?;
+        let refused = Arc::new(AtomicBool::new(false));
+        // A directory that is not there, or a file that may not be opened, is not damage either.
+        let file = Bounded::open(path, size_bytes, refused.clone())
+            .map_err(|error| StoreError::None(format!("{}: {error}", path.display())))?;
+        guarded(|| Open::of(file)).map_err(|error| match error {
+            StoreError::Failed(why) if refused.load(Ordering::Acquire) => StoreError::None(why),
+            other => other,
+        })
+    }
+
+    fn of(file: Bounded) -> Result<Open, StoreError> {
         let mut builder = Database::builder();
         // Its format is the one that later versions of the library read.
         let database =
@@ -278,28 +290,33 @@ impl State {
         let size_bytes = self.limits.size_bytes;
         // The one before has to let go of the file.
         self.open = Err("it is being opened".to_owned());
-        let first = guarded(|| Open::new(&path, size_bytes));
-        let Err(why) = first else {
-            self.open = first.map_err(|error| error.to_string());
-            return;
-        };
         let aside = dir.join(ASIDE_NAME);
-        let again = std::fs::rename(&path, &aside)
-            .map_err(|error| StoreError::Failed(format!("{}: {error}", path.display())))
-            .and_then(|()| guarded(|| Open::new(&path, size_bytes)));
-        let note = match &again {
-            Ok(_) => format!("metric and alert history: {why}; set aside as {}, begun anew", aside.display()),
-            Err(error) => format!("metric and alert history are not kept: {error}"),
+        let (again, note) = match Open::new(&path, size_bytes) {
+            Ok(open) => {
+                self.open = Ok(open);
+                return;
+            }
+            Err(StoreError::None(why)) => (Err(why.clone()), format!("metric and alert history are not kept: {why}")),
+            Err(StoreError::Failed(why)) => {
+                let again = std::fs::rename(&path, &aside)
+                    .map_err(|error| format!("{}: {error}", path.display()))
+                    .and_then(|()| Open::new(&path, size_bytes).map_err(|error| error.to_string()));
+                let note = match &again {
+                    Ok(_) => format!("metric and alert history: {why}; set aside as {}, begun anew", aside.display()),
+                    Err(error) => format!("metric and alert history are not kept: {error}"),
+                };
+                (again, note)
+            }
         };
         // Tried again each minute, told once.
         if self.told.as_ref() != Some(&note) {
             self.told = Some(note.clone());
             self.notes.push(note);
         }
-        self.open = again.map_err(|error| error.to_string());
+        self.open = again;
     }
 
-    /// Do it; when that fails, with the file opened anew and less in it, and at last with another file.
+    /// Do it; when that fails, with the file opened anew, or another one; and at last with less in it.
     fn tried<T>(
         &mut self,
         dir: &Path,
@@ -315,6 +332,10 @@ impl State {
             done => return done,
         }
         self.open(dir);
+        let again = attempt(self);
+        if again.is_ok() {
+            return again;
+        }
         if let Ok(open) = &mut self.open {
             let quarter = open.readings.len().div_ceil(4);
             // Its failure shows in the attempt that follows.

@@ -6,19 +6,40 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The file.
 #[derive(Debug)]
 pub(super) struct Bounded {
     file: FileBackend,
     size_bytes_max: u64,
+    refused: Arc<AtomicBool>,
+}
+
+/// The file system has no room, or takes nothing: that says nothing about what is in the file.
+fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | PermissionDenied)
 }
 
 impl Bounded {
     /// Open it, or make it, for its owner alone.
-    pub(super) fn open(path: &Path, size_bytes_max: u64) -> Result<Bounded, redb::DatabaseError> {
+    /// `refused` tells afterwards whether the file system would not take something.
+    pub(super) fn open(
+        path: &Path,
+        size_bytes_max: u64,
+        refused: Arc<AtomicBool>,
+    ) -> Result<Bounded, redb::DatabaseError> {
         let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        Ok(Bounded { file: FileBackend::new(file)?, size_bytes_max })
+        Ok(Bounded { file: FileBackend::new(file)?, size_bytes_max, refused })
+    }
+
+    fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        if result.as_ref().is_err_and(is_refusal) {
+            self.refused.store(true, Ordering::Release);
+        }
+        result
     }
 }
 
@@ -42,14 +63,28 @@ impl StorageBackend for Bounded {
             let text = format!("{len} bytes are more than the {} it may have", self.size_bytes_max);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        self.file.set_len(len)
+        self.noted(self.file.set_len(len))
     }
 
     fn sync_data(&self, eventual: bool) -> io::Result<()> {
-        self.file.sync_data(eventual)
+        self.noted(self.file.sync_data(eventual))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write(offset, data)
+        self.noted(self.file.write(offset, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_nothing_about_the_file() {
+        let is = |kind: io::ErrorKind| is_refusal(&io::Error::from(kind));
+        assert!(is(io::ErrorKind::StorageFull) && is(io::ErrorKind::ReadOnlyFilesystem));
+        assert!(
+            !is(io::ErrorKind::UnexpectedEof) && !is(io::ErrorKind::InvalidData) && !is(io::ErrorKind::FileTooLarge)
+        );
     }
 }
