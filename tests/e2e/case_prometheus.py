@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -111,8 +113,6 @@ scrape_configs:
         log = open(place.path("prometheus.log"), "wb")
         server = [prometheus, f"--config.file={path}", f"--storage.tsdb.path={place.path('tsdb')}", "--web.listen-address=127.0.0.1:0"]
         # Which port it took is in its log only, so one is chosen that is free now.
-        import socket
-
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -131,7 +131,8 @@ scrape_configs:
                 return None
 
         def scraped():
-            targets = (ask("targets") or {"activeTargets": []})["activeTargets"]
+            # While it starts it answers with an error.
+            targets = (ask("targets") or {}).get("activeTargets", [])
             return [t for t in targets if t["lastScrape"][:4] > "0001"]
 
         active = wait_until(scraped, 60, "a scrape")
