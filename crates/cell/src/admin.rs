@@ -500,7 +500,7 @@ impl Cell {
     }
 
     /// Whether a grid disk may be in this mode.
-    fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
+    pub(crate) fn check_write_back(&self, mode: celldisk::CachingMode) -> Result<(), AdminError> {
         match mode {
             celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered => match self.flash_cache() {
                 Some(cache) if cache.is_short_of_members() => {

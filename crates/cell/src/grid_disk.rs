@@ -2,6 +2,7 @@
 //!
 //! Never parses, never touches a socket.
 
+use crate::active::{ActiveRequest, Sessions};
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
 use crate::feed::{Filling, Streams};
@@ -41,6 +42,8 @@ pub struct GridDisk {
     read_only: AtomicBool,
     stopping: AtomicBool,
     pub(crate) sessions: AtomicUsize,
+    /// Their requests under way.
+    pub(crate) active: Sessions,
     /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
     lost_epoch: AtomicU64,
     losses: Mutex<VecDeque<Loss>>,
@@ -144,6 +147,7 @@ impl GridDisk {
             read_only: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
+            active: Sessions::default(),
             lost_epoch: AtomicU64::new(0),
             writes_acked: AtomicU64::new(0),
             writes_flushed: AtomicU64::new(0),
@@ -221,6 +225,12 @@ impl GridDisk {
     /// Wait until every request that holds or waits for a range now has ended.
     pub(crate) async fn drain(&self) {
         self.locks.drain().await;
+    }
+
+    /// Requests of its clients under way, at most `max`.
+    #[must_use]
+    pub fn active_requests(&self, max: usize) -> Vec<ActiveRequest> {
+        self.active.look(max)
     }
 
     /// Open sessions.

@@ -2,7 +2,9 @@
 //!
 //! This crate never opens a socket, never knows a wire or text format, and has no threads of its own.
 
+mod active;
 pub mod admin;
+mod cache_mode;
 mod cached;
 pub mod cell;
 mod cell_disks;
@@ -14,6 +16,7 @@ pub mod feed;
 mod fill_metrics;
 mod flush;
 pub mod grid_disk;
+mod host_metrics;
 pub mod housekeeping;
 mod keep_metrics;
 mod loss;
@@ -38,7 +41,9 @@ pub mod session;
 mod transfer;
 mod write_back;
 
+pub use active::{ACTIVE_PER_SESSION_MAX, ActiveKind, ActiveRequest};
 pub use admin::AdminError;
+pub use cache_mode::FLASH_CACHE_MODE;
 pub use cell::{Cell, CellConfig};
 pub use feed::FeedConfig;
 pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};

@@ -6,6 +6,7 @@
 
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
+use crate::grid_disk::GridDisk;
 use crate::member_metrics::MemberFigures;
 use crate::redo_metrics::LogTotals;
 use device::sync::lock;
@@ -92,6 +93,8 @@ pub enum Formula {
 pub enum Reading {
     /// From the counters of each grid disk.
     GridDisk(fn(&GridDiskCounters) -> u64),
+    /// From each grid disk itself.
+    ServedDisk(fn(&GridDisk) -> u64),
     /// From the counters of all flash cache members and grid disks together.
     FlashCache(fn(&CacheTotals) -> u64),
     /// From what all redo grid disks and rings have counted together.
@@ -160,6 +163,14 @@ pub struct ProcessUse {
     pub virtual_bytes: u64,
     /// Memory of the host.
     pub host_memory_bytes: u64,
+    /// Memory of the host that is not to be had without swapping.
+    pub host_memory_used_bytes: u64,
+    /// Swap space of the host.
+    pub host_swap_bytes: u64,
+    /// Swap space of the host in use.
+    pub host_swap_used_bytes: u64,
+    /// Processor time of the host in use since it started, in the mean of its processors.
+    pub host_cpu_ns: u64,
     /// Load average of the host over a minute, in thousandths.
     pub load_milli: u64,
 }
@@ -669,7 +680,7 @@ const TABLE: &[&[Definition]] = &[
     counter!(GridDisk, "GD_IO_RQ_W_SM", Requests, "small writes to a grid disk", |c| c.writes.small.requests.get()),
 ];
 
-fn milli_percent(part: u64, whole: u64) -> u64 {
+pub(crate) fn milli_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 100_000).checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
 
@@ -683,6 +694,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         crate::ordered_metrics::ROWS,
         crate::redo_metrics::ROWS,
         crate::fill_metrics::ROWS,
+        crate::host_metrics::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }
@@ -707,6 +719,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
         let mut push = |object: String, value: u64| samples.push(Sample { definition, object, value });
         match reading {
             Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
+            Reading::ServedDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(disk))),
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
             Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),

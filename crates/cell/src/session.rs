@@ -3,6 +3,7 @@
 //!
 //! Never decides what is cached: the request path ([`crate::path`]) does.
 
+use crate::active::{Active, ActiveKind};
 use crate::grid_disk::GridDisk;
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
 use device::{Bufs, SharedBufs};
@@ -19,6 +20,7 @@ pub const ZERO_PIECE_BYTES_MAX: u64 = 16 << 20;
 pub struct Session {
     disk: Arc<GridDisk>,
     context: Context,
+    active: Arc<Active>,
     /// The loss epoch this session has looked at.
     epoch_seen: AtomicU64,
     /// Sequence of its last acknowledged write.
@@ -30,7 +32,9 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(disk: Arc<GridDisk>, context: Context, epoch: u64) -> Session {
         disk.sessions.fetch_add(1, Ordering::AcqRel);
+        let active = disk.active.join(&context);
         Session {
+            active,
             disk,
             context,
             epoch_seen: AtomicU64::new(epoch),
@@ -80,6 +84,7 @@ impl Session {
     /// # Errors
     /// Out of range, stopping, or an I/O error.
     pub async fn read(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        let _going = self.active.begin(ActiveKind::Read, offset, bufs.len_bytes() as u64);
         let len = bufs.len_bytes() as u64;
         if let Err(error) = self.check(offset, len) {
             return (self.counted(Err(error)), bufs);
@@ -111,6 +116,7 @@ impl Session {
     /// # Errors
     /// Out of range, read-only, stopping, no space, or an I/O error; then any part of it may have been written.
     pub async fn write(&self, offset: u64, data: SharedBufs, fua: bool) -> Result<(), RequestError> {
+        let _going = self.active.begin(ActiveKind::Write, offset, data.len_bytes() as u64);
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
         self.disk.counters.writes.count(len);
@@ -143,6 +149,7 @@ impl Session {
     /// # Errors
     /// An I/O error: the un-flushed writes of every session are suspect from now on.
     pub async fn flush(&self) -> Result<(), RequestError> {
+        let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.counted(self.check(0, 0))?;
         self.disk.counters.flushes.one();
         let result = self.disk.flush_all().await;
@@ -154,6 +161,7 @@ impl Session {
     /// # Errors
     /// As [`Session::write`].
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
+        let _going = self.active.begin(ActiveKind::Trim, offset, len);
         let epoch = self.check_change(offset, len)?;
         self.disk.counters.trims.requests.one();
         self.disk.counters.trims.bytes.add(len);
@@ -176,6 +184,7 @@ impl Session {
     /// # Errors
     /// As [`Session::write`]; [`RequestError::NotSupported`] when `fast` is asked and it would be slow.
     pub async fn write_zeroes(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
+        let _going = self.active.begin(ActiveKind::Zero, offset, len);
         let epoch = self.check_change(offset, len)?;
         if flags.fast && !self.disk.limits().fast_zeroes {
             return self.counted(Err(RequestError::NotSupported));
@@ -203,6 +212,7 @@ impl Session {
     /// # Errors
     /// Out of range, stopping, or an I/O error of the disk.
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+        let _going = self.active.begin(ActiveKind::Prefetch, offset, len);
         self.counted(self.check(offset, len))?;
         let mut done = 0;
         while done < len {

@@ -19,6 +19,11 @@ pub enum Command {
     Alter(Change),
     /// Remove objects.
     Drop(Change),
+    /// Measure the devices.
+    Calibrate {
+        /// Though clients are connected.
+        force: bool,
+    },
     /// Show help: on everything, a verb, an object type, or a verb on an object type.
     Help {
         /// The verb asked about.
@@ -52,6 +57,7 @@ impl Command {
             Self::Create(_) => Verb::Create,
             Self::Alter(_) => Verb::Alter,
             Self::Drop(_) => Verb::Drop,
+            Self::Calibrate { .. } => Verb::Calibrate,
             Self::Help { .. } => Verb::Help,
             Self::Exit => Verb::Exit,
             Self::Quit => Verb::Quit,

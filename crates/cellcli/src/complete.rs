@@ -8,7 +8,7 @@ use crate::lexer::{Lexer, Raw, Token, TokenKind};
 use crate::parser::CLAUSES;
 use crate::table::{Form, Kind, OBJECTS, ObjectSpec, ObjectType, TargetKind, VERBS, Verb};
 
-const OPERATORS: [&str; 8] = ["=", "!=", "<", "<=", ">", ">=", "LIKE", "NOT LIKE"];
+const OPERATORS: [&str; 10] = ["=", "!=", "<", "<=", ">", ">=", "LIKE", "NOT LIKE", "IN (", "NOT IN ("];
 
 /// What may replace the word that ends at byte `cursor` of `line`, case ignored, in the order of the table. `names` gives the
 /// names of the objects of a type. Keywords come in capitals, attributes and names as they are spelt; options end in `=`.
@@ -87,6 +87,7 @@ fn offer(tokens: &[Token], names: &dyn Fn(ObjectType) -> Vec<String>, out: &mut 
                 push_words(out, OBJECTS.iter().filter(|spec| spec.takes(asked)).map(|spec| spec.word));
             }
         }
+        (Verb::Calibrate, []) => push_words(out, ["FORCE"]),
         (Verb::Set, []) => push_words(out, ["DATEFORMAT", "ECHO"]),
         (Verb::Set, [option]) if is_word(Some(option), "DATEFORMAT") => push_words(out, ["LOCAL", "STANDARD"]),
         (Verb::Set, [option]) if is_word(Some(option), "ECHO") => push_words(out, ["ON", "OFF"]),
@@ -164,18 +165,37 @@ fn offer_condition(
     names: &dyn Fn(ObjectType) -> Vec<String>,
     out: &mut Vec<String>,
 ) -> bool {
-    let joined = |token: &Token| ["AND", "OR"].iter().any(|it| is_word(Some(token), it)) || is_symbol(Some(token), "(");
-    let start = behind.iter().rposition(joined).map_or(0, |at| at + 1);
+    let joins = |at: usize| {
+        let token = behind.get(at);
+        let opens = is_symbol(token, "(") && !at.checked_sub(1).is_some_and(|before| is_word(behind.get(before), "IN"));
+        opens || ["AND", "OR"].iter().any(|it| is_word(token, it))
+    };
+    let start = (0..behind.len()).rev().find(|at| joins(*at)).map_or(0, |at| at + 1);
     match &behind[start..] {
         [] => push_words(out, spec.attributes.iter().map(|attribute| attribute.name)),
         [_] => push_words(out, OPERATORS),
         [attribute, operator @ ..] => {
             let last = operator.last();
+            if operator.iter().any(|token| is_word(Some(token), "IN")) {
+                if is_word(last, "IN") {
+                    push_words(out, ["("]);
+                } else if is_symbol(last, "(") || is_symbol(last, ",") {
+                    if let Some(attribute) = word(Some(attribute)).and_then(|it| spec.attribute(it)) {
+                        offer_values(spec, attribute.name, attribute.kind, names, out);
+                        push_words(out, ["NULL"]);
+                    }
+                } else if is_symbol(last, ")") {
+                    return true;
+                } else {
+                    push_words(out, [")"]);
+                }
+                return false;
+            }
             let negation = is_word(last, "NOT") || is_symbol(last, "!");
             let awaits_value =
                 is_word(last, "LIKE") || ["=", "!=", "<", "<=", ">", ">="].iter().any(|symbol| is_symbol(last, symbol));
             if negation {
-                push_words(out, ["=", "<", ">", "LIKE"]);
+                push_words(out, ["=", "<", ">", "LIKE", "IN ("]);
             } else if awaits_value {
                 if let Some(attribute) = word(Some(attribute)).and_then(|it| spec.attribute(it)) {
                     offer_values(spec, attribute.name, attribute.kind, names, out);
@@ -199,8 +219,15 @@ fn condition_end(tokens: &[Token]) -> usize {
         words || ["=", "!=", "<", "<=", ">", ">=", "!"].iter().any(|it| is_symbol(Some(token), it))
     };
     let mut complete = false;
+    let mut in_list = false;
     let mut previous: Option<&Token> = None;
     for (at, token) in tokens.iter().enumerate() {
+        if in_list || !complete && is_word(Some(token), "IN") {
+            complete = is_symbol(Some(token), ")");
+            in_list = !complete;
+            previous = Some(token);
+            continue;
+        }
         let joins = ["AND", "OR"].iter().any(|it| is_word(Some(token), it));
         if complete && !joins && !is_symbol(Some(token), ")") {
             return at;

@@ -63,6 +63,30 @@ impl ErrorCode {
         Self::NotAuthorized,
     ];
 
+    /// What it means, in one line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::InvalidSyntax => "the statement does not follow the grammar",
+            Self::UnknownAttribute => "the object type or statement has no such attribute or option",
+            Self::NotModifiable => "the attribute exists and ALTER cannot set it",
+            Self::InvalidValue => "the value is not one the attribute or option takes",
+            Self::InvalidPattern => "the LIKE pattern is not a regular expression, or too large",
+            Self::MissingOption => "an option the statement needs is missing",
+            Self::TooLarge => "a limit of the language or of an answer is exceeded",
+            Self::NoSuchObject => "no object of that name",
+            Self::ObjectExists => "an object of that name is there already",
+            Self::NotPermittedNow => {
+                "the state of the object or the cell does not permit it; where FORCE would, the hint says so"
+            }
+            Self::NotSupported => "the language has the statement, this cell does not carry it out",
+            Self::ReadOnlySession => "the session is read-only",
+            Self::NoSpace => "there is not enough free space",
+            Self::DeviceFailed => "a device or the catalog failed while the statement was carried out",
+            Self::NotAuthorized => "the role of the session does not permit it",
+        }
+    }
+
     /// The number after `CELL-`.
     #[must_use]
     pub const fn number(self) -> u16 {

@@ -84,8 +84,9 @@ fn statement_help(verb: Verb, object: &'static ObjectSpec) -> String {
             text.push_str(&format!("show {}\n", object.about));
             text.push_str(&format!("  {}\n", list_syntax(object)));
             text.push_str("  condition: attribute [NOT | !] {= | != | < | <= | > | >= | LIKE} value\n");
+            text.push_str("             attribute [NOT | !] IN (value [, value]...)\n");
             text.push_str(
-                "             [{AND | OR} condition]..., parentheses; OR and parentheses are Flashcell's own\n",
+                "             [{AND | OR} condition]..., parentheses; OR, IN and parentheses are Flashcell's own\n",
             );
             text.push_str("  LIKE takes a regular expression over the whole value: name LIKE 'FC_IO.*'\n");
             let columns: Vec<&str> = object.default_columns().map(|attribute| attribute.name).collect();
@@ -150,7 +151,7 @@ fn syntax(verb: Verb, object: &'static ObjectSpec) -> Vec<String> {
     }
 }
 
-fn list_syntax(object: &ObjectSpec) -> String {
+pub(crate) fn list_syntax(object: &ObjectSpec) -> String {
     format!(
         "LIST {} [name [, name]...] [WHERE condition] [ATTRIBUTES {{ALL | attribute [, attribute]...}}] [DETAIL] \
          [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]",
@@ -158,7 +159,7 @@ fn list_syntax(object: &ObjectSpec) -> String {
     )
 }
 
-fn form_syntax(object: &'static ObjectSpec, form: &'static Form) -> String {
+pub(crate) fn form_syntax(object: &'static ObjectSpec, form: &'static Form) -> String {
     let mut line = format!("{} {}", form.verb.word(), object.word);
     line.push_str(match form.target {
         TargetKind::Whole => "",
@@ -191,7 +192,7 @@ fn form_syntax(object: &'static ObjectSpec, form: &'static Form) -> String {
     line
 }
 
-fn operation_words(words: &[&[&str]]) -> String {
+pub(crate) fn operation_words(words: &[&[&str]]) -> String {
     let place = |alternatives: &&[&str]| match alternatives {
         [only] => (*only).to_owned(),
         several => format!("{{{}}}", several.join(" | ")),

@@ -21,6 +21,7 @@ mod help;
 mod lexer;
 mod parser;
 mod print;
+mod reference;
 mod suggest;
 
 pub use answer::{Answer, Decimal, Measure, Row, Timestamp, Unit, Value, select};
@@ -30,4 +31,5 @@ pub use error::{ErrorCode, StatementError, failure_text};
 pub use help::help;
 pub use lexer::{STATEMENT_TOKENS_MAX, TEXT_BYTES_MAX, needs_continuation};
 pub use parser::{NESTING_MAX, STATEMENTS_MAX, Statement, WHERE_COMPARISONS_MAX, parse_one, parse_script};
+pub use reference::reference;
 pub use table::{ObjectType, Verb};

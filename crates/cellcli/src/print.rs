@@ -30,6 +30,7 @@ impl Display for Command {
                 }
                 Ok(())
             }
+            Self::Calibrate { force } => out.write_str(if *force { " FORCE" } else { "" }),
             Self::Exit | Self::Quit => Ok(()),
             Self::SetDateFormat(DateFormat::Standard) => out.write_str(" DATEFORMAT STANDARD"),
             Self::SetDateFormat(DateFormat::Local) => out.write_str(" DATEFORMAT LOCAL"),

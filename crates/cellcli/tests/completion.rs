@@ -12,7 +12,7 @@ fn names(object: ObjectType) -> Vec<String> {
         ObjectType::CellDisk => vec!["CD_00".into(), "FD_00".into()],
         ObjectType::MetricCurrent => vec!["FC_BY_USED".into()],
         ObjectType::Pin => vec!["DATA_CD_00_c1".into()],
-        ObjectType::Cell | ObjectType::FlashCache | ObjectType::FlashLog | ObjectType::MetricDefinition => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -53,23 +53,23 @@ fn verbs_and_object_types() {
         ],
         &expect![[r#"
             |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START
+                ALTER  CALIBRATE  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START
             l|
                 LIST
             LIST cell; a|
                 ALTER
             list |
-                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN  METRICHISTORY  THRESHOLD  ALERTDEFINITION  ALERTHISTORY  PHYSICALDISK  LUN  ACTIVEREQUEST  FLASHCACHECONTENT
             create |
-                CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  PIN
+                CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  PIN  THRESHOLD
             drop g|
                 GRIDDISK
             help |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                ALTER  CALIBRATE  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN  METRICHISTORY  THRESHOLD  ALERTDEFINITION  ALERTHISTORY  PHYSICALDISK  LUN  ACTIVEREQUEST  FLASHCACHECONTENT
             help alter |
-                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICDEFINITION
+                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICDEFINITION  THRESHOLD  ALERTHISTORY
             describe m|
-                METRICCURRENT  METRICDEFINITION
+                METRICCURRENT  METRICDEFINITION  METRICHISTORY
             set |
                 DATEFORMAT  ECHO
             set dateformat |
@@ -77,7 +77,7 @@ fn verbs_and_object_types() {
             list g| where
                 GRIDDISK
             rem x |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START
+                ALTER  CALIBRATE  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START
         "#]],
     );
 }
@@ -115,11 +115,11 @@ fn list() {
             list griddisk where s|
                 size  sizeAllocated  sparse  staleAsOf  status
             list griddisk where status |
-                =  !=  <  <=  >  >=  LIKE  NOT LIKE
+                =  !=  <  <=  >  >=  LIKE  NOT LIKE  IN (  NOT IN (
             list griddisk where status = |
                 active  inactive  'not present'  importRequired  NULL
             list griddisk where status not |
-                =  <  >  LIKE
+                =  <  >  LIKE  IN (
             list griddisk where cellDisk=|
                 CD_00  FD_00  NULL
             list griddisk where name = a and (ca|

@@ -443,6 +443,7 @@ fn describe_every_type() {
         <TAB> virtualSize
         METRICCURRENT
         <TAB> name
+        <TAB> age
         <TAB> alertState
         <TAB> collectionTime
         <TAB> description
@@ -464,6 +465,94 @@ fn describe_every_type() {
         <TAB> name
         <TAB> cachingPolicy
         <TAB> length
+        <TAB> offset
+        METRICHISTORY
+        <TAB> name
+        <TAB> age
+        <TAB> description
+        <TAB> metricObjectName
+        <TAB> metricType
+        <TAB> metricValue
+        <TAB> objectType
+        <TAB> unit
+        <TAB> collectionTime
+        THRESHOLD
+        <TAB> name
+        <TAB> comparison <TAB> modifiable
+        <TAB> critical   <TAB> modifiable
+        <TAB> observation<TAB> modifiable
+        <TAB> occurrences<TAB> modifiable
+        <TAB> warning    <TAB> modifiable
+        ALERTDEFINITION
+        <TAB> name
+        <TAB> alertShortName
+        <TAB> alertSource
+        <TAB> alertType
+        <TAB> description
+        <TAB> metricName
+        ALERTHISTORY
+        <TAB> name
+        <TAB> beginTime
+        <TAB> severity
+        <TAB> alertMessage
+        <TAB> age
+        <TAB> alertSequenceID
+        <TAB> alertShortName
+        <TAB> alertType
+        <TAB> definition
+        <TAB> description
+        <TAB> endTime
+        <TAB> examinedBy       <TAB> modifiable
+        <TAB> metricObjectName
+        <TAB> metricValue
+        <TAB> sequenceBeginTime
+        <TAB> unit
+        PHYSICALDISK
+        <TAB> name
+        <TAB> cellDisk
+        <TAB> deviceClass
+        <TAB> diskType
+        <TAB> errorCount
+        <TAB> flushCount
+        <TAB> id
+        <TAB> luns
+        <TAB> physicalSize
+        <TAB> requestsInFlight
+        <TAB> rotational
+        <TAB> sectorSize
+        <TAB> status
+        <TAB> truePageSize
+        <TAB> volatileCache
+        LUN
+        <TAB> name
+        <TAB> cellDisk
+        <TAB> deviceName
+        <TAB> diskType
+        <TAB> errorCount
+        <TAB> id
+        <TAB> isSystemLun
+        <TAB> lunSize
+        <TAB> physicalDrives
+        <TAB> status
+        ACTIVEREQUEST
+        <TAB> name
+        <TAB> age
+        <TAB> dbName
+        <TAB> ioBytes
+        <TAB> ioGridDisk
+        <TAB> ioOffset
+        <TAB> ioReason
+        <TAB> ioType
+        <TAB> requestState
+        FLASHCACHECONTENT
+        <TAB> name
+        <TAB> cachedKeepSize
+        <TAB> cachedSize
+        <TAB> cachedWriteSize
+        <TAB> dbUniqueName
+        <TAB> hitCount
+        <TAB> length
+        <TAB> missCount
         <TAB> offset
     "#]]
     .assert_eq(&shown);

@@ -9,6 +9,7 @@ fn overview() {
     expect![[r#"
         Commands:
           ALTER            change attributes of objects, or have them do something
+          CALIBRATE        measure each device with reads; FORCE though clients are connected
           CREATE           make objects
           DESCRIBE         show the attributes of an object type
           DROP             remove objects
@@ -22,14 +23,22 @@ fn overview() {
           START, @         run the statements of a file
 
         Object types:
-          CELL              the cell itself
-          CELLDISK          physical disks taken into the cell
-          FLASHCACHE        the flash cache of the cell
-          FLASHLOG          the flash log of the cell: redo writes on disk and flash
-          GRIDDISK          slices of cell disks, each served as one export
-          METRICCURRENT     the latest value of each metric for each object
-          METRICDEFINITION  what each metric means
-          PIN               ranges of grid disks with a caching policy of their own
+          CELL               the cell itself
+          CELLDISK           physical disks taken into the cell
+          FLASHCACHE         the flash cache of the cell
+          FLASHLOG           the flash log of the cell: redo writes on disk and flash
+          GRIDDISK           slices of cell disks, each served as one export
+          METRICCURRENT      the latest value of each metric for each object
+          METRICDEFINITION   what each metric means
+          PIN                ranges of grid disks with a caching policy of their own
+          METRICHISTORY      the values of each metric for each object, once a minute
+          THRESHOLD          values of metrics that raise an alert
+          ALERTDEFINITION    what each alert means
+          ALERTHISTORY       alerts raised and cleared
+          PHYSICALDISK       devices the cell has opened, and those it misses
+          LUN                devices as CREATE CELLDISK ... LUN= names them
+          ACTIVEREQUEST      requests of clients under way
+          FLASHCACHECONTENT  what the flash cache holds, by grid disk and range
 
         HELP verb, HELP verb object_type and HELP object_type tell more.
         Keywords and names ignore case. A line that ends in - goes on in the next; ; is optional.
@@ -48,6 +57,8 @@ fn verbs() {
           FLASHLOG          the flash log of the cell: redo writes on disk and flash
           GRIDDISK          slices of cell disks, each served as one export
           METRICDEFINITION  what each metric means
+          THRESHOLD         values of metrics that raise an alert
+          ALERTHISTORY      alerts raised and cleared
     "#]]
     .assert_eq(&help(Some(Verb::Alter), None));
     expect![[r#"
@@ -70,7 +81,8 @@ fn statements() {
         LIST GRIDDISK: show slices of cell disks, each served as one export
           LIST GRIDDISK [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL] [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]
           condition: attribute [NOT | !] {= | != | < | <= | > | >= | LIKE} value
-                     [{AND | OR} condition]..., parentheses; OR and parentheses are Flashcell's own
+                     attribute [NOT | !] IN (value [, value]...)
+                     [{AND | OR} condition]..., parentheses; OR, IN and parentheses are Flashcell's own
           LIKE takes a regular expression over the whole value: name LIKE 'FC_IO.*'
           Without ATTRIBUTES: name, status
     "#]].assert_eq(&help(Some(Verb::List), Some(ObjectType::GridDisk)));
@@ -142,7 +154,7 @@ fn statements() {
                                   TRUE | FALSE
               metricHistoryDays   days metric history is kept (number)
               notificationMethod  how alerts are sent (list)
-              notificationPolicy  which alerts are sent: critical, warning, clear (list)
+              notificationPolicy  which alerts are sent: critical, warning, info, clear (list)
               smtpServer          mail server for alerts (name)
               smtpToAddr          mail addresses alerts go to (list)
             operations:

@@ -106,7 +106,7 @@ fn errors_of_list() {
             "list griddisk a b",
             "list griddisk 'a",
             "list griddisk a- b",
-            "list griddisk where name in (a)",
+            "list griddisk where name in (a b)",
         ],
         &expect![[r#"
             CELL-09001: GRIDDISK has no attribute sise.
@@ -126,7 +126,7 @@ fn errors_of_list() {
               list griddisk where name == a
                                         ^
 
-            CELL-01504: Invalid command syntax: expected =, !=, <, <=, >, >=, LIKE or NOT LIKE, found the end of the statement.
+            CELL-01504: Invalid command syntax: expected =, !=, <, <=, >, >=, LIKE, IN, NOT LIKE or NOT IN, found the end of the statement.
               list griddisk where name
                                       ^
 
@@ -177,9 +177,9 @@ fn errors_of_list() {
                              ^
             hint: put quotes around a name or path with such a hyphen
 
-            CELL-01504: Invalid command syntax: expected =, !=, <, <=, >, >=, LIKE or NOT LIKE, found in.
-              list griddisk where name in (a)
-                                       ^
+            CELL-01504: Invalid command syntax: expected ',', found b.
+              list griddisk where name in (a b)
+                                             ^
 
         "#]],
     );

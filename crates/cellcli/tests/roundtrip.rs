@@ -56,6 +56,7 @@ fn words() -> Vec<&'static str> {
         "OR",
         "NOT",
         "LIKE",
+        "IN",
         "NULL",
         "FORCE",
         "NOWAIT",

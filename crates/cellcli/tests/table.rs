@@ -10,11 +10,18 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 
 /// Every variant; the match makes the compiler ask for new ones.
 fn all_object_types() -> Vec<ObjectType> {
-    use ObjectType::{Cell, CellDisk, FlashCache, FlashLog, GridDisk, MetricCurrent, MetricDefinition, Pin};
-    let all = vec![Cell, CellDisk, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
+    use ObjectType::{
+        ActiveRequest, AlertDefinition, AlertHistory, Cell, CellDisk, FlashCache, FlashCacheContent, FlashLog,
+        GridDisk, Lun, MetricCurrent, MetricDefinition, MetricHistory, PhysicalDisk, Pin, Threshold,
+    };
+    let mut all = vec![Cell, CellDisk, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
+    all.extend([MetricHistory, Threshold, AlertDefinition, AlertHistory, PhysicalDisk, Lun]);
+    all.extend([ActiveRequest, FlashCacheContent]);
     for object in &all {
         match object {
             Cell | CellDisk | GridDisk | FlashCache | FlashLog | MetricDefinition | MetricCurrent | Pin => {}
+            ActiveRequest | FlashCacheContent => {}
+            MetricHistory | Threshold | AlertDefinition | AlertHistory | PhysicalDisk | Lun => {}
         }
     }
     all
@@ -163,11 +170,29 @@ fn own_attributes_are_marked() {
             "GRIDDISK.frozenFor",
             "GRIDDISK.purpose",
             "GRIDDISK.staleAsOf",
+            "METRICCURRENT.age",
             "METRICCURRENT.description",
             "METRICCURRENT.unit",
             "PIN.cachingPolicy",
             "PIN.length",
             "PIN.offset",
+            "METRICHISTORY.age",
+            "METRICHISTORY.description",
+            "METRICHISTORY.unit",
+            "ALERTHISTORY.age",
+            "ALERTHISTORY.definition",
+            "ALERTHISTORY.description",
+            "ALERTHISTORY.unit",
+            "PHYSICALDISK.cellDisk",
+            "PHYSICALDISK.deviceClass",
+            "PHYSICALDISK.flushCount",
+            "PHYSICALDISK.requestsInFlight",
+            "PHYSICALDISK.rotational",
+            "PHYSICALDISK.truePageSize",
+            "PHYSICALDISK.volatileCache",
+            "ACTIVEREQUEST.age",
+            "FLASHCACHECONTENT.length",
+            "FLASHCACHECONTENT.offset",
         ]
     );
 }

@@ -7,6 +7,7 @@ pub mod busy;
 pub mod cache;
 mod carry;
 pub mod checkpoint;
+mod content;
 pub mod counters;
 mod dirty;
 mod fill;
@@ -37,6 +38,7 @@ pub mod write_back;
 
 pub use busy::{BusyFlash, BusyTuning};
 pub use cache::{CacheConfig, CachedDisk, DiskHandle, FlashCache, LabelRefused, MemberDevice, SettleList, WriteTicket};
+pub use content::Content;
 pub use counters::Counters;
 pub use fill::{FillCause, FillReport};
 pub use governor::{Endurance, EnduranceError, EnduranceFigures};

@@ -7,26 +7,34 @@
 //! | `GET /v1/griddisk/attributes` and so on | DESCRIBE |
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //! | `GET /v1/status` | what is served, in JSON |
-//! | `GET /metrics` | Prometheus text |
+//! | `GET /metrics` | OpenMetrics, Prometheus text |
 //!
 //! Runs on one thread of its own with tokio. Changes are carried out on the cell's executor threads, where its devices
 //! answer; what only looks (LIST, metrics) runs on threads of tokio's, since a walk over the index of a large cache takes
 //! longer than a client's request may wait. Never sees a byte of a client's data.
 
 mod access;
+mod activity_rows;
+mod alert_statements;
+mod alter_cell;
 mod audit;
+mod calibrate;
 mod cell_disks;
 mod change;
+mod conditions;
 mod history;
 mod listen;
+mod metric_history;
 mod openapi;
 mod operations;
 mod patient;
+mod physical_rows;
 mod prometheus;
 mod protocol;
 mod rows;
 mod service;
 mod statement;
+mod watch;
 
 pub use access::Role;
 pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
@@ -36,7 +44,9 @@ pub(crate) use listen::AdminListener;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
 pub(crate) use service::Service;
 
+use crate::alerting::{Alerts, Hooks};
 use crate::devices::{OpenDevice, Opener};
+use crate::store::Store;
 use cell::Cell;
 use celldisk::DeviceId;
 use device::sync::lock;
@@ -64,6 +74,20 @@ pub(crate) struct Context {
     pub(crate) audit: Audit,
     /// Readings of the metrics, for rates.
     pub(crate) history: History,
+    /// What it remembers of its metrics and alerts.
+    pub(crate) store: Store,
+    /// Alerts there are and were.
+    pub(crate) alerts: Alerts,
+    /// Whom they are sent to.
+    pub(crate) hooks: Hooks,
+    /// Which run of the cell this is, for the history.
+    pub(crate) life: u64,
+    /// Days of history that cell.toml states.
+    pub(crate) history_days_default: u64,
+    /// Requests under way when they were first seen.
+    pub(crate) requests_seen: Mutex<activity_rows::FirstSeen>,
+    /// Held while an answer of METRICHISTORY is made.
+    pub(crate) listing_history: Mutex<()>,
     /// When it began to serve.
     pub(crate) started: Instant,
     /// Where it listens, as printed.
@@ -83,6 +107,12 @@ impl Context {
 
     fn cell_name(&self) -> String {
         self.cell.store().catalog().cell_name.clone()
+    }
+
+    /// How long the history is kept: what the operator has said to the cell, else cell.toml.
+    pub(crate) fn history_days(&self, attributes: &BTreeMap<String, String>) -> u64 {
+        let said = attributes.get(history::HISTORY_DAYS).and_then(|text| text.parse().ok());
+        said.filter(|days| (1..=history::HISTORY_DAYS_MAX).contains(days)).unwrap_or(self.history_days_default)
     }
 
     /// Do `work` on an executor thread of the cell; nothing when the cell is stopping. It is done to its end though nobody

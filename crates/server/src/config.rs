@@ -12,9 +12,14 @@ use std::path::{Path, PathBuf};
 
 mod admin;
 mod endurance;
+mod head;
+mod observe;
 mod unused;
 pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
+use head::HEAD;
+pub(crate) use observe::DAYS_MAX as HISTORY_DAYS_MAX;
+pub use observe::{Alerts, CommandHook, History, WebHook};
 pub use unused::Unused;
 
 /// Name of the file in a cell's directory.
@@ -119,6 +124,12 @@ pub struct Config {
     pub memory: Memory,
     /// The flash cache at work.
     pub flash_cache: FlashCacheTuning,
+    /// What it remembers of its metrics.
+    #[serde(skip_serializing_if = "History::is_default")]
+    pub history: History,
+    /// Whom it tells of alerts.
+    #[serde(skip_serializing_if = "Alerts::is_none")]
+    pub alerts: Alerts,
     /// For tests.
     #[serde(skip_serializing_if = "Testing::is_off")]
     pub test: Testing,
@@ -332,6 +343,8 @@ impl Default for Config {
             admin: Admin::default(),
             memory: Memory::default(),
             flash_cache: FlashCacheTuning::default(),
+            history: History::default(),
+            alerts: Alerts::default(),
             test: Testing::default(),
             device: Vec::new(),
         }
@@ -415,30 +428,6 @@ impl DeviceConfig {
     }
 }
 
-/// What a fresh file begins with.
-const HEAD: &str = "\
-# A Flashcell cell: where its devices are and how it is served. What is on the devices (grid disks, caching, names) is
-# in their own catalog; change that with `flashcell cellcli`.
-#
-# [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". NBD over TCP has no login: it is open to whoever
-#                connects. admin over TCP is TLS: `flashcell trust` makes the certificates first.
-# [admin]        group = \"dba\": its members administer the cell over the unix socket, as root and the user it is served as
-#                do; everybody else may look. trust = \"trust\": the directory of the certificates.
-# [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
-#                cache takes, all in all: a cache created after that has coarser blocks if need be.
-# [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
-#                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
-#                than the disk, the disk serves a share of the hits; journal = \"64M\" of a grid disk put into write-back-ordered
-#                (1/64 of it unless stated); feed_rate = \"32M\" a second, feed_boost and noprefetch for grid disks with
-#                fillStrategy=feed. What may be written to each flash drive, no limit unless stated:
-#                drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and
-#                rated_writes = \"17PB\" (GB is 10^9 bytes, GiB is 2^30); endurance_burst_days = 1.
-# [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
-#                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
-#                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
-
-";
-
 impl Config {
     /// The text of a file with this content.
     #[must_use]
@@ -521,7 +510,7 @@ impl Located {
             ));
         }
         self.endurance()?;
-        Ok(())
+        self.check_observation()
     }
 
     /// A path relative to the file.

@@ -9,6 +9,7 @@
 //! through them. It never decides what is cached or durable.
 
 mod admin;
+mod alerting;
 pub mod config;
 pub mod console;
 pub mod dcli;
@@ -19,6 +20,7 @@ mod lock;
 pub mod metrics;
 mod process;
 mod serve;
+mod store;
 mod tls;
 pub mod trust;
 

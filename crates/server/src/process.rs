@@ -14,7 +14,22 @@ fn page_bytes() -> u64 {
 /// As it is now.
 pub(crate) fn usage() -> ProcessUse {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    parse(&read("/proc/self/stat"), &read("/proc/self/statm"), &read("/proc/meminfo"), &read("/proc/loadavg"))
+    let mut usage =
+        parse(&read("/proc/self/stat"), &read("/proc/self/statm"), &read("/proc/meminfo"), &read("/proc/loadavg"));
+    usage.host_cpu_ns = host_cpu_ns(&read("/proc/stat"));
+    usage
+}
+
+/// Processor time in use, in the mean of the processors of a host.
+fn host_cpu_ns(stat: &str) -> u64 {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or("");
+    let ticks: Vec<u64> = all.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is in user and nice already.
+    let used: u64 = ticks.iter().take(8).enumerate().filter(|(at, _)| !matches!(at, 3 | 4)).map(|(_, n)| n).sum();
+    let is_one =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let processors = stat.lines().filter(is_one).count().max(1) as u64;
+    used * TICK_NS / processors
 }
 
 fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
@@ -25,8 +40,11 @@ fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
     let ticks = number(fields.get(11).copied()) + number(fields.get(12).copied());
     let mut pages = statm.split_whitespace();
     let (virtual_pages, resident_pages) = (number(pages.next()), number(pages.next()));
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let host_kib = number(total.and_then(|rest| rest.split_whitespace().next()));
+    let kib = |name: &str| {
+        let found = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        number(found.and_then(|rest| rest.split_whitespace().next()))
+    };
+    let (host_kib, swap_kib) = (kib("MemTotal"), kib("SwapTotal"));
     // "0.42": hundredths.
     let load = loadavg.split_whitespace().next().unwrap_or("").replace('.', "");
     ProcessUse {
@@ -34,6 +52,10 @@ fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
         resident_bytes: resident_pages * page_bytes(),
         virtual_bytes: virtual_pages * page_bytes(),
         host_memory_bytes: host_kib << 10,
+        host_memory_used_bytes: host_kib.saturating_sub(kib("MemAvailable")) << 10,
+        host_swap_bytes: swap_kib << 10,
+        host_swap_used_bytes: swap_kib.saturating_sub(kib("SwapFree")) << 10,
+        host_cpu_ns: 0,
         load_milli: number(Some(&load)) * 10,
     }
 }
@@ -58,13 +80,24 @@ mod tests {
     #[test]
     fn what_the_kernel_writes_is_understood() {
         let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 1 0 0";
-        let got =
-            parse(stat, "100 40 1 1 0 1 0\n", "MemTotal:       16384 kB\nMemFree: 1 kB\n", "1.25 0.5 0.1 1/2 3\n");
+        let got = parse(
+            stat,
+            "100 40 1 1 0 1 0\n",
+            "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable: 384 kB\nSwapTotal: 8 kB\nSwapFree: 6 kB\n",
+            "1.25 0.5 0.1 1/2 3\n",
+        );
         assert_eq!(got.cpu_ns, 2_000_000_000);
         assert_eq!(got.virtual_bytes, 100 * page_bytes());
         assert_eq!(got.resident_bytes, 40 * page_bytes());
         assert_eq!(got.host_memory_bytes, 16 << 20);
         assert_eq!(got.load_milli, 1_250);
+        assert_eq!(
+            (got.host_memory_used_bytes, got.host_swap_bytes, got.host_swap_used_bytes),
+            (16000 << 10, 8192, 2048)
+        );
+        let stat = "cpu  10 20 30 1000 500 1 2 3 7 7\ncpu0 5 10 15 500 250 1 1 1 3 3\ncpu1 5 10 15 500 250 0 1 2 4 4\nintr 5\n";
+        assert_eq!(host_cpu_ns(stat), 66 * TICK_NS / 2);
+        assert_eq!(host_cpu_ns(""), 0);
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! crash would leave it, which the next start recovers from.
 
 use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, History, Service};
+use crate::alerting::{Alerts, Hooks};
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
+use crate::store::{Limits, Store};
 use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
@@ -19,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -137,7 +139,16 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let nbd = listen(&located, &front_end, &runtime, &world)?;
     let admin = AdminThread::start(&located)?;
     let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
+    let history = &located.config.history;
+    let store = Store::open(&located.dir, Limits { days: history.days, size_bytes: history.size.0 });
     let context = Arc::new(Context {
+        alerts: Alerts::load(&store),
+        hooks: Hooks::new(&located),
+        life: world.clock.wall().0,
+        history_days_default: history.days,
+        listing_history: Mutex::default(),
+        requests_seen: Mutex::default(),
+        store,
         started: world.clock.now(),
         cell,
         world,
@@ -154,6 +165,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         history: History::default(),
         addresses,
     });
+    context.store.keep_days(context.history_days(&context.cell.store().catalog().attributes));
     ready(&context)?;
     let mut admin = admin.serve(context.clone());
 

@@ -59,8 +59,9 @@ impl Decimal {
         Self { units, scale }
     }
 
-    /// `units * 10^DECIMAL_SCALE_MAX`; at most 10^29 in magnitude by construction.
-    pub(crate) fn at_full_scale(self) -> i128 {
+    /// In billionths, exactly: `units * 10^DECIMAL_SCALE_MAX`; at most 10^29 in magnitude by construction.
+    #[must_use]
+    pub fn at_full_scale(self) -> i128 {
         self.units * power_of_ten(DECIMAL_SCALE_MAX - self.scale)
     }
 

@@ -339,6 +339,23 @@ mod tests {
     }
 
     #[test]
+    fn in_is_one_of_several() {
+        let disk = Row::new(ObjectType::GridDisk).with("name", "a").with("size", Value::SizeBytes(1 << 30));
+        check(
+            &disk,
+            &[
+                "name in (a)",
+                "name IN ('b', A)",
+                "size in (512M, 1G)",
+                "name not in (b, c)",
+                "comment in (NULL, x)",
+                "name in (b, c) or name in (a, d) and size in (1G)",
+            ],
+            &["name in (b, c)", "name ! in (a, b)", "size in (1M)", "name in (b) or name in (c, d) and name = a"],
+        );
+    }
+
+    #[test]
     fn patterns_are_bounded() {
         assert!(matches!(compile_pattern(&"a".repeat(LIKE_PATTERN_BYTES_MAX + 1)), Err(ErrorKind::TooLarge { .. })));
         for bad in ["(", ")", ")(", "a{1000}{1000}{1000}", "[", "*"] {

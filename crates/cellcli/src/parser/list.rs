@@ -120,7 +120,7 @@ impl Parser<'_> {
     /// `( filter )` or one comparison.
     fn condition(&mut self, spec: &ObjectSpec, depth: usize) -> Parsed<Filter> {
         if !self.is_symbol("(") {
-            return self.comparison(spec).map(Filter::Compare);
+            return self.comparison(spec);
         }
         if depth == NESTING_MAX {
             return self.fault(ErrorKind::TooLarge { what: "the nesting of parentheses", max: NESTING_MAX });
@@ -131,12 +131,38 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// `attribute [NOT|!] operator literal`
-    fn comparison(&mut self, spec: &ObjectSpec) -> Parsed<Comparison> {
+    fn count_comparison(&mut self) -> Parsed<()> {
         if self.comparisons == WHERE_COMPARISONS_MAX {
             return self.fault(ErrorKind::TooLarge { what: "the number of comparisons", max: WHERE_COMPARISONS_MAX });
         }
         self.comparisons += 1;
+        Ok(())
+    }
+
+    /// `attribute [NOT] IN (literal [, literal]...)`, behind IN: equal to one of them, or to none.
+    fn one_of(&mut self, attribute: &'static str, negated: bool) -> Parsed<Filter> {
+        self.expect_symbol("(")?;
+        let mut each = Vec::new();
+        loop {
+            let literal = self.literal(attribute, Operator::Equal)?;
+            let comparison = Comparison { attribute, negated, operator: Operator::Equal, literal };
+            each.push(Filter::Compare(comparison));
+            if self.take_symbol(")") {
+                break;
+            }
+            self.expect_symbol(",")?;
+            self.count_comparison()?;
+        }
+        Ok(match (each.len(), negated) {
+            (1, _) => each.remove(0),
+            (_, false) => Filter::Or(each),
+            (_, true) => Filter::And(each),
+        })
+    }
+
+    /// `attribute [NOT|!] operator literal`, or IN with several.
+    fn comparison(&mut self, spec: &ObjectSpec) -> Parsed<Filter> {
+        self.count_comparison()?;
         let attribute = self.attribute(spec)?.name;
         let mut negated = self.take_word("NOT") || self.take_symbol("!");
         let operators = [
@@ -154,8 +180,10 @@ impl Parser<'_> {
             Operator::Equal
         } else if self.take_word("LIKE") {
             Operator::Like
+        } else if self.take_word("IN") {
+            return self.one_of(attribute, negated);
         } else {
-            return self.unexpected_among("=, !=, <, <=, >, >=, LIKE or NOT LIKE", ["LIKE", "NOT"]);
+            return self.unexpected_among("=, !=, <, <=, >, >=, LIKE, IN, NOT LIKE or NOT IN", ["LIKE", "NOT", "IN"]);
         };
         let place = self.at;
         let literal = self.literal(attribute, operator)?;
@@ -166,7 +194,7 @@ impl Parser<'_> {
             self.at = place;
             return self.fault(kind);
         }
-        Ok(Comparison { attribute, negated, operator, literal })
+        Ok(Filter::Compare(Comparison { attribute, negated, operator, literal }))
     }
 
     fn literal(&mut self, attribute: &'static str, operator: Operator) -> Parsed<Literal> {

@@ -245,6 +245,7 @@ impl Parser<'_> {
             Verb::Create => self.change(verb).map(Command::Create),
             Verb::Alter => self.change(verb).map(Command::Alter),
             Verb::Drop => self.change(verb).map(Command::Drop),
+            Verb::Calibrate => Ok(Command::Calibrate { force: self.take_word("FORCE") }),
             Verb::Help => self.help(),
             Verb::Exit => Ok(Command::Exit),
             Verb::Quit => Ok(Command::Quit),

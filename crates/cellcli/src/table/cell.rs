@@ -22,7 +22,8 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("metricCollection", Kind::Status(&["TRUE", "FALSE"]), "whether metrics are collected").modifiable(),
     Attribute::new("metricHistoryDays", Kind::Number, "days metric history is kept").modifiable(),
     Attribute::new("notificationMethod", Kind::List, "how alerts are sent").modifiable(),
-    Attribute::new("notificationPolicy", Kind::List, "which alerts are sent: critical, warning, clear").modifiable(),
+    Attribute::new("notificationPolicy", Kind::List, "which alerts are sent: critical, warning, info, clear")
+        .modifiable(),
     Attribute::new("releaseVersion", Kind::Text, "release of the cell software"),
     Attribute::new("smtpServer", Kind::Name, "mail server for alerts").modifiable(),
     Attribute::new("smtpToAddr", Kind::List, "mail addresses alerts go to").modifiable(),

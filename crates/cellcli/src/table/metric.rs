@@ -2,8 +2,8 @@
 
 use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, TargetKind, Verb};
 
-const METRIC_TYPE: Kind = Kind::Status(&["Cumulative", "Instantaneous", "Rate", "Transition"]);
-const OBJECT_TYPE: Kind = Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK"]);
+pub(super) const METRIC_TYPE: Kind = Kind::Status(&["Cumulative", "Instantaneous", "Rate", "Transition"]);
+pub(super) const OBJECT_TYPE: Kind = Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK"]);
 const ENABLED: Kind = Kind::Status(&["Enabled", "Disabled"]);
 
 const fn alter(target: TargetKind) -> Form {
@@ -40,6 +40,7 @@ pub(super) const CURRENT: ObjectSpec = ObjectSpec {
     about: "the latest value of each metric for each object",
     attributes: &[
         Attribute::new("name", Kind::Name, "name of the metric").default_column(),
+        Attribute::new("age", Kind::Number, "seconds since the value was collected").own(),
         Attribute::new(
             "alertState",
             Kind::Status(&["normal", "warning", "critical", "unknown"]),

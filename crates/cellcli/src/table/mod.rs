@@ -3,12 +3,16 @@
 //! Parser, help, completion, DESCRIBE and the formatter read it; a new object type is a new [`ObjectType`] and a new row
 //! in [`OBJECTS`]. Never holds behaviour: a row names, it does not act.
 
+mod activity;
+mod alert;
 mod cell;
 mod cell_disk;
 mod flash_cache;
 mod flash_log;
 mod grid_disk;
+mod history;
 mod metric;
+mod physical;
 mod pin;
 mod verbs;
 
@@ -36,6 +40,22 @@ pub enum ObjectType {
     MetricCurrent,
     /// A range of a grid disk with a caching policy of its own.
     Pin,
+    /// What a metric was, once a minute.
+    MetricHistory,
+    /// A limit of a metric that raises an alert.
+    Threshold,
+    /// What an alert means.
+    AlertDefinition,
+    /// An alert that was raised, or one of its changes.
+    AlertHistory,
+    /// A device below a cell disk.
+    PhysicalDisk,
+    /// The same, as CREATE CELLDISK names it.
+    Lun,
+    /// A request of a client under way.
+    ActiveRequest,
+    /// A range of a grid disk and what the flash cache holds of it.
+    FlashCacheContent,
 }
 
 /// The rows, in the order help shows them.
@@ -48,6 +68,14 @@ pub const OBJECTS: &[ObjectSpec] = &[
     metric::CURRENT,
     metric::DEFINITION,
     pin::PIN,
+    history::HISTORY,
+    alert::THRESHOLD,
+    alert::DEFINITION,
+    alert::HISTORY,
+    physical::PHYSICAL_DISK,
+    physical::LUN,
+    activity::ACTIVE_REQUEST,
+    activity::FLASH_CACHE_CONTENT,
 ];
 
 impl ObjectType {

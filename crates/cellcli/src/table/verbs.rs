@@ -7,6 +7,8 @@
 pub enum Verb {
     /// Change objects.
     Alter,
+    /// Measure the devices.
+    Calibrate,
     /// Make objects.
     Create,
     /// Show the attributes of a type.
@@ -59,6 +61,15 @@ const fn object_verb(verb: Verb, words: &'static [&'static str], about: &'static
 /// All verbs, alphabetically.
 pub const VERBS: &[VerbSpec] = &[
     object_verb(Verb::Alter, &["ALTER"], "change attributes of objects, or have them do something"),
+    VerbSpec {
+        read_only: false,
+        ..verb(
+            Verb::Calibrate,
+            &["CALIBRATE"],
+            "[FORCE]",
+            "measure each device with reads; FORCE though clients are connected",
+        )
+    },
     object_verb(Verb::Create, &["CREATE"], "make objects"),
     VerbSpec { read_only: true, ..object_verb(Verb::Describe, &["DESCRIBE"], "show the attributes of an object type") },
     object_verb(Verb::Drop, &["DROP"], "remove objects"),

@@ -4,7 +4,7 @@
 //! the first failure and say which were done.
 
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
-use super::{Context, cell_disks};
+use super::{Context, alert_statements, alter_cell, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::AdminError;
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -110,7 +110,7 @@ pub(super) type Done = (Vec<String>, Option<Refusal>);
 pub(super) type Step<T = ()> = Result<T, Refusal>;
 
 /// A catalog change that some devices did not take stands; the log tells.
-fn stood<T>(changed: Changed<T>) -> T {
+pub(super) fn stood<T>(changed: Changed<T>) -> T {
     for failure in &changed.failed {
         tracing::error!(cell_disk = %failure.name, error = %failure.error, "out of service: it did not take a change");
     }
@@ -126,6 +126,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashLog => create_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::create(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::create_threshold(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("CREATE {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -135,11 +136,13 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change) -> Done {
 pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
     let mut lines = Vec::new();
     let ended = match change.object {
-        ObjectType::Cell => alter_cell(context, change, &mut lines).await,
+        ObjectType::Cell => alter_cell::alter(context, change, &mut lines).await,
         ObjectType::CellDisk => alter_cell_disks(context, change, &mut lines).await,
         ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
         ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::alter_thresholds(context, change, &mut lines).await,
+        ObjectType::AlertHistory => alert_statements::examine(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -154,6 +157,8 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashLog => drop_flash_log(context, change, &mut lines).await,
         ObjectType::Pin => pin(context, change, &mut lines).await,
         ObjectType::CellDisk => cell_disks::drop(context, change, &mut lines).await,
+        ObjectType::Threshold => alert_statements::drop_thresholds(context, change, &mut lines).await,
+        ObjectType::AlertHistory => alert_statements::forget(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("DROP {}", other.spec().word))),
     };
     (lines, ended.err())
@@ -277,7 +282,7 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             cell_disk,
             size_bytes: settings.size_bytes.unwrap_or(free_bytes),
             purpose: settings.purpose.unwrap_or(Purpose::Data),
-            caching_mode: settings.mode.unwrap_or(CachingMode::WriteThrough),
+            caching_mode: settings.mode.unwrap_or_else(|| default_mode(context, &settings, cell_disk)),
             caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
             fill: settings.fill.unwrap_or_default(),
             available_to: settings.available_to.clone().unwrap_or_default(),
@@ -288,6 +293,18 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
         lines.push(format::created(ObjectType::GridDisk, &made.name()));
     }
     Ok(())
+}
+
+/// As ALTER CELL flashCacheMode has it, for data on disks.
+fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: DeviceId) -> CachingMode {
+    let is_data = settings.purpose.is_none_or(|purpose| purpose == Purpose::Data);
+    let catalog = context.cell.store().catalog();
+    let is_on_disk = catalog.members.get(&cell_disk).is_some_and(|member| member.role == Role::Disk);
+    if is_data && is_on_disk && context.cell.is_flash_cache_write_back() {
+        CachingMode::WriteBack
+    } else {
+        CachingMode::WriteThrough
+    }
 }
 
 async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
@@ -415,10 +432,29 @@ async fn pin(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -
 
 async fn create_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     let on = change.list("cellDisk").unwrap_or(&[]);
-    context.cell.create_flash_cache(change.size_bytes("size"), on).await?;
+    let size_bytes = change.size_bytes("size");
+    context.cell.create_flash_cache(size_bytes, on).await.map_err(|error| too_large(context, size_bytes, on, error))?;
     lines.push(format::created(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
     lines.extend(context.cell.other_blocks());
     Ok(())
+}
+
+/// A size that does not fit: the largest that would.
+fn too_large(context: &Context, wanted: Option<u64>, on: &[String], error: AdminError) -> Refusal {
+    let most = context.cell.flash_cache_bytes_max(on);
+    match (&error, wanted, most) {
+        (AdminError::Store(GridDiskError::NoSpace { .. }), Some(wanted), Some(most)) => {
+            let text = cellcli::answer::size_text;
+            let what = format!(
+                "size={} is more than the flash has free: the largest possible is {}",
+                text(wanted),
+                text(most)
+            );
+            let hint = format!("CREATE FLASHCACHE ALL SIZE={}, or without a size", text(most));
+            Refusal::new(ErrorCode::NoSpace, what, Some(&hint))
+        }
+        _ => error.into(),
+    }
 }
 
 async fn create_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
@@ -534,39 +570,6 @@ fn flushes_whole(context: &Context, disks: &[String]) -> Step {
         return Ok(());
     }
     Err(Refusal::unsupported("FLUSH of some of the cache's cell disks"))
-}
-
-async fn alter_cell(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if let Some(Operation::Services { action, .. }) = change.operation {
-        let what = format!("{} SERVICES is not supported by this version", action.word());
-        return Err(Refusal::new(ErrorCode::NotSupported, what, Some("SIGTERM stops `flashcell serve` clean")));
-    }
-    for setting in &change.settings {
-        match setting.name {
-            "name" | "comment" => {}
-            "flashCacheMode" if change.choice("flashCacheMode") == Some("WriteThrough") => {}
-            "flashCacheMode" => return Err(Refusal::unsupported("flashCacheMode=WriteBack")),
-            other => return Err(Refusal::unsupported(format!("{other} of CELL"))),
-        }
-    }
-    let (name, comment) = (change.text("name"), change.text("comment"));
-    let changed = context.cell.store().alter_cell(|catalog| {
-        if let Some(name) = name {
-            name.clone_into(&mut catalog.cell_name);
-        }
-        match comment {
-            Some("") => {
-                catalog.attributes.remove("comment");
-            }
-            Some(comment) => {
-                catalog.attributes.insert("comment".to_owned(), comment.to_owned());
-            }
-            None => {}
-        }
-    });
-    stood(changed.await?);
-    lines.push(format::altered(ObjectType::Cell, &context.cell_name()));
-    Ok(())
 }
 
 async fn alter_cell_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {

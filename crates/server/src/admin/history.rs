@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub(super) use crate::config::HISTORY_DAYS_MAX;
+
+/// The attribute of the catalog that says how long the history is kept.
+pub(super) const HISTORY_DAYS: &str = "metricHistoryDays";
 /// The vendor's period of rates.
 pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 /// Readings kept: the last one may be too young.

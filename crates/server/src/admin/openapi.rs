@@ -23,7 +23,10 @@ pub(super) fn document() -> Value {
     let this = get("openapi", "this document", json!({"type": "object"}));
     paths.insert("/v1/openapi.json".to_owned(), json!({"get": this}));
     let mut metrics = get("metrics", "metrics for Prometheus", json!({}));
-    metrics["responses"]["200"]["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+    metrics["responses"]["200"]["content"] = json!({
+        "text/plain": {"schema": {"type": "string"}},
+        "application/openmetrics-text": {"schema": {"type": "string"}},
+    });
     paths.insert("/metrics".to_owned(), json!({"get": metrics}));
     schemas.insert("Refused".to_owned(), refused_schema());
     json!({

@@ -1,4 +1,4 @@
-//! The metrics in Prometheus' text format.
+//! The metrics in Prometheus' text format, and in OpenMetrics for who asks for it.
 //!
 //! Names follow from the table: `flashcell_` and the metric's name in small letters, `_bytes` or `_seconds` for what is
 //! counted, `_total` for what only grows. Rates are left out: Prometheus makes its own.
@@ -29,20 +29,80 @@ const LATENCY_NS: [u64; 17] = [
     10_000_000_000,
 ];
 
+/// How a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Prometheus' own text, version 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    Open,
+}
+
+impl Style {
+    /// What is asked for: OpenMetrics is given to who names it.
+    pub(super) fn of_accept(accept: &str) -> Style {
+        if accept.contains("application/openmetrics-text") { Style::Open } else { Style::Text }
+    }
+
+    /// The type of the page.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Style::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Style::Open => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// A page being written.
+struct Page {
+    style: Style,
+    text: String,
+}
+
+/// What is written of a family before its samples.
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+const HISTOGRAM: &str = "histogram";
+
+impl Page {
+    /// A family begins. `name` is that of its samples: in OpenMetrics the family of a counter has no `_total`.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let family = match self.style {
+            Style::Open if kind == COUNTER => name.strip_suffix("_total").unwrap_or(name),
+            _ => name,
+        };
+        let help = escaped(help);
+        self.line(format_args!("# HELP {family} {help}\n# TYPE {family} {kind}"));
+        let unit = ["bytes", "seconds"].into_iter().find(|unit| family.ends_with(&format!("_{unit}")));
+        if let (Style::Open, Some(unit)) = (self.style, unit) {
+            self.line(format_args!("# UNIT {family} {unit}"));
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
 /// The whole page.
-pub(super) fn page(context: &Context) -> String {
-    let mut text = String::new();
+pub(super) fn page(context: &Context, style: Style) -> String {
+    let mut page = Page { style, text: String::new() };
     let mut last = "";
     for sample in context.samples() {
         if sample.definition.name != last {
             last = sample.definition.name;
-            head(&mut text, sample.definition);
+            head(&mut page, sample.definition);
         }
-        line(&mut text, &sample);
+        line(&mut page, &sample);
     }
-    front_end(&mut text, context);
-    latencies(&mut text, context);
-    text
+    alerts(&mut page, context);
+    front_end(&mut page, context);
+    latencies(&mut page, context);
+    if style == Style::Open {
+        page.line(format_args!("# EOF"));
+    }
+    page.text
 }
 
 fn name_of(definition: &Definition) -> String {
@@ -56,14 +116,13 @@ fn name_of(definition: &Definition) -> String {
     format!("flashcell_{}{unit}{total}", definition.name.to_lowercase())
 }
 
-fn head(text: &mut String, definition: &Definition) {
-    let kind = if definition.metric_type() == MetricType::Cumulative { "counter" } else { "gauge" };
-    let name = name_of(definition);
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "# HELP {name} {} ({})\n# TYPE {name} {kind}", definition.description, definition.name);
+fn head(page: &mut Page, definition: &Definition) {
+    let kind = if definition.metric_type() == MetricType::Cumulative { COUNTER } else { GAUGE };
+    let help = format!("{} ({})", definition.description, definition.name);
+    page.family(&name_of(definition), kind, &help);
 }
 
-fn line(text: &mut String, sample: &Sample) {
+fn line(page: &mut Page, sample: &Sample) {
     let label = match sample.definition.object {
         MetricObject::Cell => "cell",
         MetricObject::CellDisk => "celldisk",
@@ -76,7 +135,8 @@ fn line(text: &mut String, sample: &Sample) {
         Base::Nanoseconds => decimal(sample.value, 9),
         Base::Milli | Base::MilliPercent => decimal(sample.value, 3),
     };
-    let _ = writeln!(text, "{}{{{label}=\"{}\"}} {value}", name_of(sample.definition), escaped(&sample.object));
+    let name = name_of(sample.definition);
+    page.line(format_args!("{name}{{{label}=\"{}\"}} {value}", escaped(&sample.object)));
 }
 
 /// `units / 10^digits`, exactly.
@@ -90,7 +150,15 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn front_end(text: &mut String, context: &Context) {
+fn alerts(page: &mut Page, context: &Context) {
+    let name = "flashcell_alerts";
+    page.family(name, GAUGE, "alerts that are not over");
+    for (severity, count) in context.alerts.active_counts() {
+        page.line(format_args!("{name}{{severity=\"{}\"}} {count}", severity.word()));
+    }
+}
+
+fn front_end(page: &mut Page, context: &Context) {
     let stats = context.front_end.stats();
     let gauges = [("connections", "NBD connections open", stats.connections_open)];
     let counters = [
@@ -104,17 +172,17 @@ fn front_end(text: &mut String, context: &Context) {
         ("timed_out_total", "connections closed by a time-out", stats.timed_out),
         ("error_replies_total", "NBD error replies", stats.errors.iter().sum()),
     ];
-    let kinds = gauges.into_iter().map(|it| ("gauge", it)).chain(counters.into_iter().map(|it| ("counter", it)));
+    let kinds = gauges.into_iter().map(|it| (GAUGE, it)).chain(counters.into_iter().map(|it| (COUNTER, it)));
     for (kind, (name, help, value)) in kinds {
         let name = format!("flashcell_nbd_{name}");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        page.family(&name, kind, help);
+        page.line(format_args!("{name} {value}"));
     }
 }
 
-fn latencies(text: &mut String, context: &Context) {
+fn latencies(page: &mut Page, context: &Context) {
     let name = "flashcell_device_latency_seconds";
-    let _ = writeln!(text, "# HELP {name} from submission to completion of requests that were done");
-    let _ = writeln!(text, "# TYPE {name} histogram");
+    page.family(name, HISTOGRAM, "from submission to completion of requests that were done");
     let catalog = context.cell.store().catalog();
     for device in context.devices() {
         let Some(member) = device.device_id.and_then(|id| catalog.members.get(&id)) else { continue };
@@ -122,20 +190,27 @@ fn latencies(text: &mut String, context: &Context) {
             for verb in verbs.iter().filter(|verb| verb.done > 0) {
                 let kind = format!("{:?}", verb.verb).to_lowercase();
                 let labels = format!("celldisk=\"{}\",verb=\"{kind}\",size=\"{size}\"", escaped(&member.name));
-                histogram(text, name, &labels, &verb.latency_ns);
+                histogram(page, name, &labels, &verb.latency_ns);
             }
         }
     }
 }
 
-fn histogram(text: &mut String, name: &str, labels: &str, values: &HistogramSnapshot) {
+fn histogram(page: &mut Page, name: &str, labels: &str, values: &HistogramSnapshot) {
     for end_ns in LATENCY_NS {
         let count = count_up_to(values, end_ns);
-        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{}\"}} {count}", decimal(end_ns, 9));
+        page.line(format_args!("{name}_bucket{{{labels},le=\"{}\"}} {count}", short(end_ns)));
     }
-    let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", values.count);
-    let _ = writeln!(text, "{name}_sum{{{labels}}} {}", decimal(values.sum, 9));
-    let _ = writeln!(text, "{name}_count{{{labels}}} {}", values.count);
+    page.line(format_args!("{name}_bucket{{{labels},le=\"+Inf\"}} {}", values.count));
+    page.line(format_args!("{name}_sum{{{labels}}} {}", decimal(values.sum, 9)));
+    page.line(format_args!("{name}_count{{{labels}}} {}", values.count));
+}
+
+/// Seconds as bucket ends are written: no more digits than they have, one after the point at least.
+fn short(ns: u64) -> String {
+    let text = decimal(ns, 9);
+    let text = text.trim_end_matches('0');
+    if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }
 }
 
 /// How many values are at most `end`, to the histogram's own precision: the last rank whose quantile is not beyond it.
@@ -174,10 +249,27 @@ mod tests {
 
     #[test]
     fn lines() {
-        let mut text = String::new();
         let definition = definition("CD_IO_TM_R_SM").unwrap();
-        line(&mut text, &Sample { definition, object: "a\"b".to_owned(), value: 1_500_000_000 });
-        assert_eq!(text, "flashcell_cd_io_tm_r_sm_seconds_total{celldisk=\"a\\\"b\"} 1.500000000\n");
+        let written = |style| {
+            let mut page = Page { style, text: String::new() };
+            head(&mut page, definition);
+            line(&mut page, &Sample { definition, object: "a\"b".to_owned(), value: 1_500_000_000 });
+            page.text
+        };
+        expect_test::expect![[r#"
+            # HELP flashcell_cd_io_tm_r_sm_seconds_total time of small reads from a cell disk (CD_IO_TM_R_SM)
+            # TYPE flashcell_cd_io_tm_r_sm_seconds_total counter
+            flashcell_cd_io_tm_r_sm_seconds_total{celldisk="a\"b"} 1.500000000
+        "#]]
+        .assert_eq(&written(Style::Text));
+        expect_test::expect![[r#"
+            # HELP flashcell_cd_io_tm_r_sm_seconds time of small reads from a cell disk (CD_IO_TM_R_SM)
+            # TYPE flashcell_cd_io_tm_r_sm_seconds counter
+            # UNIT flashcell_cd_io_tm_r_sm_seconds seconds
+            flashcell_cd_io_tm_r_sm_seconds_total{celldisk="a\"b"} 1.500000000
+        "#]]
+        .assert_eq(&written(Style::Open));
+        assert_eq!([short(25_000), short(500_000_000), short(10_000_000_000)], ["0.000025", "0.5", "10.0"]);
         assert_eq!((decimal(0, 9), decimal(25_000, 9)), ("0.000000000".to_owned(), "0.000025000".to_owned()));
     }
 

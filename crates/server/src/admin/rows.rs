@@ -2,8 +2,8 @@
 //!
 //! An attribute that is not supplied is not shown; nothing is made up to fill a column.
 
-use super::Context;
 use super::history::PERIOD;
+use super::{Context, activity_rows, alert_statements, physical_rows};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
@@ -23,6 +23,15 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::MetricDefinition => cell::metrics::definitions().map(metric_definition).collect(),
         ObjectType::MetricCurrent => metrics_current(context),
         ObjectType::Pin => pins(context),
+        ObjectType::Threshold => alert_statements::thresholds(context),
+        ObjectType::AlertDefinition => alert_statements::alert_definitions(),
+        ObjectType::AlertHistory => alert_statements::alert_history(context),
+        ObjectType::PhysicalDisk => physical_rows::physical_disks(context),
+        ObjectType::Lun => physical_rows::luns(context),
+        ObjectType::ActiveRequest => activity_rows::active_requests(context),
+        ObjectType::FlashCacheContent => activity_rows::flash_cache_content(context),
+        // Too many to be made before it is known which are asked for.
+        ObjectType::MetricHistory => Vec::new(),
     }
 }
 
@@ -61,7 +70,7 @@ fn cell(context: &Context) -> Row {
         .with("name", catalog.cell_name.as_str())
         .with("cellVersion", format!("Flashcell {}", crate::VERSION))
         .with("cpuCount", integer(process::cpu_count()))
-        .with("flashCacheMode", "WriteThrough")
+        .with("flashCacheMode", if context.cell.is_flash_cache_write_back() { "WriteBack" } else { "WriteThrough" })
         .with("id", guid(catalog.cell_id.0))
         .with("instanceStamp", format!("{:032x}", context.cell.instance_stamp()))
         .with("releaseVersion", crate::VERSION)
@@ -69,6 +78,13 @@ fn cell(context: &Context) -> Row {
         .with("upTime", format!("{days} days, {hours}:{minutes:02}"))
         .with("cellsrvStatus", "running")
         .with("msStatus", "running");
+    let row = row
+        .with("metricCollection", "TRUE")
+        .with("metricHistoryDays", integer(context.history_days(&catalog.attributes)))
+        .with(
+            "notificationPolicy",
+            names(catalog.attributes.get("notificationPolicy").map_or("critical,warning,info,clear", |it| it)),
+        );
     match catalog.attributes.get("comment") {
         Some(comment) => row.with("comment", comment.as_str()),
         None => row,
@@ -307,7 +323,7 @@ fn metric_type(definition: &Definition) -> &'static str {
     }
 }
 
-fn metric_object(definition: &Definition) -> &'static str {
+pub(super) fn metric_object(definition: &Definition) -> &'static str {
     match definition.object {
         MetricObject::Cell => "CELL",
         MetricObject::CellDisk => "CELLDISK",
@@ -347,8 +363,11 @@ fn metric_definition(definition: &'static Definition) -> Row {
     Row::new(ObjectType::MetricDefinition)
         .with("name", definition.name)
         .with("description", definition.description)
+        .with("fineGrained", "Disabled")
         .with("metricType", metric_type(definition))
         .with("objectType", metric_object(definition))
+        .with("retentionPolicy", "Default")
+        .with("streaming", "Disabled")
         .with("unit", metric_unit(definition).text())
 }
 
@@ -356,10 +375,15 @@ fn metrics_current(context: &Context) -> Vec<Row> {
     let now = context.samples();
     let at = context.world.clock.now();
     let collected = timestamp(context.world.clock.wall());
-    let row = |definition: &'static Definition, object: &str, value: Measure| {
+    let rates = match context.history.base() {
+        Some((base, before)) => between(&before, &now, at.ns_since(base).max(1)),
+        None => Vec::new(),
+    };
+    let row = |(definition, object, value): (&'static Definition, String, Measure)| {
         Row::new(ObjectType::MetricCurrent)
             .with("name", definition.name)
-            .with("alertState", "normal")
+            .with("age", Value::Integer(0))
+            .with("alertState", context.alerts.of_metric(definition.name, &object))
             .with("collectionTime", collected.clone())
             .with("description", definition.description)
             .with("metricObjectName", object)
@@ -368,13 +392,32 @@ fn metrics_current(context: &Context) -> Vec<Row> {
             .with("objectType", metric_object(definition))
             .with("unit", metric_unit(definition).text())
     };
-    let mut rows: Vec<Row> = now.iter().map(|s| row(s.definition, &s.object, amount(s))).collect();
-    if let Some((base, before)) = context.history.base() {
-        let rates = between(&before, &now, at.ns_since(base).max(1));
-        rows.extend(rates.iter().map(|r| row(r.definition, &r.object, rate(r))));
-    }
+    let mut rows: Vec<Row> = values(&now, &rates).into_iter().map(row).collect();
     rows.sort_by_key(|row| (row.name(), row.get("metricObjectName").map(Value::text)));
     rows
+}
+
+/// Every value as it is shown.
+pub(super) fn values(samples: &[Sample], rates: &[RateSample]) -> Vec<(&'static Definition, String, Measure)> {
+    let of_now = samples.iter().map(|it| (it.definition, it.object.clone(), amount(it)));
+    of_now.chain(rates.iter().map(|it| (it.definition, it.object.clone(), rate(it)))).collect()
+}
+
+/// A row of METRICHISTORY without its value.
+pub(super) fn history_row(definition: &'static Definition, object: &str, at: WallTime, now_ns: u64) -> Row {
+    let row = Row::new(ObjectType::MetricHistory)
+        .with("name", definition.name)
+        .with("description", definition.description)
+        .with("metricObjectName", object)
+        .with("metricType", metric_type(definition))
+        .with("objectType", metric_object(definition))
+        .with("unit", metric_unit(definition).text());
+    with_time(row, at, now_ns)
+}
+
+/// A row of METRICHISTORY with the time of its reading.
+pub(super) fn with_time(row: Row, at: WallTime, now_ns: u64) -> Row {
+    row.with("age", integer(now_ns.saturating_sub(at.0) / 1_000_000_000)).with("collectionTime", timestamp(at))
 }
 
 fn measure(definition: &Definition, number: Decimal) -> Measure {
@@ -386,14 +429,14 @@ fn measure(definition: &Definition, number: Decimal) -> Measure {
     }
 }
 
-fn amount(sample: &Sample) -> Measure {
+pub(super) fn amount(sample: &Sample) -> Measure {
     measure(sample.definition, Decimal::from_ratio(sample.value, divisor(sample.definition.base)))
 }
 
 /// Thousandths kept of a rate while it is computed.
 const MILLI: u128 = 1_000;
 
-fn rate(rate: &RateSample) -> Measure {
+pub(super) fn rate(rate: &RateSample) -> Measure {
     let (amount, per) = (u128::from(rate.amount), u128::from(rate.per.max(1)));
     let (milli, divisor) = match rate.definition.formula {
         Formula::PerSecond(_) => (amount * MILLI * 1_000_000_000 / per, divisor(rate.definition.base)),

@@ -1,9 +1,8 @@
 //! The HTTP service and its thread: which path does what, for whom.
 
 use super::access::{Access, Caller, Denied, Peer, Role};
-use super::history::PERIOD;
 use super::listen::{AdminListener, serve};
-use super::{Context, Outcome, Request, Response, openapi, operations, prometheus, statement};
+use super::{Context, Outcome, Request, Response, openapi, operations, prometheus, statement, watch as watching};
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -21,8 +20,6 @@ use tokio::sync::watch;
 const BODY_BYTES_MAX: usize = cellcli::TEXT_BYTES_MAX * 2 + 4096;
 /// Time for a body to come.
 const BODY: Duration = Duration::from_secs(30);
-/// How often alerts of the cell are looked for.
-const ALERTS_EVERY: Duration = Duration::from_secs(1);
 
 /// The service while it runs. Runs on the caller's tokio runtime.
 pub(crate) struct Service {
@@ -51,7 +48,7 @@ impl Service {
         for listener in listeners {
             tasks.push(tokio::spawn(serve(listener, router.clone(), access.clone(), self.stop.clone())));
         }
-        let watching = tokio::spawn(watch_cell(self.context.clone(), self.stop.clone()));
+        let watching = tokio::spawn(watching::watch_cell(self.context.clone(), self.stop.clone()));
         let mut stop = self.stop.clone();
         let _ = stop.wait_for(|stop| *stop).await;
         for task in tasks {
@@ -60,37 +57,6 @@ impl Service {
         }
         let _ = watching.await;
     }
-}
-
-/// Read the metrics once a period, and tell the log of alerts.
-async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
-    let mut told: Vec<String> = Vec::new();
-    let mut ticks = 0_u64;
-    let ticks_per_period = PERIOD.as_secs() / ALERTS_EVERY.as_secs();
-    loop {
-        if ticks.is_multiple_of(ticks_per_period) {
-            let reader = context.clone();
-            let read = move || reader.history.push(reader.world.clock.now(), reader.samples());
-            // Refused only when the runtime ends.
-            let _ = tokio::task::spawn_blocking(read).await;
-        }
-        ticks += 1;
-        let alerts = context.cell.alerts();
-        for alert in new_alerts(&told, &alerts) {
-            tracing::error!(alert = %alert, "the cell reports");
-        }
-        told = alerts;
-        let stopped = stop.wait_for(|stop| *stop);
-        if tokio::time::timeout(ALERTS_EVERY, stopped).await.is_ok() {
-            return;
-        }
-    }
-}
-
-/// What was appended: the list grows at its end and may lose its beginning.
-fn new_alerts<'a>(told: &[String], now: &'a [String]) -> &'a [String] {
-    let lost = (0..=told.len()).find(|lost| now.starts_with(&told[*lost..])).unwrap_or(told.len());
-    &now[told.len() - lost..]
 }
 
 fn router(shared: Shared) -> Router {
@@ -216,28 +182,15 @@ async fn status(State(shared): State<Shared>, caller: Caller) -> HttpResponse {
     .into_response()
 }
 
-async fn metrics(State(shared): State<Shared>, caller: Caller) -> HttpResponse {
+async fn metrics(State(shared): State<Shared>, caller: Caller, headers: HeaderMap) -> HttpResponse {
     if let Some(refused) = not_for(&caller) {
         return refused;
     }
     let context = shared.context.clone();
-    match tokio::task::spawn_blocking(move || prometheus::page(&context)).await {
-        Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response(),
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let style = prometheus::Style::of_accept(accept);
+    match tokio::task::spawn_blocking(move || prometheus::page(&context, style)).await {
+        Ok(page) => ([(header::CONTENT_TYPE, style.content_type())], page).into_response(),
         Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_new_alerts_are_told() {
-        let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-        assert_eq!(new_alerts(&list(""), &list("ab")), list("ab"));
-        assert_eq!(new_alerts(&list("ab"), &list("ab")), list(""));
-        assert_eq!(new_alerts(&list("ab"), &list("abc")), list("c"));
-        assert_eq!(new_alerts(&list("abc"), &list("bcd")), list("d"), "the oldest went");
-        assert_eq!(new_alerts(&list("ab"), &list("cd")), list("cd"));
     }
 }

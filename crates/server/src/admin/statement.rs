@@ -4,15 +4,21 @@
 
 use super::access::{Caller, Role};
 use super::audit::Event;
-use super::change;
 use super::{Context, DateStyle, Form, Outcome, Request};
+use super::{calibrate, change, metric_history};
 use cellcli::command::{Command, DateFormat, List};
 use cellcli::{ErrorCode, ObjectType, Row, Value, failure_text, format, help, parse_script, select};
+use device::sync::lock;
 use std::sync::Arc;
 
 /// What a database may look at, as far as it is its own.
-const OF_DATABASES: [ObjectType; 4] =
-    [ObjectType::GridDisk, ObjectType::Pin, ObjectType::MetricCurrent, ObjectType::MetricDefinition];
+const OF_DATABASES: [ObjectType; 5] = [
+    ObjectType::GridDisk,
+    ObjectType::Pin,
+    ObjectType::MetricCurrent,
+    ObjectType::MetricDefinition,
+    ObjectType::MetricHistory,
+];
 
 /// How answers are to look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +64,7 @@ pub(super) async fn run_one(
         audit(Event::Refused, Some(&refusal));
         return Outcome::failed(refusal);
     }
-    let changes = matches!(command, Command::Create(_) | Command::Alter(_) | Command::Drop(_));
+    let changes = !command.is_read_only() && !matches!(command, Command::Spool(_));
     if !changes {
         return carry_out(context, caller, command, manner).await;
     }
@@ -105,6 +111,12 @@ async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, ma
             Form::Text | Form::Xml => format::describe(object),
         }),
         Command::Help { verb, object } => Outcome::done(help(verb, object)),
+        Command::Calibrate { force } => {
+            changed(context, move |context| async move { calibrate::calibrate(&context, force).await }).await
+        }
+        // Not of the devices: it needs no thread of the cell's.
+        Command::Alter(it) if it.object == ObjectType::AlertHistory => done(change::alter(context, &it).await),
+        Command::Drop(it) if it.object == ObjectType::AlertHistory => done(change::drop(context, &it).await),
         Command::Create(it) => {
             changed(context, move |context| async move { change::create(&context, &it).await }).await
         }
@@ -126,7 +138,10 @@ async fn changed<F>(context: &Arc<Context>, change: impl FnOnce(Arc<Context>) ->
 where
     F: Future<Output = change::Done> + Send + 'static,
 {
-    let Some((lines, refusal)) = context.on_cell(change(context.clone())).await else { return stopping() };
+    context.on_cell(change(context.clone())).await.map_or_else(stopping, done)
+}
+
+fn done((lines, refusal): change::Done) -> Outcome {
     let mut output = lines.join("\n");
     if !output.is_empty() {
         output.push('\n');
@@ -160,13 +175,29 @@ fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
             rows.retain(|row| text(row, "objectType") == "GRIDDISK" && own.contains(&text(row, "metricObjectName")))
         }
         ObjectType::MetricDefinition => rows.retain(|row| text(row, "objectType") == "GRIDDISK"),
-        ObjectType::Cell | ObjectType::CellDisk | ObjectType::FlashCache | ObjectType::FlashLog => rows.clear(),
+        // Not of databases.
+        _ => rows.clear(),
     }
     rows
 }
 
+/// The grid disks a database may see.
+fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
+    visible(context, role, ObjectType::GridDisk).iter().map(Row::name).collect()
+}
+
 fn list(context: &Context, role: &Role, mut query: List, manner: Manner) -> Outcome {
     let mut rows = visible(context, role, query.object);
+    // One such answer at a time, to its end: what it takes is bounded.
+    let _turn = (query.object == ObjectType::MetricHistory).then(|| lock(&context.listing_history));
+    if query.object == ObjectType::MetricHistory {
+        let own = matches!(role, Role::Database(_)).then(|| own_grid_disks(context, role));
+        let may_see = |row: &Row| own.as_ref().is_none_or(|own| metric_history::is_of_grid_disk(row, own));
+        match metric_history::rows(context, &mut query, may_see) {
+            Ok(found) => rows = found,
+            Err(error) => return Outcome::failed(error),
+        }
+    }
     if query.object == ObjectType::Pin && !query.names.is_empty() {
         // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
         let grid_disks = List { names: query.names.clone(), ..List::all(ObjectType::GridDisk) };

@@ -82,7 +82,11 @@ impl Session {
                         return Ok(true);
                     }
                 }
-                Command::List(_) | Command::Create(_) | Command::Alter(_) | Command::Drop(_) => {
+                Command::List(_)
+                | Command::Create(_)
+                | Command::Alter(_)
+                | Command::Drop(_)
+                | Command::Calibrate { .. } => {
                     self.ask_and_print(statement.text)?;
                 }
             }

@@ -1,0 +1,173 @@
+//! What is wrong with a cell now, for alerts.
+//!
+//! Looks, and never changes anything. What costs a walk over the cache's index is looked at with the reading of the metrics alone.
+
+use super::Context;
+use crate::alerting::{Condition, Severity};
+use cell::metrics::Sample;
+use celldisk::{MemberStatus, Role};
+use std::collections::BTreeMap;
+
+/// What has been seen, for what tells of a moment.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Failed flushes by grid disk.
+    lost_epochs: BTreeMap<u64, u64>,
+    /// The notes of the cell.
+    notes: Vec<String>,
+    /// Rotten parts.
+    rot: Option<u64>,
+}
+
+/// What is seen at a glance.
+pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
+    use Severity::{Critical, Warning};
+    let (cell, catalog) = (&context.cell, context.cell.store().catalog());
+    let name_of = |id| catalog.members.get(id).map_or_else(|| format!("{id}"), |member| member.name.clone());
+    let mut found = Vec::new();
+    let statuses = cell.store().members();
+    for (id, member) in &catalog.members {
+        let severity = if member.role == Role::Disk { Critical } else { Warning };
+        let name = &member.name;
+        match statuses.get(id) {
+            Some(MemberStatus::InService(_)) => {}
+            Some(MemberStatus::OutOfService(_, why)) => {
+                let what = format!("cell disk {name} is out of service: {why}");
+                found.push(Condition::new("CellDisk_OutOfService", name, severity, what));
+            }
+            Some(MemberStatus::Missing) | None => {
+                let what = format!("cell disk {name} is not present");
+                found.push(Condition::new("CellDisk_NotPresent", name, severity, what));
+            }
+        }
+    }
+    if let Some(record) = &catalog.flash_cache {
+        let members = cell.flash_cache();
+        let failures: Vec<Option<String>> = members.iter().flat_map(|it| it.members()).map(|it| it.failure()).collect();
+        let at_work = cell.flash_cache_devices();
+        for id in record.regions.keys() {
+            let name = name_of(id);
+            let why = match at_work.iter().position(|it| it == id) {
+                Some(place) => failures.get(place).cloned().flatten(),
+                None => Some("it is not at work".to_owned()),
+            };
+            if let Some(why) = why {
+                let what = format!("the flash cache goes on without cell disk {name}: {why}");
+                found.push(Condition::new("FlashCache_MemberFailed", name, Warning, what));
+            }
+        }
+    }
+    if let Some(record) = &catalog.flash_log {
+        let failures = cell.flash_log().map_or_else(Vec::new, |log| log.failures());
+        let at_work = cell.flash_log_devices();
+        for id in record.regions.keys() {
+            let name = name_of(id);
+            let why = match at_work.iter().position(|it| it == id) {
+                Some(place) => failures.get(place).cloned().flatten(),
+                None => Some("it is not at work".to_owned()),
+            };
+            if let Some(why) = why {
+                let what = format!("the flash log goes on without cell disk {name}: {why}");
+                found.push(Condition::new("FlashLog_RingFailed", name, Warning, what));
+            }
+        }
+    }
+    let served = cell.grid_disks();
+    for disk in &served {
+        let name = disk.name();
+        if let Some(why) = disk.offline() {
+            found.push(Condition::new("GridDisk_Offline", &name, Critical, why));
+        }
+        let epoch = disk.lost_epoch();
+        if seen.lost_epochs.insert(disk.id(), epoch).unwrap_or(0) != epoch {
+            let what =
+                format!("a flush of grid disk {name} failed: its un-flushed writes may be gone, clients are told");
+            found.push(Condition::new("GridDisk_FlushFailed", name, Critical, what));
+        }
+    }
+    seen.lost_epochs.retain(|id, _| served.iter().any(|disk| disk.id() == *id));
+    for record in catalog.grid_disks.values().filter(|record| !served.iter().any(|disk| disk.id() == record.id.0)) {
+        let name = &record.name;
+        let what = format!("grid disk {name} is not served: its cell disk {} is not there", name_of(&record.cell_disk));
+        found.push(Condition::new("GridDisk_NotServed", name, Critical, what));
+    }
+    let notes = cell.alerts();
+    let new = new_notes(&seen.notes, &notes).iter();
+    found.extend(new.map(|note| Condition::new("Cell_Event", &catalog.cell_name, Warning, note.as_str())));
+    seen.notes = notes;
+    found
+}
+
+/// What was appended: the list grows at its end and may lose its beginning.
+fn new_notes<'a>(told: &[String], now: &'a [String]) -> &'a [String] {
+    let lost = (0..=told.len()).find(|lost| now.starts_with(&told[*lost..])).unwrap_or(told.len());
+    &now[told.len() - lost..]
+}
+
+/// What a reading of the metrics tells.
+pub(super) fn of_minute(samples: &[Sample], seen: &mut Seen) -> Vec<Condition> {
+    let mut found = Vec::new();
+    for Sample { definition, object, value } in samples {
+        let mib = value.div_ceil(1 << 20);
+        match definition.name {
+            "FL_BY_KEEP" if *value > 0 => {
+                let what = format!("{mib} MB of redo are on flash alone: a disk does not take them");
+                found.push(Condition::new("FlashLog_SavedRedo", object, Severity::Warning, what));
+            }
+            "FC_BY_STALE_DIRTY" if *value > 0 => {
+                let what = format!("{mib} MB of data that no disk has are on flash that has failed");
+                found.push(Condition::new("FlashCache_StaleDirty", object, Severity::Critical, what));
+            }
+            "CD_BY_FC_BUDGET" if *value == 0 => {
+                let what = format!("the endurance budget of {object} is spent: nothing more is cached on it for now");
+                found.push(Condition::new("FlashCache_EnduranceSpent", object, Severity::Warning, what));
+            }
+            "FC_IO_ROT" => {
+                let before = seen.rot.replace(*value).unwrap_or(0);
+                if *value > before {
+                    let what = format!("{} cached parts did not match their checksums", value - before);
+                    found.push(Condition::new("FlashCache_Rot", object, Severity::Warning, what));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_notes_are_told() {
+        let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+        assert_eq!(new_notes(&list(""), &list("ab")), list("ab"));
+        assert_eq!(new_notes(&list("ab"), &list("ab")), list(""));
+        assert_eq!(new_notes(&list("ab"), &list("abc")), list("c"));
+        assert_eq!(new_notes(&list("abc"), &list("bcd")), list("d"), "the oldest went");
+        assert_eq!(new_notes(&list("ab"), &list("cd")), list("cd"));
+    }
+
+    #[test]
+    fn readings_that_tell_of_something() {
+        let sample = |name: &str, value| Sample {
+            definition: cell::metrics::definition(name).unwrap_or_else(|| panic!("no metric {name}")),
+            object: "X".to_owned(),
+            value,
+        };
+        let names = |samples: &[Sample], seen: &mut Seen| -> Vec<String> {
+            of_minute(samples, seen).into_iter().map(|it| it.definition).collect()
+        };
+        let mut seen = Seen::default();
+        let quiet = [sample("FL_BY_KEEP", 0), sample("FC_BY_STALE_DIRTY", 0), sample("CD_BY_FC_BUDGET", 1)];
+        assert!(names(&quiet, &mut seen).is_empty());
+        let loud = [sample("FL_BY_KEEP", 1), sample("FC_BY_STALE_DIRTY", 1), sample("CD_BY_FC_BUDGET", 0)];
+        let all = ["FlashLog_SavedRedo", "FlashCache_StaleDirty", "FlashCache_EnduranceSpent"];
+        assert_eq!(names(&loud, &mut seen), all);
+        assert_eq!(names(&[sample("FC_IO_ROT", 2)], &mut seen), ["FlashCache_Rot"]);
+        assert!(names(&[sample("FC_IO_ROT", 2)], &mut seen).is_empty(), "told");
+        let known = |condition: &str| crate::alerting::definition(condition).is_some();
+        assert!(all.iter().all(|name| known(name)) && known("Cell_Event"));
+    }
+}

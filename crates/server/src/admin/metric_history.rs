@@ -1,0 +1,236 @@
+//! LIST METRICHISTORY: readings of the store as rows.
+//!
+//! The store keeps counters and gauges; rates are made here, of each reading and the one before of the same run of the cell. What
+//! the condition says of the metric and of the time is asked before rows are made. Never makes more than [`ROWS_MAX`].
+
+use super::Context;
+use super::rows::{amount, history_row, metric_object, rate};
+use crate::store::{Moment, Reading};
+use cell::metrics::{Definition, Formula, RateSample, Sample, definition, definitions};
+use cellcli::answer::Matcher;
+use cellcli::command::{Filter, List};
+use cellcli::{ErrorCode, Measure, ObjectType, Row, failure_text};
+use device::WallTime;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+/// Rows of one answer, each about a kilobyte while it is made.
+const ROWS_MAX: usize = 50_000;
+/// What a condition may say of a metric whatever its values are.
+const OF_SERIES: [&str; 6] = ["name", "description", "metricObjectName", "metricType", "objectType", "unit"];
+/// What it may say of the time of a reading.
+const OF_TIME: [&str; 2] = ["age", "collectionTime"];
+
+/// One line of what is asked for: where its value comes from in a reading.
+struct Wanted {
+    definition: &'static Definition,
+    object: String,
+    from: From,
+}
+
+#[derive(Clone, Copy)]
+enum From {
+    Value(u32),
+    /// Growth of one series, for so much time or for the growth of another.
+    Rate(u32, Option<u32>),
+}
+
+/// The rows of a query that meet its condition, as far as the store goes; the query is left with nothing to look up by name.
+pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -> bool) -> Result<Vec<Row>, String> {
+    let names = std::mem::take(&mut query.names);
+    let unknown = names.iter().find(|name| definition(&name.to_ascii_uppercase()).is_none());
+    if let Some(name) = unknown {
+        let what = format!("{} does not exist: {name}", ObjectType::MetricDefinition.spec().title);
+        return Err(failure_text(ErrorCode::NoSuchObject, &what, Some("LIST METRICDEFINITION shows the metrics")));
+    }
+    let is_named = |row: &Row| names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&row.name()));
+    let matcher = |part: Option<Filter>| {
+        part.map(|part| Matcher::new(ObjectType::MetricHistory, &part)).transpose().map_err(|error| error.to_string())
+    };
+    let holds = |matcher: &Option<Matcher>, row: &Row| matcher.as_ref().is_none_or(|matcher| matcher.matches(row));
+    let of_series = matcher(part(query.filter.as_ref(), &OF_SERIES))?;
+    let of_time = matcher(part(query.filter.as_ref(), &OF_TIME))?;
+    let whole = matcher(query.filter.clone())?;
+    let enough = match query.limit {
+        Some(limit) if query.order_by.is_empty() => usize::try_from(limit).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    let now_ns = context.world.clock.wall().0;
+    let (mut found, mut too_many) = (Vec::new(), false);
+    let walked = context.store.walk(|series| {
+        let wanted: Vec<Wanted> = wanted(series)
+            .into_iter()
+            .filter(|it| {
+                let row = history_row(it.definition, &it.object, WallTime(now_ns), now_ns);
+                is_named(&row) && holds(&of_series, &row) && may_see(&row)
+            })
+            .collect();
+        let (found, too_many) = (&mut found, &mut too_many);
+        let (of_time, whole) = (&of_time, &whole);
+        let mut before: Option<(Moment, BTreeMap<u32, u64>)> = None;
+        move |reading: Reading| {
+            let at = reading.at;
+            let values: BTreeMap<u32, u64> = reading.values.into_iter().collect();
+            let last = before.take().filter(|(then, _)| then.life == at.life);
+            let time = Row::new(ObjectType::MetricHistory);
+            let time = super::rows::with_time(time, WallTime(at.wall_ns), now_ns);
+            if of_time.as_ref().is_none_or(|matcher| matcher.matches(&time)) {
+                for it in &wanted {
+                    let Some(measure) = value(it, at, &values, last.as_ref()) else { continue };
+                    let row = history_row(it.definition, &it.object, WallTime(at.wall_ns), now_ns);
+                    let row = row.with("metricValue", cellcli::Value::Measure(measure));
+                    if !whole.as_ref().is_none_or(|matcher| matcher.matches(&row)) {
+                        continue;
+                    }
+                    if found.len() >= enough {
+                        return ControlFlow::Break(());
+                    }
+                    if found.len() == ROWS_MAX {
+                        *too_many = true;
+                        return ControlFlow::Break(());
+                    }
+                    found.push(row);
+                }
+            }
+            before = Some((at, values));
+            ControlFlow::Continue(())
+        }
+    });
+    if too_many {
+        let what = format!("the answer has more than {ROWS_MAX} values");
+        let hint = "ask for less: LIST METRICHISTORY name WHERE age < 3600 AND metricObjectName = '...'";
+        return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
+    }
+    walked.map_err(|error| failure_text(ErrorCode::DeviceFailed, &error.to_string(), None))?;
+    Ok(found)
+}
+
+/// Those of the conditions that must all hold which speak of these attributes alone.
+fn part(filter: Option<&Filter>, attributes: &[&str]) -> Option<Filter> {
+    fn speaks_of(filter: &Filter, attributes: &[&str]) -> bool {
+        match filter {
+            Filter::And(each) | Filter::Or(each) => each.iter().all(|it| speaks_of(it, attributes)),
+            Filter::Compare(comparison) => attributes.contains(&comparison.attribute),
+        }
+    }
+    let filter = filter?;
+    if speaks_of(filter, attributes) {
+        return Some(filter.clone());
+    }
+    let Filter::And(each) = filter else { return None };
+    let mut parts: Vec<Filter> = each.iter().filter_map(|it| part(Some(it), attributes)).collect();
+    if parts.len() < 2 { parts.pop() } else { Some(Filter::And(parts)) }
+}
+
+/// Every line the series make, in the order of the table.
+fn wanted(series: &BTreeMap<(String, String), u32>) -> Vec<Wanted> {
+    let of = |name: &str| {
+        let from = (name.to_owned(), String::new());
+        let name = name.to_owned();
+        series.range(from..).take_while(move |((of, _), _)| *of == name).map(|((_, object), id)| (object, *id))
+    };
+    let find = |name: &str, object: &str| series.get(&(name.to_owned(), object.to_owned())).copied();
+    let mut wanted = Vec::new();
+    for definition in definitions() {
+        match definition.formula {
+            Formula::Counter(_) | Formula::Gauge(_) => wanted.extend(of(definition.name).map(|(object, id)| Wanted {
+                definition,
+                object: object.clone(),
+                from: From::Value(id),
+            })),
+            Formula::PerSecond(base) | Formula::PerMinute(base) | Formula::ShareOfTime(base) => {
+                wanted.extend(of(base).map(|(object, id)| Wanted {
+                    definition,
+                    object: object.clone(),
+                    from: From::Rate(id, None),
+                }));
+            }
+            Formula::PerRequest(base, requests) => wanted.extend(of(base).filter_map(|(object, id)| {
+                let requests = find(requests, object)?;
+                Some(Wanted { definition, object: object.clone(), from: From::Rate(id, Some(requests)) })
+            })),
+        }
+    }
+    wanted
+}
+
+fn value(
+    wanted: &Wanted,
+    at: Moment,
+    values: &BTreeMap<u32, u64>,
+    last: Option<&(Moment, BTreeMap<u32, u64>)>,
+) -> Option<Measure> {
+    let (definition, object) = (wanted.definition, String::new());
+    match wanted.from {
+        From::Value(id) => Some(amount(&Sample { definition, object, value: *values.get(&id)? })),
+        From::Rate(base, requests) => {
+            let (then, before) = last?;
+            let grown = |id| Some(values.get(&id)?.saturating_sub(before.get(&id).copied().unwrap_or(0)));
+            let per = match requests {
+                Some(requests) => grown(requests)?,
+                None => at.mono_ns.saturating_sub(then.mono_ns),
+            };
+            let amount = grown(base)?;
+            (per > 0).then(|| rate(&RateSample { definition, object, amount, per }))
+        }
+    }
+}
+
+/// Whether a database may see a row: those of its grid disks.
+pub(super) fn is_of_grid_disk(row: &Row, own: &[String]) -> bool {
+    let text = |attribute| row.get(attribute).map(cellcli::Value::text).unwrap_or_default();
+    text("objectType") == metric_object_word() && own.contains(&text("metricObjectName"))
+}
+
+fn metric_object_word() -> &'static str {
+    definition("GD_IO_ERRS").map_or("GRIDDISK", metric_object)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use cellcli::Command;
+
+    fn parts(text: &str) -> (String, String) {
+        let Command::List(list) = cellcli::parse_one(&format!("list metrichistory where {text}")).unwrap() else {
+            panic!("a LIST")
+        };
+        let shown = |attributes| part(list.filter.as_ref(), attributes).map_or("-".to_owned(), |it| it.to_string());
+        (shown(&OF_SERIES), shown(&OF_TIME))
+    }
+
+    #[test]
+    fn what_is_asked_before_rows_are_made() {
+        for (text, series, time) in [
+            ("name = a", "name = 'a'", "-"),
+            ("age < 60 and name = a", "name = 'a'", "age < 60"),
+            ("age < 60 or name = a", "-", "-"),
+            ("metricValue > 1 and name like 'A.*' and unit != MB", "name LIKE 'A.*' AND unit != 'MB'", "-"),
+            ("(name = a or name = b) and age < 1 and age > 0", "name = 'a' OR name = 'b'", "age < 1 AND age > 0"),
+            ("(name = a or age = 1) and metricValue > 1", "-", "-"),
+        ] {
+            assert_eq!(parts(text), (series.to_owned(), time.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_of_one_run() {
+        let series = |name: &str, id| ((name.to_owned(), "D".to_owned()), id);
+        let all = BTreeMap::from([series("GD_IO_ERRS", 3), series("CD_IO_TM_R_SM", 4), series("CD_IO_RQ_R_SM", 5)]);
+        let wanted = wanted(&all);
+        let at = |mono_s: u64| Moment { life: 1, mono_ns: mono_s * 1_000_000_000, wall_ns: 0 };
+        let before = (at(0), BTreeMap::from([(3, 1), (4, 1_000_000), (5, 10)]));
+        let now = BTreeMap::from([(3, 4), (4, 9_000_000), (5, 12)]);
+        let shown = |name: &str, last: Option<&(Moment, BTreeMap<u32, u64>)>| {
+            let it = wanted.iter().find(|it| it.definition.name == name).unwrap();
+            value(it, at(30), &now, last).map(|it| it.to_string())
+        };
+        assert_eq!(shown("GD_IO_ERRS", None).unwrap(), "4");
+        assert_eq!(shown("GD_IO_ERRS_MIN", None), None);
+        assert_eq!(shown("GD_IO_ERRS_MIN", Some(&before)).unwrap(), "6.0 /min");
+        assert_eq!(shown("CD_IO_TM_R_SM_RQ", Some(&before)).unwrap(), "4,000 us/request");
+        let idle = (at(0), now.clone());
+        assert_eq!(shown("CD_IO_TM_R_SM_RQ", Some(&idle)), None, "no request, no time of one");
+    }
+}

@@ -1,0 +1,120 @@
+//! Watches a cell while it is served: reads the metrics once a minute, keeps them, and sees to it that what is wrong is an alert.
+
+use super::conditions::{self, Seen};
+use super::history::PERIOD;
+use super::rows;
+use super::{Context, activity_rows};
+use crate::alerting::{Every, Record, Severity, Threshold, Watch};
+use crate::store::Moment;
+use cell::metrics::{Sample, between};
+use device::Instant;
+use device::sync::lock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often the cell is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Alerts that are sent, unless `notificationPolicy` says otherwise.
+const POLICY: [Severity; 4] = [Severity::Critical, Severity::Warning, Severity::Info, Severity::Clear];
+
+/// What goes from one look to the next.
+#[derive(Default)]
+struct Memory {
+    seen: Seen,
+    thresholds: Watch,
+    last: Option<(Instant, Vec<Sample>)>,
+}
+
+/// Until told to stop.
+pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
+    let memory = Arc::new(Mutex::new(Memory::default()));
+    let mut ticks = 0_u64;
+    let ticks_per_period = PERIOD.as_secs() / LOOK_EVERY.as_secs();
+    loop {
+        let is_minute = ticks.is_multiple_of(ticks_per_period);
+        ticks += 1;
+        let (looking, memory) = (context.clone(), memory.clone());
+        let look = move || {
+            let told = look(&looking, &mut lock(&memory), is_minute);
+            looking.alerts.write(&looking.store);
+            told
+        };
+        // Refused only when the runtime ends. The files of a cell may be slow, and its index large.
+        let told = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+        tell(&context, &told);
+        let stopped = stop.wait_for(|stop| *stop);
+        if tokio::time::timeout(LOOK_EVERY, stopped).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Look once; what was raised, has changed or is over.
+fn look(context: &Context, memory: &mut Memory, is_minute: bool) -> Vec<Record> {
+    activity_rows::note(context);
+    let now_ns = context.world.clock.wall().0;
+    let mut conditions = conditions::of_second(context, &mut memory.seen);
+    let cell_name = context.cell_name();
+    let notes = context.store.notes().into_iter();
+    conditions
+        .extend(notes.map(|note| crate::alerting::Condition::new("Cell_Event", &cell_name, Severity::Warning, note)));
+    let mut told = context.alerts.update(Every::Second, now_ns, &conditions, &BTreeSet::new());
+    if is_minute {
+        told.extend(minute(context, memory, now_ns));
+    }
+    told
+}
+
+fn minute(context: &Context, memory: &mut Memory, now_ns: u64) -> Vec<Record> {
+    let (at, samples) = (context.world.clock.now(), context.samples());
+    let values: Vec<(&str, &str, u64)> =
+        samples.iter().map(|sample| (sample.definition.name, sample.object.as_str(), sample.value)).collect();
+    let moment = Moment { life: context.life, mono_ns: at.0, wall_ns: now_ns };
+    if let Err(error) = context.store.keep(moment, &values) {
+        tracing::debug!(%error, "a reading of the metrics is not kept");
+    }
+    let rates = match &memory.last {
+        Some((before, last)) => between(last, &samples, at.ns_since(*before).max(1)),
+        None => Vec::new(),
+    };
+    let thresholds = Threshold::all(&context.cell.store().catalog().attributes);
+    let active = |definition: &str, object: &str| context.alerts.active(definition, object);
+    let (mut found, mut undecided) = memory.thresholds.minute(&thresholds, &rows::values(&samples, &rates), active);
+    if memory.last.is_none() {
+        // There are no rates yet: what was wrong with one is still wrong.
+        let lasting = context.alerts.records().into_iter().filter(|record| !context.alerts.is_over(record.sequence));
+        undecided.extend(lasting.map(|record| (record.definition, record.object)));
+    }
+    found.extend(conditions::of_minute(&samples, &mut memory.seen));
+    context.history.push(at, samples.clone());
+    memory.last = Some((at, samples));
+    context.alerts.update(Every::Minute, now_ns, &found, &undecided)
+}
+
+/// The log, and whoever is to be told.
+fn tell(context: &Context, told: &[Record]) {
+    if told.is_empty() {
+        return;
+    }
+    for record in told {
+        let (alert, severity, message) = (record.name(), record.severity.word(), &record.message);
+        match record.severity {
+            Severity::Clear | Severity::Info => tracing::info!(alert, severity, message, "the cell reports"),
+            Severity::Warning | Severity::Critical => tracing::error!(alert, severity, message, "the cell reports"),
+        }
+    }
+    let policy = policy(&context.cell.store().catalog().attributes);
+    context.hooks.send(&context.cell_name(), told, &policy);
+}
+
+fn policy(attributes: &BTreeMap<String, String>) -> Vec<Severity> {
+    match attributes.get("notificationPolicy") {
+        Some(words) => {
+            let named = |word: &str| POLICY.into_iter().find(|it| it.word().eq_ignore_ascii_case(word.trim()));
+            words.split(',').filter_map(named).collect()
+        }
+        None => POLICY.to_vec(),
+    }
+}
