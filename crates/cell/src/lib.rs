@@ -15,6 +15,8 @@ mod fill_metrics;
 mod flush;
 pub mod grid_disk;
 pub mod housekeeping;
+pub mod iorm;
+mod iorm_metrics;
 mod keep_metrics;
 mod loss;
 pub mod member_metrics;

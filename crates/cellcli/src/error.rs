@@ -11,6 +11,8 @@ use crate::table::{ObjectType, Verb};
 /// parses can still fail with are for the server, through [`failure_text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorCode {
+    /// The I/O resource plan states what no plan states, or contradicts itself.
+    BadPlan = 23,
     /// The statement does not follow the grammar.
     InvalidSyntax = 1504,
     /// The object type has no such attribute or option.
@@ -46,6 +48,7 @@ pub enum ErrorCode {
 impl ErrorCode {
     /// Every code, ascending.
     pub const ALL: &[Self] = &[
+        Self::BadPlan,
         Self::InvalidSyntax,
         Self::UnknownAttribute,
         Self::NotModifiable,

@@ -3,7 +3,7 @@
 use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, TargetKind, Verb};
 
 const METRIC_TYPE: Kind = Kind::Status(&["Cumulative", "Instantaneous", "Rate", "Transition"]);
-const OBJECT_TYPE: Kind = Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK"]);
+const OBJECT_TYPE: Kind = Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK", "IORM_DATABASE"]);
 const ENABLED: Kind = Kind::Status(&["Enabled", "Disabled"]);
 
 const fn alter(target: TargetKind) -> Form {

@@ -66,6 +66,7 @@ impl From<AdminError> for Refusal {
                 ErrorCode::DeviceFailed
             }
             AdminError::Memory(_) => ErrorCode::NoSpace,
+            AdminError::Plan(_) => ErrorCode::BadPlan,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };

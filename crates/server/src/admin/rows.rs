@@ -314,6 +314,7 @@ fn metric_object(definition: &Definition) -> &'static str {
         MetricObject::FlashCache => "FLASHCACHE",
         MetricObject::FlashLog => "FLASHLOG",
         MetricObject::GridDisk => "GRIDDISK",
+        MetricObject::Database => "IORM_DATABASE",
     }
 }
 
