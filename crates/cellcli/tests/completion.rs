@@ -12,7 +12,12 @@ fn names(object: ObjectType) -> Vec<String> {
         ObjectType::CellDisk => vec!["CD_00".into(), "FD_00".into()],
         ObjectType::MetricCurrent => vec!["FC_BY_USED".into()],
         ObjectType::Pin => vec!["DATA_CD_00_c1".into()],
-        ObjectType::Cell | ObjectType::FlashCache | ObjectType::FlashLog | ObjectType::MetricDefinition => Vec::new(),
+        ObjectType::Database => vec!["SALES".into()],
+        ObjectType::Cell
+        | ObjectType::FlashCache
+        | ObjectType::FlashLog
+        | ObjectType::IormPlan
+        | ObjectType::MetricDefinition => Vec::new(),
     }
 }
 
@@ -59,15 +64,15 @@ fn verbs_and_object_types() {
             LIST cell; a|
                 ALTER
             list |
-                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                CELL  CELLDISK  DATABASE  FLASHCACHE  FLASHLOG  GRIDDISK  IORMPLAN  METRICCURRENT  METRICDEFINITION  PIN
             create |
                 CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  PIN
             drop g|
                 GRIDDISK
             help |
-                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICCURRENT  METRICDEFINITION  PIN
+                ALTER  CREATE  DESCRIBE  DROP  EXIT  HELP  LIST  QUIT  REMARK  SET  SPOOL  START  CELL  CELLDISK  DATABASE  FLASHCACHE  FLASHLOG  GRIDDISK  IORMPLAN  METRICCURRENT  METRICDEFINITION  PIN
             help alter |
-                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  METRICDEFINITION
+                CELL  CELLDISK  FLASHCACHE  FLASHLOG  GRIDDISK  IORMPLAN  METRICDEFINITION
             describe m|
                 METRICCURRENT  METRICDEFINITION
             set |

@@ -10,11 +10,15 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 
 /// Every variant; the match makes the compiler ask for new ones.
 fn all_object_types() -> Vec<ObjectType> {
-    use ObjectType::{Cell, CellDisk, FlashCache, FlashLog, GridDisk, MetricCurrent, MetricDefinition, Pin};
-    let all = vec![Cell, CellDisk, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
+    use ObjectType::{
+        Cell, CellDisk, Database, FlashCache, FlashLog, GridDisk, IormPlan, MetricCurrent, MetricDefinition, Pin,
+    };
+    let all =
+        vec![Cell, CellDisk, Database, GridDisk, FlashCache, FlashLog, IormPlan, MetricDefinition, MetricCurrent, Pin];
     for object in &all {
         match object {
-            Cell | CellDisk | GridDisk | FlashCache | FlashLog | MetricDefinition | MetricCurrent | Pin => {}
+            Cell | CellDisk | Database | GridDisk | FlashCache | FlashLog | IormPlan | MetricDefinition
+            | MetricCurrent | Pin => {}
         }
     }
     all
@@ -156,6 +160,8 @@ fn own_attributes_are_marked() {
             "CELLDISK.deviceClass",
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
+            "DATABASE.flashCache",
+            "DATABASE.flashLog",
             "FLASHLOG.outlierLimit",
             "GRIDDISK.cachingMode",
             "GRIDDISK.fillStrategy",

@@ -18,6 +18,7 @@ mod audit;
 mod cell_disks;
 mod change;
 mod history;
+mod iorm;
 mod listen;
 mod openapi;
 mod operations;

@@ -302,6 +302,12 @@ impl Plan {
         self.directives.iter().any(|d| matches!(&d.subject, Subject::Database(of) if of.eq_ignore_ascii_case(database)))
     }
 
+    /// The directive that counts for connections of this database, if any.
+    #[must_use]
+    pub fn stated(&self, database: &str) -> Option<&Directive> {
+        self.directive_of(Some(database)).0
+    }
+
     /// Whether connections with this tag use the flash cache.
     #[must_use]
     pub fn uses_flash_cache(&self, database: Option<&str>) -> bool {

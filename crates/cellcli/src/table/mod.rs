@@ -5,9 +5,11 @@
 
 mod cell;
 mod cell_disk;
+mod database;
 mod flash_cache;
 mod flash_log;
 mod grid_disk;
+mod iorm_plan;
 mod metric;
 mod pin;
 mod verbs;
@@ -26,10 +28,14 @@ pub enum ObjectType {
     CellDisk,
     /// A slice of a cell disk, served as an export.
     GridDisk,
+    /// A database that has connected, or that the plan names.
+    Database,
     /// The flash cache of the cell; one per cell.
     FlashCache,
     /// The flash log of the cell; one per cell.
     FlashLog,
+    /// The I/O resource plan of the cell; one per cell.
+    IormPlan,
     /// What a metric means.
     MetricDefinition,
     /// The latest value of a metric for one object.
@@ -42,9 +48,11 @@ pub enum ObjectType {
 pub const OBJECTS: &[ObjectSpec] = &[
     cell::CELL,
     cell_disk::CELL_DISK,
+    database::DATABASE,
     flash_cache::FLASH_CACHE,
     flash_log::FLASH_LOG,
     grid_disk::GRID_DISK,
+    iorm_plan::IORM_PLAN,
     metric::CURRENT,
     metric::DEFINITION,
     pin::PIN,

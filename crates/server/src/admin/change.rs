@@ -139,6 +139,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
         ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
+        ObjectType::IormPlan => super::iorm::alter(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };
     (lines, ended.err())
