@@ -46,6 +46,12 @@ impl Session {
         &self.disk
     }
 
+    /// So much of its database waits in the I/O plan that whoever reads its requests should have no second one under way.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.context.account.as_ref().is_some_and(|account| account.is_held_back())
+    }
+
     /// What its requests carry.
     #[must_use]
     pub fn context(&self) -> &Context {

@@ -425,6 +425,25 @@ fn who_waits_under_a_plan_goes_when_it_ends() {
 }
 
 #[test]
+fn who_is_held_back_is_told_so_and_others_are_not() {
+    in_a_world(async |process, world| {
+        let fixture = Fixture::new(serial(), false, &world).await;
+        fixture.plan(vec![limit("A", 1)]).await;
+        let (a, b) = (fixture.session("DATA", "A"), fixture.session("DATA", "B"));
+        let small = Clients::read(&process, &a, 64, READ_BYTES);
+        world.clock.sleep(Duration::from_millis(100)).await;
+        assert!(!a.is_held_back(), "half a megabyte");
+        let large = Clients::read(&process, &a, 16, 1 << 20);
+        world.clock.sleep(Duration::from_millis(100)).await;
+        assert!(a.is_held_back() && !b.is_held_back());
+        fixture.plan(Vec::new()).await;
+        small.stop(&process).await;
+        large.stop(&process).await;
+        assert!(!a.is_held_back(), "what goes is forgotten");
+    });
+}
+
+#[test]
 fn a_plan_outlives_the_cell() {
     in_a_world(async |process, world| {
         let fixture = Fixture::new(serial(), false, &world).await;

@@ -10,6 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The object name of all that is done by connections without a tag.
 pub const OTHER_DATABASE: &str = "_OTHER_DATABASE_";
 
+/// Bytes of requests that a database may have waiting in the plan before its connections are read from one request at a time: the
+/// memory for requests is for all, and comes before the plan. More than it takes to be next whenever somebody is.
+const WAITING_BYTES_MAX: u64 = 8 << 20;
+/// A waiting request counts as so many bytes at least: requests have a limit of their own.
+const WAITING_BYTES_MIN: u64 = 8 << 10;
+
 /// Two figures: of small requests and of large ones.
 #[derive(Debug, Default)]
 pub struct BySize {
@@ -69,6 +75,19 @@ impl Deeds {
     }
 }
 
+/// A request that waits, see [`Account::waits`].
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.account.waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Account {
@@ -80,6 +99,7 @@ pub struct Account {
     delays: Arc<AtomicBool>,
     past_flash_cache: AtomicBool,
     past_flash_log: AtomicBool,
+    waiting_bytes: AtomicU64,
     /// On disks.
     pub disk: Deeds,
     /// On flash: what its cache served or took, and grid disks on flash.
@@ -103,6 +123,7 @@ impl Account {
             delays,
             past_flash_cache: AtomicBool::new(false),
             past_flash_log: AtomicBool::new(false),
+            waiting_bytes: AtomicU64::new(0),
             disk: Deeds::default(),
             flash: Deeds::default(),
             cache_requests: BySize::default(),
@@ -126,6 +147,19 @@ impl Account {
     /// Whether a request may have to wait: all that the request path does of the plan while there is none.
     pub(crate) fn may_wait(&self) -> bool {
         self.delays.load(Ordering::Relaxed)
+    }
+
+    /// A request waits in the plan as long as this lives.
+    pub(crate) fn waits(self: &Arc<Account>, bytes: u64) -> Waiting {
+        let bytes = bytes.max(WAITING_BYTES_MIN);
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Waiting { account: self.clone(), bytes }
+    }
+
+    /// So much of it waits in the plan that others may want for memory.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX
     }
 
     pub(crate) fn set_switches(&self, uses_cache: bool, uses_log: bool) {

@@ -170,8 +170,10 @@ impl DeviceQueue {
             state.fair.push(key, terms, demand, waiter, begun);
             (self.dispatch(&mut state, begun), receiver)
         };
+        let waiting = account.waits(bytes);
         tell(told);
         let ticket = receiver.await?;
+        drop(waiting);
         self.deeds(&account).wait_ns.add(bytes, ticket.begun.ns_since(begun));
         Some(ticket)
     }
