@@ -119,6 +119,9 @@ pub enum AdminError {
          hint: restart the cell, then repeat the command; until then the device is out of service"
     )]
     FlashUncertain(String),
+    /// There is no such I/O resource plan.
+    #[error(transparent)]
+    Plan(#[from] crate::iorm::PlanError),
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),

@@ -77,6 +77,7 @@ impl GridDisk {
                         timer.ended(ended.unwrap_or_else(|| binding.cache.now()));
                     }
                     self.counters.cache_hits.count(len);
+                    context.served_by_cache(len);
                     self.count_keep_read(binding, &parts, len, true);
                     (Ok(()), bufs)
                 }
@@ -134,6 +135,7 @@ impl GridDisk {
             let (result, back) = self.read_stretches(binding, stretches, bufs).await;
             bufs = back;
             if result.is_ok() {
+                context.served_by_cache(len);
                 drop(guard);
                 return (Ok(()), bufs);
             }
@@ -142,6 +144,7 @@ impl GridDisk {
             bufs = back;
             match result {
                 Ok(Ok(())) => {
+                    self.served_by_disk(context, len);
                     let bufs = self.offer(binding, parts.start, &misses, (&fill, permit), bufs);
                     drop(guard);
                     return (Ok(()), bufs);
@@ -153,6 +156,7 @@ impl GridDisk {
         } else {
             drop(stretches);
         }
+        self.served_by_disk(context, len);
         let (result, bufs) = self.read_disk_timed(binding, offset, bufs).await;
         if let Err(error) = result {
             return (Err(error), bufs);
@@ -337,11 +341,15 @@ impl GridDisk {
     }
 
     /// A write has reached the disk: its whole parts are worth keeping.
-    pub(crate) fn fill_written(&self, _context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
+    pub(crate) fn fill_written(&self, context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
         let binding = &change.binding;
         let len = data.len_bytes() as u64;
         let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
         if !keeps || self.is_barred() || !matches!(self.filling(), Filling::Read) {
+            return;
+        }
+        if context.is_past_flash_cache() {
+            self.counters.cache_write_skips_plan.count(len);
             return;
         }
         if len > SMALL_BYTES_MAX {
@@ -358,8 +366,12 @@ impl GridDisk {
     }
 
     /// Bring a range into the cache.
-    pub(crate) async fn prefetch_piece(&self, offset: u64, len: u64) -> Result<(), RequestError> {
+    pub(crate) async fn prefetch_piece(&self, context: &Context, offset: u64, len: u64) -> Result<(), RequestError> {
         let Some(binding) = self.cache() else { return Ok(()) };
+        if context.is_past_flash_cache() {
+            self.counters.cache_read_skips_plan.count(len);
+            return Ok(());
+        }
         let span = cover(offset, len, PART_BYTES);
         let parts = span.start / PART_BYTES..span.end / PART_BYTES;
         if binding.declines_fill(parts.start) {

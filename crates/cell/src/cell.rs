@@ -6,6 +6,7 @@
 use crate::feed::{Feed, FeedConfig};
 use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
+use crate::iorm::{Iorm, Medium, PlanSeat};
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
 use crate::redo::{LogAtWork, is_paired};
@@ -89,6 +90,8 @@ pub struct Cell {
     /// For the metrics of the last hour.
     pub(crate) redo_hour: Mutex<LastHour>,
     pub(crate) refilled_blocks: AtomicU64,
+    /// The I/O plan.
+    pub(crate) iorm: Arc<Iorm>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -136,6 +139,7 @@ impl Cell {
     pub(crate) fn assemble(world: World, config: CellConfig, store: Option<Arc<CellStore>>, state: State) -> Cell {
         Cell {
             arena: Arena::new(config.arena_bytes),
+            iorm: Iorm::new(&world),
             world,
             block_bytes: config.cache.block_bytes,
             feed: Arc::new(Feed::new(config.feed)),
@@ -268,10 +272,27 @@ impl Cell {
             // Nothing is under way.
             redo.took_over();
         }
+        let _ = disk.seat.set(PlanSeat::new(self.iorm.clone(), self.queue_of(record.cell_disk)));
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
         lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
         Ok(disk)
+    }
+
+    /// The I/O plan and the databases it knows.
+    #[must_use]
+    pub fn iorm(&self) -> &Arc<Iorm> {
+        &self.iorm
+    }
+
+    /// The plan's queue of a cell disk.
+    fn queue_of(&self, id: DeviceId) -> Arc<crate::iorm::DeviceQueue> {
+        let disk = self.store().cell_disk(id);
+        let medium = Medium {
+            rotational: disk.as_ref().is_some_and(|disk| disk.device().geometry().rotational),
+            flash: disk.is_some_and(|disk| disk.role() == celldisk::Role::Flash),
+        };
+        self.iorm.queue(id, medium)
     }
 
     /// Connect a grid disk with the flash cache as its record says.
@@ -285,6 +306,11 @@ impl Cell {
         }
         let mode = mode_in_force(record);
         disk.set_filling(record.fill, &self.feed);
+        if let Some(seat) = disk.seat.get() {
+            let members = self.cache_at_work().map_or_else(Vec::new, |c| c.devices.to_vec());
+            let queues = members.into_iter().map(|id| self.queue_of(id)).collect();
+            seat.bind(queues, record.purpose == celldisk::Purpose::Redo);
+        }
         let mut gate = None;
         let cache = self.cache_at_work().map(|c| {
             if mode.is_write_back()

@@ -91,6 +91,10 @@ pub struct GridDiskCounters {
     pub cache_read_skips_busy: Traffic,
     /// Reads whose misses were not kept in the cache since flash was busy.
     pub cache_fill_skips_busy: Traffic,
+    /// Reads that went past the cache since the I/O plan keeps their database from it.
+    pub cache_read_skips_plan: Traffic,
+    /// Writes not kept in the cache for that reason.
+    pub cache_write_skips_plan: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
     /// Reads of KEEP data served whole from flash.

@@ -6,6 +6,7 @@ use crate::active::{ActiveRequest, Sessions};
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
 use crate::feed::{Filling, Streams};
+use crate::iorm::PlanSeat;
 use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
@@ -19,7 +20,7 @@ use device::{Arena, Buf, Device, Io, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The unit of caching validity and of CRCs.
 pub const PART_BYTES: u64 = 4096;
@@ -65,6 +66,8 @@ pub struct GridDisk {
     pub(crate) changes: Changes,
     pub(crate) filling: Mutex<Filling>,
     pub(crate) streams: Streams,
+    /// Its place in the I/O plan; none outside a cell.
+    pub(crate) seat: OnceLock<PlanSeat>,
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
@@ -160,6 +163,7 @@ impl GridDisk {
             changes: Changes::default(),
             filling: Mutex::default(),
             streams: Streams::default(),
+            seat: OnceLock::new(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
@@ -205,7 +209,8 @@ impl GridDisk {
     /// A session of one client connection.
     #[must_use]
     pub fn open_session(self: &Arc<Self>, context: Context) -> Session {
-        Session::new(self.clone(), context, self.lost_epoch())
+        let account = self.seat.get().map(|seat| seat.iorm.account(context.database.as_deref()));
+        Session::new(self.clone(), Context { account, ..context }, self.lost_epoch())
     }
 
     /// Refuse new requests from now on.

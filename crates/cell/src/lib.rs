@@ -18,6 +18,8 @@ mod flush;
 pub mod grid_disk;
 mod host_metrics;
 pub mod housekeeping;
+pub mod iorm;
+mod iorm_metrics;
 mod keep_metrics;
 mod loss;
 pub mod member_metrics;

@@ -7,6 +7,7 @@
 use crate::Cell;
 use crate::counters::{GridDiskCounters, Traffic};
 use crate::grid_disk::GridDisk;
+use crate::iorm::Account;
 use crate::member_metrics::MemberFigures;
 use crate::redo_metrics::LogTotals;
 use device::sync::lock;
@@ -37,6 +38,8 @@ pub enum MetricObject {
     FlashLog,
     /// A grid disk.
     GridDisk,
+    /// A database, by the tag of its connections; those without are [`OTHER_DATABASE`](crate::iorm::OTHER_DATABASE).
+    Database,
 }
 
 /// The base unit of a sample's value.
@@ -105,6 +108,10 @@ pub enum Reading {
     Member(fn(&EnduranceFigures) -> Option<u64>),
     /// From what the process uses.
     Cell(fn(&ProcessUse) -> u64),
+    /// From what each database has done.
+    Database(fn(&Account) -> u64),
+    /// From the I/O plan; none where there is nothing to tell.
+    Plan(fn(&crate::iorm::Iorm) -> Option<u64>),
 }
 
 impl Definition {
@@ -195,6 +202,8 @@ pub struct CacheTotals {
     read_skips_large: Sum,
     read_skips_flash: Sum,
     read_skips_busy: Sum,
+    read_skips_plan: Sum,
+    write_skips_plan: Sum,
     fill_skips_busy: Sum,
     write_skips_large: Sum,
     keep: KeepUsage,
@@ -253,6 +262,8 @@ impl CacheTotals {
             totals.read_skips_large.add(&c.cache_read_skips_large);
             totals.read_skips_flash.add(&c.cache_read_skips_flash);
             totals.read_skips_busy.add(&c.cache_read_skips_busy);
+            totals.read_skips_plan.add(&c.cache_read_skips_plan);
+            totals.write_skips_plan.add(&c.cache_write_skips_plan);
             totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
             totals.write_skips_large.add(&c.cache_write_skips_large);
             totals.keep_hits.add(&c.keep_hits);
@@ -268,6 +279,16 @@ impl CacheTotals {
 
     pub(crate) fn keep_usage(&self) -> KeepUsage {
         self.keep
+    }
+
+    /// Reads that the I/O plan kept from the cache: requests and bytes.
+    pub(crate) fn read_skips_plan(&self) -> (u64, u64) {
+        (self.read_skips_plan.requests, self.read_skips_plan.bytes)
+    }
+
+    /// Writes that it kept from the cache: requests and bytes.
+    pub(crate) fn write_skips_plan(&self) -> (u64, u64) {
+        (self.write_skips_plan.requests, self.write_skips_plan.bytes)
     }
 
     /// Reads of KEEP data from flash alone: requests and bytes.
@@ -533,7 +554,8 @@ const TABLE: &[&[Definition]] = &[
         .read_skips_large
         .bytes
         + c.read_skips_flash.bytes
-        + c.read_skips_busy.bytes),
+        + c.read_skips_busy.bytes
+        + c.read_skips_plan().1),
     counter!(
         FlashCache,
         "FC_IO_BY_R_SKIP_FC_BUSY",
@@ -549,7 +571,8 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
         .write_skips_large
         .bytes
-        + c.write_fill_skips_busy.bytes),
+        + c.write_fill_skips_busy.bytes
+        + c.write_skips_plan().1),
     metric!(
         FlashCache,
         "FC_IO_ERRS",
@@ -575,7 +598,8 @@ const TABLE: &[&[Definition]] = &[
         .read_skips_large
         .requests
         + c.read_skips_flash.requests
-        + c.read_skips_busy.requests),
+        + c.read_skips_busy.requests
+        + c.read_skips_plan().0),
     counter!(
         FlashCache,
         "FC_IO_RQ_R_SKIP_FC_BUSY",
@@ -636,7 +660,8 @@ const TABLE: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
         .write_skips_large
         .requests
-        + c.write_fill_skips_busy.requests),
+        + c.write_fill_skips_busy.requests
+        + c.write_skips_plan().0),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_SKIP_FC_BUSY",
@@ -695,6 +720,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         crate::redo_metrics::ROWS,
         crate::fill_metrics::ROWS,
         crate::host_metrics::ROWS,
+        crate::iorm_metrics::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }
@@ -713,6 +739,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
     let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
     let grid_disks = cell.grid_disks();
+    let accounts = cell.iorm().accounts();
     let mut samples = Vec::new();
     for definition in definitions() {
         let (Formula::Counter(reading) | Formula::Gauge(reading)) = definition.formula else { continue };
@@ -728,6 +755,8 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
                 known.for_each(|(member, value)| push(member.name.clone(), value));
             }
             Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
+            Reading::Database(read) => accounts.iter().for_each(|one| push(one.name().to_owned(), read(one))),
+            Reading::Plan(read) => read(cell.iorm()).into_iter().for_each(|value| push(cell_name.to_owned(), value)),
         }
     }
     samples
@@ -780,8 +809,9 @@ mod tests {
                 MetricObject::FlashCache => "FC_",
                 MetricObject::FlashLog => "FL_",
                 MetricObject::GridDisk => "GD_",
+                MetricObject::Database => "DB_",
             };
-            assert!(d.name.starts_with(prefix), "{}", d.name);
+            assert!(d.name.starts_with(prefix) || d.name == "IORM_MODE", "{}", d.name);
         }
     }
 

@@ -215,6 +215,7 @@ impl Cell {
         let cell = Arc::new(cell);
         cell.begin_flash_log(log, &flash, &mut report).await;
         cell.open_flash_cache(&flash, &checkpoints, &mut report).await?;
+        cell.load_plan(&mut report);
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
                 report.notes.push(format!("grid disk {} is not served: {error}", record.name));

@@ -1,6 +1,6 @@
 //! The request path of a grid disk: range locks, read-modify-write, the disk below.
 //!
-//! Order of waiting: memory, then range, then flash space, then device. Nobody waits for an earlier kind while holding
+//! Order of waiting: memory, then the I/O plan, then range, then flash space, then device. Nobody waits for an earlier kind while holding
 //! a later one: bounce buffers are taken before the lock.
 
 use crate::cached::end_change;
@@ -8,7 +8,7 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
-use device::{Bufs, FailKind, Instant, Op, Outcome, SharedBufs};
+use device::{Bufs, Completion, FailKind, Instant, Op, Outcome, SharedBufs};
 use flashcache::Residence;
 use flashlog::{RedoDisk, Skip};
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl GridDisk {
         if len == 0 {
             return (Ok(()), bufs);
         }
-        let cache = self.serving_cache();
+        let cache = self.cache_for_read(context, len);
         // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
         let logical = self.logical_bytes;
         let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
@@ -84,6 +84,16 @@ impl GridDisk {
         (result, bufs)
     }
 
+    /// The cache that a read goes through. Past it, under its range, a read sees what is dirty all the same.
+    fn cache_for_read(&self, context: &Context, len: u64) -> Option<Arc<Binding>> {
+        let cache = self.serving_cache()?;
+        if context.is_past_flash_cache() {
+            self.counters.cache_read_skips_plan.count(len);
+            return None;
+        }
+        Some(cache)
+    }
+
     async fn read_aligned(
         &self,
         context: &Context,
@@ -94,9 +104,11 @@ impl GridDisk {
         if let Some(binding) = cache {
             return self.read_cached(context, &binding, offset, bufs).await;
         }
-        let guard = self.lock_bytes(offset, bufs.len_bytes() as u64, LockMode::Shared).await;
+        let len = bufs.len_bytes() as u64;
+        let guard = self.lock_bytes(offset, len, LockMode::Shared).await;
         let answer = self.read_current(offset, bufs).await;
         drop(guard);
+        self.served_by_disk(context, len);
         answer
     }
 
@@ -115,7 +127,7 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         if len == 0 {
-            return if fua { self.flush_all().await } else { Ok(()) };
+            return if fua { self.flush_for(context).await } else { Ok(()) };
         }
         let (mut offset, mut len, mut data) = (offset, len, data);
         loop {
@@ -240,7 +252,9 @@ impl GridDisk {
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
-        if self.try_write_dirty(offset, &data).await? {
+        // What is dirty already goes to flash all the same, below.
+        if !context.is_past_flash_cache() && self.try_write_dirty(offset, &data).await? {
+            context.served_by_cache(len);
             return if fua { self.sync_dirty_redo().await } else { Ok(()) };
         }
         let Some(stretches) = self.dirty_stretches(offset, len) else {
@@ -273,8 +287,10 @@ impl GridDisk {
         let len = data.len_bytes() as u64;
         let begun = self.begin_change(offset, len).await?;
         self.counters.disk_writes.count(len);
-        let outcome = self.disk.write(offset, data.clone(), fua).await.outcome;
+        let op = Op::Write { offset, data: data.clone(), fua };
+        let outcome = self.submit_redo(context, op).await.outcome;
         self.wrote_to_disk();
+        self.served_by_disk(context, len);
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
@@ -311,7 +327,7 @@ impl GridDisk {
                 continue;
             }
             self.changes.begins(start..end);
-            let outcome = self.zero_locked(start, end - start, flags).await?;
+            let outcome = self.zero_locked(context, start, end - start, flags).await?;
             drop(guard);
             return match outcome {
                 Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
@@ -324,15 +340,21 @@ impl GridDisk {
 
     /// Zero an aligned range: the disk where nothing is dirty, what is dirty by zeroes on flash. The caller holds it
     /// exclusively.
-    async fn zero_locked(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<Outcome, RequestError> {
+    async fn zero_locked(
+        &self,
+        context: &Context,
+        offset: u64,
+        len: u64,
+        flags: ZeroFlags,
+    ) -> Result<Outcome, RequestError> {
         self.check_not_lost()?;
         let Some(stretches) = self.dirty_stretches(offset, len) else {
-            return self.zero_disk(offset, len, flags).await;
+            return self.zero_disk(context, offset, len, flags).await;
         };
         for (parts, dirty) in stretches {
             if !dirty {
                 let len = (parts.end - parts.start) * PART_BYTES;
-                let outcome = self.zero_disk(parts.start * PART_BYTES, len, flags).await?;
+                let outcome = self.zero_disk(context, parts.start * PART_BYTES, len, flags).await?;
                 if outcome != Outcome::Done {
                     return Ok(outcome);
                 }
@@ -343,7 +365,7 @@ impl GridDisk {
                 let end = parts.end.min(at + crate::session::PIECE_BYTES_MAX / PART_BYTES);
                 if !self.overwrite_dirty(at..end, &self.zeroes((end - at) * PART_BYTES)).await? {
                     self.clear_dirty(offset, len).await?;
-                    return self.zero_disk(offset, len, flags).await;
+                    return self.zero_disk(context, offset, len, flags).await;
                 }
                 at = end;
             }
@@ -354,10 +376,16 @@ impl GridDisk {
         Ok(Outcome::Done)
     }
 
-    async fn zero_disk(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<Outcome, RequestError> {
+    async fn zero_disk(
+        &self,
+        context: &Context,
+        offset: u64,
+        len: u64,
+        flags: ZeroFlags,
+    ) -> Result<Outcome, RequestError> {
         let begun = self.begin_change(offset, len).await?;
         let op = Op::WriteZeroes { offset, len, fua: flags.fua, may_unmap: !flags.no_hole };
-        let outcome = self.disk.submit(op).await.outcome;
+        let outcome = self.submit_redo(context, op).await.outcome;
         self.wrote_to_disk();
         end_change(begun, outcome);
         Ok(outcome)
@@ -379,6 +407,18 @@ impl GridDisk {
     /// Zeroes to write: one constant piece, so that nobody waits for memory while holding memory.
     fn zeroes(&self, len: u64) -> SharedBufs {
         self.zeroes.slice(0..len as usize).into()
+    }
+
+    /// Give the disk a change or a flush; redo that the plan keeps from the flash log waits for the disk alone.
+    fn submit_redo(&self, context: &Context, op: Op) -> Completion {
+        let Some(redo) = self.port.redo() else { return self.disk.submit(op) };
+        if context.is_past_flash_log() {
+            return redo.submit_past_flash(op, Skip::IormPlan);
+        }
+        if let Some(account) = &context.account {
+            account.given_to_flash_log(&op);
+        }
+        self.disk.submit(op)
     }
 
     /// When a redo write begins, if there is a flash log to count it.
@@ -406,13 +446,18 @@ impl GridDisk {
 
     /// Make every acknowledged write durable, where it is: on flash, on the disk, or some of it on either.
     pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
+        self.flush_for(&Context::default()).await
+    }
+
+    /// The same for a database.
+    pub(crate) async fn flush_for(&self, context: &Context) -> Result<(), RequestError> {
         if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
             return Ok(());
         }
         let covered = self.written();
         self.cut_at_flush().await;
         let begun = self.redo_begins();
-        let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(), self.sync_dirty()).await;
+        let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(context), self.sync_dirty()).await;
         on_flash?;
         if !on_disk? {
             self.redo_went_to_flash(begun);
@@ -422,12 +467,12 @@ impl GridDisk {
     }
 
     /// Flush the disk; in write-back only if it was written to since it was last flushed. Whether it was flushed.
-    async fn flush_disk(&self) -> Result<bool, RequestError> {
+    async fn flush_disk(&self, context: &Context) -> Result<bool, RequestError> {
         let covered = self.disk_writes();
         if self.on_flash().is_some() && covered == self.disk_writes_flushed() {
             return Ok(false);
         }
-        match self.disk.flush().await.outcome.ok() {
+        match self.submit_redo(context, Op::Flush).await.outcome.ok() {
             Ok(()) => {
                 self.disk_flushed(covered);
                 Ok(true)

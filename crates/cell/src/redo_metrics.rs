@@ -197,6 +197,12 @@ pub(crate) const ROWS: &[&[Definition]] = &[
     ],
     count!("FL_IO_W_SKIP_DISABLED_GD", Requests, "redo writes that did without flash: switched off", |c| c
         .skipped(Skip::DisabledGridDisk)),
+    count!(
+        "FL_IO_W_SKIP_IORM_PLAN",
+        Requests,
+        "redo writes that did without flash: the I/O plan keeps their database from it",
+        |c| c.skipped(Skip::IormPlan)
+    ),
     count!("FL_IO_W_SKIP_LARGE", Requests, "redo writes that did without flash: too large", |c| c.skipped(Skip::Large)),
     count!("FL_IO_W_SKIP_LOG_ON_FLASH", Requests, "redo writes that went to flash anyway", |c| c
         .skipped(Skip::LogOnFlash)),

@@ -6,6 +6,7 @@
 
 use crate::cell::{CacheAtWork, Cell};
 use crate::grid_disk::GridDisk;
+use crate::request::Context;
 use celldisk::DeviceId;
 use device::sync::lock;
 use flashcache::hot::{HotBlock, in_heat_order};
@@ -93,7 +94,7 @@ impl Cell {
                     }
                     let offset = hot.block * block_bytes;
                     let len = block_bytes.min(disk.size_bytes().saturating_sub(offset));
-                    if len > 0 && disk.prefetch_piece(offset, len).await.is_ok() {
+                    if len > 0 && disk.prefetch_piece(&Context::default(), offset, len).await.is_ok() {
                         self.refilled_blocks.fetch_add(1, Ordering::Relaxed);
                     }
                     if self.stop.sleep(&self.world, pause).await {

@@ -2,6 +2,7 @@
 //!
 //! Never knows a wire format.
 
+use crate::iorm::Account;
 use std::sync::Arc;
 
 /// What a request is for, as far as it is known. Admission and the I/O plan go by it.
@@ -43,6 +44,27 @@ pub struct Context {
     pub class: IoClass,
     /// A commit waits for it.
     pub sync: bool,
+    /// What the cell keeps of the database: set when the session is opened, whatever stands here.
+    pub account: Option<Arc<Account>>,
+}
+
+impl Context {
+    /// Whether the plan keeps the database from the flash cache.
+    pub(crate) fn is_past_flash_cache(&self) -> bool {
+        self.account.as_ref().is_some_and(|account| account.is_past_flash_cache())
+    }
+
+    /// Whether the plan keeps redo of the database from the flash log.
+    pub(crate) fn is_past_flash_log(&self) -> bool {
+        self.account.as_ref().is_some_and(|account| account.is_past_flash_log())
+    }
+
+    /// The flash cache has served it.
+    pub(crate) fn served_by_cache(&self, bytes: u64) {
+        if let Some(account) = &self.account {
+            account.served_by_cache(bytes);
+        }
+    }
 }
 
 /// Why a request was not done. Each maps to one errno on the wire.

@@ -5,6 +5,7 @@
 
 use crate::active::{Active, ActiveKind};
 use crate::grid_disk::GridDisk;
+use crate::iorm::{Ticket, Verb};
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
 use device::{Bufs, SharedBufs};
 use std::sync::Arc;
@@ -49,6 +50,12 @@ impl Session {
         &self.disk
     }
 
+    /// So much of its database waits in the I/O plan that whoever reads its requests should have no second one under way.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.context.account.as_ref().is_some_and(|account| account.is_held_back())
+    }
+
     /// What its requests carry.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -78,6 +85,24 @@ impl Session {
         Err(if error == RequestError::Io && self.disk.is_stopping() { RequestError::Stopping } else { error })
     }
 
+    /// Wait for the leave of the I/O plan: before anything is taken that others wait for. What changed meanwhile is looked at again.
+    async fn pass(&self, verb: Verb, offset: u64, len: u64) -> Result<Option<Ticket>, RequestError> {
+        if !self.context.account.as_ref().is_some_and(|account| account.may_wait()) {
+            return Ok(None);
+        }
+        // Boxed: those that have no plan do not carry it.
+        let ticket = Box::pin(self.disk.pass_plan(&self.context, verb, offset, len)).await;
+        self.disk.check(offset, len)?;
+        Ok(ticket)
+    }
+
+    async fn read_piece(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+        match self.pass(Verb::Read, offset, bufs.len_bytes() as u64).await {
+            Ok(_ticket) => self.disk.read_piece(&self.context, offset, bufs).await,
+            Err(error) => (Err(error), bufs),
+        }
+    }
+
     /// Fill `bufs` from `offset`; any offset and length. The buffers come back in every case; after an error their
     /// content is undefined.
     ///
@@ -91,7 +116,7 @@ impl Session {
         }
         self.disk.counters.reads.count(len);
         if len <= PIECE_BYTES_MAX {
-            let (result, bufs) = self.disk.read_piece(&self.context, offset, bufs).await;
+            let (result, bufs) = self.read_piece(offset, bufs).await;
             return (self.counted(result), bufs);
         }
         let mut rest = bufs;
@@ -103,7 +128,7 @@ impl Session {
             let len = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(rest.len_bytes() as u64);
             let mut piece = rest.split_to(len as usize);
             if result.is_ok() {
-                (result, piece) = self.disk.read_piece(&self.context, at, piece).await;
+                (result, piece) = self.read_piece(at, piece).await;
             }
             done.append(piece);
             at += len;
@@ -125,6 +150,8 @@ impl Session {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
             let piece = if n == len { data.clone() } else { data.slice(done as usize..(done + n) as usize) };
+            let passed = self.pass(Verb::Write, at, n).await;
+            let _ticket = self.counted(passed)?;
             let result = self.disk.write_piece(&self.context, at, piece, fua).await;
             self.counted(result)?;
             done += n;
@@ -152,7 +179,7 @@ impl Session {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.counted(self.check(0, 0))?;
         self.disk.counters.flushes.one();
-        let result = self.disk.flush_all().await;
+        let result = self.disk.flush_for(&self.context).await;
         self.counted(result)
     }
 
@@ -200,7 +227,9 @@ impl Session {
         while done < len {
             let at = offset + done;
             let n = (ZERO_PIECE_BYTES_MAX - at % ZERO_PIECE_BYTES_MAX).min(len - done);
+            let ticket = self.pass(Verb::Zero, at, n).await?;
             self.disk.zero_piece(&self.context, at, n, flags).await?;
+            drop(ticket);
             done += n;
             device::spawn::yield_now().await;
         }
@@ -218,7 +247,9 @@ impl Session {
         while done < len {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
-            let result = self.disk.prefetch_piece(at, n).await;
+            let passed = self.pass(Verb::Read, at, n).await;
+            let _ticket = self.counted(passed)?;
+            let result = self.disk.prefetch_piece(&self.context, at, n).await;
             self.counted(result)?;
             done += n;
         }

@@ -11,6 +11,8 @@ use crate::table::{ObjectType, Verb};
 /// parses can still fail with are for the server, through [`failure_text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorCode {
+    /// The I/O resource plan states what no plan states, or contradicts itself.
+    BadPlan = 23,
     /// The statement does not follow the grammar.
     InvalidSyntax = 1504,
     /// The object type has no such attribute or option.
@@ -46,6 +48,7 @@ pub enum ErrorCode {
 impl ErrorCode {
     /// Every code, ascending.
     pub const ALL: &[Self] = &[
+        Self::BadPlan,
         Self::InvalidSyntax,
         Self::UnknownAttribute,
         Self::NotModifiable,
@@ -67,6 +70,7 @@ impl ErrorCode {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
+            Self::BadPlan => "the I/O resource plan contradicts itself, or asks for what is not there",
             Self::InvalidSyntax => "the statement does not follow the grammar",
             Self::UnknownAttribute => "the object type or statement has no such attribute or option",
             Self::NotModifiable => "the attribute exists and ALTER cannot set it",

@@ -391,6 +391,12 @@ fn describe_every_type() {
         <TAB> size
         <TAB> status
         <TAB> truePageSize   <TAB> modifiable
+        DATABASE
+        <TAB> name
+        <TAB> flashCache
+        <TAB> flashLog
+        <TAB> iormLimit
+        <TAB> iormShare
         FLASHCACHE
         <TAB> name
         <TAB> cellDisk          <TAB> modifiable
@@ -441,6 +447,12 @@ fn describe_every_type() {
         <TAB> staleAsOf
         <TAB> status
         <TAB> virtualSize
+        IORMPLAN
+        <TAB> name
+        <TAB> catPlan  <TAB> modifiable
+        <TAB> dbPlan   <TAB> modifiable
+        <TAB> objective<TAB> modifiable
+        <TAB> status
         METRICCURRENT
         <TAB> name
         <TAB> age

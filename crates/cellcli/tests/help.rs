@@ -25,9 +25,11 @@ fn overview() {
         Object types:
           CELL               the cell itself
           CELLDISK           physical disks taken into the cell
+          DATABASE           databases that have connected since the cell was started, and those that the I/O resource plan names
           FLASHCACHE         the flash cache of the cell
           FLASHLOG           the flash log of the cell: redo writes on disk and flash
           GRIDDISK           slices of cell disks, each served as one export
+          IORMPLAN           the I/O resource plan of the cell: which database gets how much, and whether it uses flash
           METRICCURRENT      the latest value of each metric for each object
           METRICDEFINITION   what each metric means
           PIN                ranges of grid disks with a caching policy of their own
@@ -56,6 +58,7 @@ fn verbs() {
           FLASHCACHE        the flash cache of the cell
           FLASHLOG          the flash log of the cell: redo writes on disk and flash
           GRIDDISK          slices of cell disks, each served as one export
+          IORMPLAN          the I/O resource plan of the cell: which database gets how much, and whether it uses flash
           METRICDEFINITION  what each metric means
           THRESHOLD         values of metrics that raise an alert
           ALERTHISTORY      alerts raised and cleared

@@ -11,15 +11,18 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 /// Every variant; the match makes the compiler ask for new ones.
 fn all_object_types() -> Vec<ObjectType> {
     use ObjectType::{
-        ActiveRequest, AlertDefinition, AlertHistory, Cell, CellDisk, FlashCache, FlashCacheContent, FlashLog,
-        GridDisk, Lun, MetricCurrent, MetricDefinition, MetricHistory, PhysicalDisk, Pin, Threshold,
+        ActiveRequest, AlertDefinition, AlertHistory, Cell, CellDisk, Database, FlashCache, FlashCacheContent,
+        FlashLog, GridDisk, IormPlan, Lun, MetricCurrent, MetricDefinition, MetricHistory, PhysicalDisk, Pin,
+        Threshold,
     };
-    let mut all = vec![Cell, CellDisk, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
+    let mut all =
+        vec![Cell, CellDisk, Database, IormPlan, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
     all.extend([MetricHistory, Threshold, AlertDefinition, AlertHistory, PhysicalDisk, Lun]);
     all.extend([ActiveRequest, FlashCacheContent]);
     for object in &all {
         match object {
-            Cell | CellDisk | GridDisk | FlashCache | FlashLog | MetricDefinition | MetricCurrent | Pin => {}
+            Cell | CellDisk | Database | IormPlan | GridDisk | FlashCache | FlashLog | MetricDefinition
+            | MetricCurrent | Pin => {}
             ActiveRequest | FlashCacheContent => {}
             MetricHistory | Threshold | AlertDefinition | AlertHistory | PhysicalDisk | Lun => {}
         }
@@ -163,6 +166,8 @@ fn own_attributes_are_marked() {
             "CELLDISK.deviceClass",
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
+            "DATABASE.flashCache",
+            "DATABASE.flashLog",
             "FLASHLOG.outlierLimit",
             "GRIDDISK.cachingMode",
             "GRIDDISK.fillStrategy",

@@ -32,12 +32,21 @@ pub enum Skip {
     DisabledGridDisk,
     /// What it writes goes to flash anyway.
     LogOnFlash,
+    /// The I/O resource plan keeps its database from it.
+    IormPlan,
 }
 
 impl Skip {
     /// Every reason.
-    pub const ALL: [Skip; 6] =
-        [Skip::Busy, Skip::Large, Skip::NoBuffer, Skip::NoFlashDisk, Skip::DisabledGridDisk, Skip::LogOnFlash];
+    pub const ALL: [Skip; 7] = [
+        Skip::Busy,
+        Skip::Large,
+        Skip::NoBuffer,
+        Skip::NoFlashDisk,
+        Skip::DisabledGridDisk,
+        Skip::LogOnFlash,
+        Skip::IormPlan,
+    ];
 }
 
 /// Of one grid disk. A redo write is what a client waits for: a FLUSH, or a write with FUA.

@@ -228,6 +228,28 @@ impl RedoDisk {
         self.log.config.sabotage == Some(which)
     }
 
+    /// Carry out a change or a flush that waits for the disk alone, for this reason. What may be in a ring already goes there all
+    /// the same: replay must not undo what is newer.
+    pub fn submit_past_flash(&self, op: Op, why: Skip) -> Completion {
+        self.submit_for(op, Some(why))
+    }
+
+    fn submit_for(&self, op: Op, past: Option<Skip>) -> Completion {
+        match op {
+            Op::Read { offset, bufs } => self.read(offset, bufs),
+            Op::Write { offset, data, fua } => {
+                let range = offset..offset + data.len_bytes() as u64;
+                self.in_a_task(self.arc().change(range, Some(data), false, fua, past))
+            }
+            Op::WriteZeroes { offset, len, fua, may_unmap } => {
+                self.in_a_task(self.arc().change(offset..offset + len, None, may_unmap, fua, past))
+            }
+            Op::Flush => self.in_a_task(self.arc().sync(past)),
+            Op::Discard { offset, len } => self.in_a_task(self.arc().discard(offset, len)),
+            Op::Status { offset, len } => self.status(offset, len),
+        }
+    }
+
     /// The time by which it counts.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -319,19 +341,7 @@ impl Io for RedoDisk {
     }
 
     fn submit(&self, op: Op) -> Completion {
-        match op {
-            Op::Read { offset, bufs } => self.read(offset, bufs),
-            Op::Write { offset, data, fua } => {
-                let range = offset..offset + data.len_bytes() as u64;
-                self.in_a_task(self.arc().change(range, Some(data), false, fua))
-            }
-            Op::WriteZeroes { offset, len, fua, may_unmap } => {
-                self.in_a_task(self.arc().change(offset..offset + len, None, may_unmap, fua))
-            }
-            Op::Flush => self.in_a_task(self.arc().sync()),
-            Op::Discard { offset, len } => self.in_a_task(self.arc().discard(offset, len)),
-            Op::Status { offset, len } => self.status(offset, len),
-        }
+        self.submit_for(op, None)
     }
 }
 

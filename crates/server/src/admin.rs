@@ -23,6 +23,7 @@ mod cell_disks;
 mod change;
 mod conditions;
 mod history;
+mod iorm;
 mod listen;
 mod metric_history;
 mod openapi;

@@ -339,6 +339,8 @@ fn ready(context: &Context) -> Result<(), ServeError> {
 fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result<Duration, ServeError> {
     let until = Instant::now() + deadline;
     let left = || until.saturating_duration_since(Instant::now());
+    // What waits for its share, or for its limit's sake, would hold up the stop.
+    context.cell.iorm().open_gates();
     let hang = |doing: &str| {
         // Counted above every layer, so a remote disk or an emulated one is seen as well as the kernel's.
         let all = context.devices();

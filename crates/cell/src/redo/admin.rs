@@ -286,6 +286,9 @@ impl Cell {
         }
         let changed = self.store().alter_grid_disk(before.id, |g| g.purpose = purpose).await;
         if let Some(now) = self.record(&disk) {
+            if let Some(seat) = disk.seat.get() {
+                seat.set_redo(now.purpose == Purpose::Redo);
+            }
             if now.purpose == Purpose::Redo {
                 self.let_redo_pend(now.cell_disk).await;
                 self.attach_redo_online(&disk, &now).await;

@@ -3,7 +3,8 @@
 use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, TargetKind, Verb};
 
 pub(super) const METRIC_TYPE: Kind = Kind::Status(&["Cumulative", "Instantaneous", "Rate", "Transition"]);
-pub(super) const OBJECT_TYPE: Kind = Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK"]);
+pub(super) const OBJECT_TYPE: Kind =
+    Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK", "IORM_DATABASE"]);
 const ENABLED: Kind = Kind::Status(&["Enabled", "Disabled"]);
 
 const fn alter(target: TargetKind) -> Form {

@@ -7,10 +7,12 @@ mod activity;
 mod alert;
 mod cell;
 mod cell_disk;
+mod database;
 mod flash_cache;
 mod flash_log;
 mod grid_disk;
 mod history;
+mod iorm_plan;
 mod metric;
 mod physical;
 mod pin;
@@ -30,10 +32,14 @@ pub enum ObjectType {
     CellDisk,
     /// A slice of a cell disk, served as an export.
     GridDisk,
+    /// A database that has connected, or that the plan names.
+    Database,
     /// The flash cache of the cell; one per cell.
     FlashCache,
     /// The flash log of the cell; one per cell.
     FlashLog,
+    /// The I/O resource plan of the cell; one per cell.
+    IormPlan,
     /// What a metric means.
     MetricDefinition,
     /// The latest value of a metric for one object.
@@ -62,9 +68,11 @@ pub enum ObjectType {
 pub const OBJECTS: &[ObjectSpec] = &[
     cell::CELL,
     cell_disk::CELL_DISK,
+    database::DATABASE,
     flash_cache::FLASH_CACHE,
     flash_log::FLASH_LOG,
     grid_disk::GRID_DISK,
+    iorm_plan::IORM_PLAN,
     metric::CURRENT,
     metric::DEFINITION,
     pin::PIN,

@@ -44,10 +44,12 @@ impl RedoDisk {
         given: Option<SharedBufs>,
         may_unmap: bool,
         fua: bool,
+        past: Option<Skip>,
     ) -> Outcome {
         let (mode, off) = self.in_force();
         let held = off.map_or_else(|| self.hold(&given, range.end - range.start, may_unmap), Err);
-        let skip = held.as_ref().err().copied();
+        // Held though it goes past flash: syncs of others may cover it.
+        let skip = held.as_ref().err().copied().or(past);
         // Without a volatile cache the write is what is waited for, and what is hedged.
         let is_sync = fua || self.write_through && off.is_none();
         let mut content = Some(held.unwrap_or(Content::Unheld));
@@ -94,6 +96,10 @@ impl RedoDisk {
             self.ask(seq, is_sync, true);
         }
         if let Some((sync, answer)) = sync {
+            if past.is_some() && mode == mode::Mode::Flash {
+                // The disk's flush would begin in the background else.
+                self.kick_flush();
+            }
             return self.finish_sync(sync, answer, begun, skip).await;
         }
         let outcome = |answer: Option<Result<(), FailKind>>| match answer {

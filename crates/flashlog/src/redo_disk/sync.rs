@@ -26,7 +26,7 @@ impl RedoDisk {
         Some((sync, receiver))
     }
 
-    pub(super) async fn sync(self: Arc<Self>) -> Outcome {
+    pub(super) async fn sync(self: Arc<Self>, past: Option<Skip>) -> Outcome {
         let begun = self.now();
         let (sync, skip) = {
             let mut state = lock(&self.state);
@@ -37,10 +37,10 @@ impl RedoDisk {
         };
         let Some((sync, answer)) = sync else { return Outcome::Done };
         let (mode, off) = self.in_force();
-        if mode != Mode::Flash || skip || self.log.is_half_full() {
+        if mode != Mode::Flash || skip || past.is_some() || self.log.is_half_full() {
             self.kick_flush();
         }
-        let skip = off.or(skip.then_some(Skip::Large));
+        let skip = off.or(past).or(skip.then_some(Skip::Large));
         self.finish_sync(sync, answer, begun, skip).await
     }
 

@@ -196,9 +196,11 @@ where
         self.shared.gate.leave(requests);
     }
 
-    /// Whether a payload of `bytes` may be held; a single one always may.
+    /// Whether a payload of `bytes` may be held; a single one always may, and no second one of a database that the I/O plan holds
+    /// back: the memory is for all.
     fn has_room(&self, bytes: usize) -> bool {
-        self.bytes == 0 || self.bytes + bytes <= self.shared.limits.bytes_per_connection_max
+        let most = self.shared.limits.bytes_per_connection_max;
+        self.bytes == 0 || self.bytes + bytes <= most && !self.link.session.is_held_back()
     }
 
     fn push(&mut self, job: Job) {

@@ -68,6 +68,7 @@ impl From<AdminError> for Refusal {
                 ErrorCode::DeviceFailed
             }
             AdminError::Memory(_) => ErrorCode::NoSpace,
+            AdminError::Plan(_) => ErrorCode::BadPlan,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };
@@ -143,6 +144,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
         ObjectType::Threshold => alert_statements::alter_thresholds(context, change, &mut lines).await,
         ObjectType::AlertHistory => alert_statements::examine(context, change, &mut lines).await,
+        ObjectType::IormPlan => super::iorm::alter(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };
     (lines, ended.err())

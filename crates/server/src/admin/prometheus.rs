@@ -129,6 +129,7 @@ fn line(page: &mut Page, sample: &Sample) {
         MetricObject::FlashCache => "flashcache",
         MetricObject::FlashLog => "flashlog",
         MetricObject::GridDisk => "griddisk",
+        MetricObject::Database => "database",
     };
     let value = match sample.definition.base {
         Base::Bytes | Base::Requests | Base::Count => sample.value.to_string(),

@@ -32,6 +32,8 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::FlashCacheContent => activity_rows::flash_cache_content(context),
         // Too many to be made before it is known which are asked for.
         ObjectType::MetricHistory => Vec::new(),
+        ObjectType::IormPlan => vec![super::iorm::plan(context)],
+        ObjectType::Database => super::iorm::databases(context),
     }
 }
 
@@ -330,6 +332,7 @@ pub(super) fn metric_object(definition: &Definition) -> &'static str {
         MetricObject::FlashCache => "FLASHCACHE",
         MetricObject::FlashLog => "FLASHLOG",
         MetricObject::GridDisk => "GRIDDISK",
+        MetricObject::Database => "IORM_DATABASE",
     }
 }
 
@@ -340,6 +343,8 @@ fn metric_unit(definition: &Definition) -> Unit {
         (Base::Bytes, _) => Unit::Mb,
         (Base::Requests, Formula::PerSecond(_)) => Unit::IoPerSecond,
         (Base::Requests, _) => Unit::IoRequests,
+        (Base::Nanoseconds, Formula::PerRequest(..)) if is_wait(definition) => Unit::MsPerRequest,
+        (Base::Nanoseconds, _) if is_wait(definition) => Unit::Ms,
         (Base::Nanoseconds, Formula::PerRequest(..)) => Unit::UsPerRequest,
         (Base::Nanoseconds, _) => Unit::Us,
         (Base::MilliPercent, _) => Unit::Percent,
@@ -348,10 +353,16 @@ fn metric_unit(definition: &Definition) -> Unit {
     }
 }
 
+/// Waits in the I/O plan are shown in milliseconds, as the vendor's.
+fn is_wait(definition: &Definition) -> bool {
+    definition.name.contains("_IO_WT_")
+}
+
 /// How many of its base unit make one of the printed unit.
-fn divisor(base: Base) -> NonZeroU64 {
+fn divisor(definition: &Definition) -> NonZeroU64 {
     const ONE: NonZeroU64 = NonZeroU64::MIN;
-    let n = match base {
+    let n = match definition.base {
+        Base::Nanoseconds if is_wait(definition) => 1_000_000,
         Base::Bytes => 1 << 20,
         Base::Requests | Base::Count => 1,
         Base::Nanoseconds | Base::Milli | Base::MilliPercent => 1_000,
@@ -430,7 +441,7 @@ fn measure(definition: &Definition, number: Decimal) -> Measure {
 }
 
 pub(super) fn amount(sample: &Sample) -> Measure {
-    measure(sample.definition, Decimal::from_ratio(sample.value, divisor(sample.definition.base)))
+    measure(sample.definition, Decimal::from_ratio(sample.value, divisor(sample.definition)))
 }
 
 /// Thousandths kept of a rate while it is computed.
@@ -439,12 +450,12 @@ const MILLI: u128 = 1_000;
 pub(super) fn rate(rate: &RateSample) -> Measure {
     let (amount, per) = (u128::from(rate.amount), u128::from(rate.per.max(1)));
     let (milli, divisor) = match rate.definition.formula {
-        Formula::PerSecond(_) => (amount * MILLI * 1_000_000_000 / per, divisor(rate.definition.base)),
-        Formula::PerMinute(_) => (amount * MILLI * PERIOD.as_nanos() / per, divisor(rate.definition.base)),
+        Formula::PerSecond(_) => (amount * MILLI * 1_000_000_000 / per, divisor(rate.definition)),
+        Formula::PerMinute(_) => (amount * MILLI * PERIOD.as_nanos() / per, divisor(rate.definition)),
         // Of one processor: amount and per are both nanoseconds.
         Formula::ShareOfTime(_) => (amount * MILLI * 100 / per, NonZeroU64::MIN),
         Formula::PerRequest(..) | Formula::Counter(_) | Formula::Gauge(_) => {
-            (amount * MILLI / per, divisor(rate.definition.base))
+            (amount * MILLI / per, divisor(rate.definition))
         }
     };
     let divisor = divisor.saturating_mul(NonZeroU64::new(MILLI as u64).unwrap_or(NonZeroU64::MIN));
@@ -482,6 +493,7 @@ mod tests {
         assert_eq!(shown("FC_BY_USED", 3 << 19), "1.500 MB");
         assert_eq!(shown("CD_IO_TM_R_SM", 1_500_000), "1,500 us");
         assert_eq!(shown("GD_IO_ERRS", 7), "7");
+        assert_eq!(shown("DB_IO_WT_SM", 120_000_000), "120 ms");
         assert_eq!(shown("CL_RUNQ", 1_250), "1.3");
     }
 

@@ -12,12 +12,13 @@ use device::sync::lock;
 use std::sync::Arc;
 
 /// What a database may look at, as far as it is its own.
-const OF_DATABASES: [ObjectType; 5] = [
+const OF_DATABASES: [ObjectType; 6] = [
     ObjectType::GridDisk,
     ObjectType::Pin,
     ObjectType::MetricCurrent,
     ObjectType::MetricDefinition,
     ObjectType::MetricHistory,
+    ObjectType::Database,
 ];
 
 /// How answers are to look.
@@ -171,10 +172,15 @@ fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
     let text = |row: &Row, attribute: &str| row.get(attribute).map(Value::text).unwrap_or_default();
     match object {
         ObjectType::GridDisk | ObjectType::Pin => rows.retain(|row| own.contains(&row.name())),
-        ObjectType::MetricCurrent => {
-            rows.retain(|row| text(row, "objectType") == "GRIDDISK" && own.contains(&text(row, "metricObjectName")))
+        ObjectType::MetricCurrent => rows.retain(|row| {
+            let (of, object) = (text(row, "objectType"), text(row, "metricObjectName"));
+            of == "GRIDDISK" && own.contains(&object) || of == "IORM_DATABASE" && object.eq_ignore_ascii_case(database)
+        }),
+        ObjectType::MetricDefinition => {
+            rows.retain(|row| ["GRIDDISK", "IORM_DATABASE"].contains(&text(row, "objectType").as_str()))
         }
-        ObjectType::MetricDefinition => rows.retain(|row| text(row, "objectType") == "GRIDDISK"),
+        // Its own, however it is written.
+        ObjectType::Database => rows.retain(|row| row.name().eq_ignore_ascii_case(database)),
         // Not of databases.
         _ => rows.clear(),
     }

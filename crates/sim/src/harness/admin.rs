@@ -25,6 +25,7 @@ pub(super) enum Pending {
     Pin { id: u64 },
     Members(super::members::FlashChange),
     Caching,
+    Plan(Box<cell::iorm::Plan>),
 }
 
 /// What the administrator remembers.
@@ -40,6 +41,8 @@ pub(super) struct AdminState {
     pub(super) names: u64,
     ids_seen: BTreeSet<u64>,
     pub(super) pins: super::pins::Pins,
+    /// The I/O plan as last acknowledged, or found.
+    pub(super) plan: cell::iorm::Plan,
     /// Flash devices that have left the cache.
     pub(super) flash_left: BTreeSet<celldisk::DeviceId>,
 }
@@ -111,6 +114,7 @@ impl Run {
             Admin::Pin { disk, offset, len, policy } => {
                 let _answered = self.pin(life, disk, offset, len, policy).await;
             }
+            Admin::Iorm { pick } => self.state_plan(life, pick).await,
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::AcceptStale { disk } => self.accept_stale(life, disk).await,
             Admin::DropFlashCache => self.drop_cache(life).await,
@@ -489,6 +493,7 @@ impl Run {
             self.situations.hit("crash while a catalog change was under way");
         }
         self.reconcile_members(cell, &pending);
+        self.check_plan(cell, &pending);
         let catalog = cell.store().catalog();
         for record in catalog.grid_disks.values() {
             self.reconcile_one(cell, record, &pending);

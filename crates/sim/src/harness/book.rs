@@ -221,7 +221,8 @@ impl Book {
         let next = &mut self.next_session;
         let connected = self.sessions.entry((client, id)).or_insert_with(|| {
             *next += 1;
-            let session = Arc::new(served.open_session(cell::Context::default()));
+            let context = cell::Context { database: super::iorm::database_of(client), ..cell::Context::default() };
+            let session = Arc::new(served.open_session(context));
             Connected { session, number: *next, health, acked: 0, doomed_above: None }
         });
         Some(connected)

@@ -506,6 +506,8 @@ impl Director {
         }
         let ids: Vec<(u64, u64)> = lock(&run.book).disks.iter().map(|(&id, d)| (id, d.limit)).collect();
         let caching = Caching { mode: celldisk::CachingMode::WriteThrough, policy: celldisk::CachingPolicy::Default };
+        // Which may keep those that look from the cache.
+        run.end_plan(life).await;
         let (mut hits, mut offline) = (0, false);
         for (place, &(id, limit)) in ids.iter().enumerate() {
             run.unpin_all(life, place as u64).await;

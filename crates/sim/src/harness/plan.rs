@@ -4,6 +4,7 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod iorm;
 mod members;
 mod pins;
 mod redo;
@@ -189,6 +190,10 @@ pub(super) enum Admin {
         offset: u64,
         len: u64,
         policy: celldisk::CachingPolicy,
+    },
+    /// An I/O resource plan is stated.
+    Iorm {
+        pick: u64,
     },
     /// FLUSH of one grid disk, then perhaps CANCEL FLUSH.
     Flush {
@@ -378,6 +383,7 @@ impl Plan {
         rot_checkpoints(&mut steps, &mut prng.fork("checkpoints"));
         members::add(&mut steps, &setup, &mut prng.fork("members"));
         members::grow(&mut steps, &mut prng.fork("growth"));
+        iorm::add(&mut steps, &mut prng.fork("iorm"));
         Plan { seed, setup, steps }
     }
 }

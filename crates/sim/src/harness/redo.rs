@@ -80,6 +80,7 @@ impl Run {
                     flashlog::Skip::NoFlashDisk => "redo: flash skipped: no flash disk",
                     flashlog::Skip::DisabledGridDisk => "redo: flash skipped: disabled",
                     flashlog::Skip::LogOnFlash => "redo: flash skipped: log on flash",
+                    flashlog::Skip::IormPlan => "redo: flash skipped: by the I/O plan",
                 };
                 self.situations.hit_times(row, counters.skipped(why));
             }

@@ -115,6 +115,7 @@ impl Display for Admin {
                 write!(f, "create a grid disk of {size_bytes} bytes on disk {home}, {caching}")?;
                 redo.map_or(Ok(()), |mode| write!(f, ", redo: {mode:?}"))
             }
+            Admin::Iorm { pick } => write!(f, "state the I/O resource plan {pick:#x}"),
             Admin::CreateFlashLog => f.write_str("create the flash log"),
             Admin::DropFlashLog { force } => {
                 write!(f, "drop the flash log{}", if *force { " by force" } else { "" })

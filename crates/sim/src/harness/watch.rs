@@ -265,6 +265,7 @@ impl Run {
     pub(super) fn note_end(&self, life: &Life, crash: bool) {
         self.check_memory(life);
         self.note_redo(life, crash);
+        self.note_plan(life);
         let cell = &life.cell;
         let (mut hits, mut partial) = (0, 0);
         for disk in cell.grid_disks() {

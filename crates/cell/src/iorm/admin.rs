@@ -1,0 +1,73 @@
+//! The plan of a cell: read from the catalog at the start, changed as a whole or not at all.
+//!
+//! Never goes by a plan that the catalog does not have.
+
+use super::plan::{Directive, Objective, Plan, PlanError};
+use super::text;
+use crate::admin::AdminError;
+use crate::cell::Cell;
+use crate::open::OpenReport;
+
+/// What to change of a plan; what is none stays.
+#[derive(Clone, Debug, Default)]
+pub struct PlanChange {
+    /// What the scheduler aims at.
+    pub objective: Option<Objective>,
+    /// These directives instead of all there are.
+    pub directives: Option<Vec<Directive>>,
+    /// Carried out or not.
+    pub active: Option<bool>,
+}
+
+impl Cell {
+    /// Go by the plan of the catalog. One that cannot be read stops nothing: the cell serves as if there were none, and says so.
+    pub(crate) fn load_plan(&self, report: &mut OpenReport) {
+        match text::read(&self.store().catalog().iorm_plan) {
+            Ok(plan) => self.iorm.set(plan),
+            Err(error) => {
+                let note = format!("serving without an I/O resource plan: {error}");
+                self.alert(note.clone());
+                report.notes.push(note);
+            }
+        }
+    }
+
+    /// Change the I/O resource plan. In force, for requests that wait already too, and durable when this returns.
+    ///
+    /// # Errors
+    /// The plan would contradict itself, states what this cell does not do, or no device takes the change: then nothing changes.
+    pub async fn alter_iorm_plan(&self, change: PlanChange) -> Result<(), AdminError> {
+        let _turn = self.turn().await?;
+        let before = self.iorm.plan();
+        let objective = change.objective.unwrap_or(before.objective);
+        let inactive = change.active.map_or(before.inactive, |active| !active);
+        let directives = change.directives.unwrap_or_else(|| before.directives().to_vec());
+        let plan = Plan::new(objective, inactive, directives)?;
+        if let Some(size_bytes) = self.flash_cache().map(|cache| cache.members().map(|m| m.size_bytes()).sum()) {
+            plan.check_flash_cache(size_bytes)?;
+        }
+        check_supported(&plan)?;
+        let written = text::write(&plan);
+        if written != self.store().catalog().iorm_plan {
+            let changed = self.store().alter_cell(|catalog| catalog.iorm_plan = written).await;
+            self.stood(changed?);
+        }
+        self.iorm.set(plan);
+        Ok(())
+    }
+}
+
+/// Nothing is taken and then ignored.
+fn check_supported(plan: &Plan) -> Result<(), PlanError> {
+    for directive in plan.directives() {
+        let sizes = [
+            ("flashcachemin", directive.flash_cache_min_bytes),
+            ("flashcachelimit", directive.flash_cache_limit_bytes),
+            ("flashcachesize", directive.flash_cache_size_bytes),
+        ];
+        if let Some((attribute, _)) = sizes.iter().find(|(_, bytes)| bytes.is_some()) {
+            return Err(PlanError::NotSupported(directive.subject.name().to_owned(), (*attribute).to_owned()));
+        }
+    }
+    Ok(())
+}

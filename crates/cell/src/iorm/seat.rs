@@ -1,0 +1,96 @@
+//! A grid disk's place in the plan: which device a request will use, and the wait for it.
+//!
+//! Never takes a range or memory; guesses where a request will be served, since that is found out under its range. A guess that
+//! was wrong charges the wrong device for one request.
+
+use super::{Account, DeviceQueue, Iorm, Ticket};
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::path::cover;
+use crate::request::{CachingMode, Context, Purpose};
+use device::sync::lock;
+use flashcache::Residence;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Read,
+    Write,
+    /// Zeroes, which may cost a device no more than the command.
+    Zero,
+}
+
+/// See the module.
+pub(crate) struct PlanSeat {
+    pub(crate) iorm: Arc<Iorm>,
+    home: Arc<DeviceQueue>,
+    /// By member of the flash cache.
+    flash: Mutex<Arc<[Arc<DeviceQueue>]>>,
+    /// It carries redo.
+    is_redo: AtomicBool,
+}
+
+impl PlanSeat {
+    pub(crate) fn new(iorm: Arc<Iorm>, home: Arc<DeviceQueue>) -> PlanSeat {
+        PlanSeat { iorm, home, flash: Mutex::new(Arc::new([])), is_redo: AtomicBool::new(false) }
+    }
+
+    /// The cache it uses has these members, and it carries redo or not.
+    pub(crate) fn bind(&self, flash: Vec<Arc<DeviceQueue>>, is_redo: bool) {
+        *lock(&self.flash) = flash.into();
+        self.set_redo(is_redo);
+    }
+
+    /// It carries redo, or not any more.
+    pub(crate) fn set_redo(&self, is_redo: bool) {
+        self.is_redo.store(is_redo, Ordering::Release);
+    }
+
+    fn flash_of(&self, binding: &Binding, part: u64) -> Option<Arc<DeviceQueue>> {
+        let index = binding.cache.member_of(&binding.disk, part)?;
+        lock(&self.flash).get(index).cloned()
+    }
+
+    /// The device that will probably serve it.
+    fn device(&self, disk: &GridDisk, account: &Account, verb: Verb, offset: u64, len: u64) -> Arc<DeviceQueue> {
+        let on_flash = disk.serving_cache().and_then(|binding| {
+            let span = cover(offset, len, PART_BYTES);
+            let parts = span.start / PART_BYTES..span.end / PART_BYTES;
+            let is_there = match verb {
+                Verb::Read => {
+                    let found = binding.cache.residence(&binding.disk, parts.clone());
+                    let past = account.is_past_flash_cache();
+                    found.iter().all(|(_, at)| if past { *at == Residence::Dirty } else { *at != Residence::Disk })
+                }
+                Verb::Write => match binding.mode {
+                    CachingMode::WriteBack => !account.is_past_flash_cache(),
+                    mode => mode == CachingMode::WriteBackOrdered,
+                },
+                Verb::Zero => false,
+            };
+            is_there.then(|| self.flash_of(&binding, parts.start)).flatten()
+        });
+        on_flash.unwrap_or_else(|| self.home.clone())
+    }
+}
+
+impl GridDisk {
+    /// The device it lies on has served a request.
+    pub(crate) fn served_by_disk(&self, context: &Context, bytes: u64) {
+        if let (Some(account), Some(seat)) = (&context.account, self.seat.get()) {
+            seat.home.deeds(account).served(bytes);
+        }
+    }
+
+    /// Wait for the plan's leave, if there is one that delays anything.
+    pub(crate) async fn pass_plan(&self, context: &Context, verb: Verb, offset: u64, len: u64) -> Option<Ticket> {
+        let account = context.account.as_ref().filter(|account| account.may_wait())?;
+        let seat = self.seat.get()?;
+        let queue = seat.device(self, account, verb, offset, len);
+        let is_redo = context.purpose == Purpose::Redo || seat.is_redo.load(Ordering::Acquire);
+        let jumps = is_redo && verb != Verb::Read || context.purpose == Purpose::Internal;
+        let bytes = if verb == Verb::Zero && self.limits().fast_zeroes { 0 } else { len };
+        queue.pass(account.clone(), bytes, jumps).await
+    }
+}

@@ -1,0 +1,122 @@
+//! I/O resource plans of the administrator: each database of the run gets something, and a restart finds the plan as it was acknowledged.
+//!
+//! What requests answer under a plan is the model's business; who gets how much is that of the tests of the plan.
+
+use super::admin::Pending;
+use super::stage::{Life, Run};
+use cell::iorm::{Directive, Objective, Plan, PlanChange, Subject};
+use cell::{AdminError, Cell};
+use device::Prng;
+use device::sync::lock;
+use std::sync::Arc;
+
+/// Databases of a run: few, so that they share grid disks.
+const DATABASES: u64 = 3;
+
+/// The tag of the sessions of a client; every other client has none.
+pub(super) fn database_of(client: u64) -> Option<Arc<str>> {
+    client.is_multiple_of(2).then(|| Arc::from(format!("DB{}", client / 2 % DATABASES)))
+}
+
+fn directives(prng: &mut Prng) -> Vec<Directive> {
+    let levels = prng.chance(1, 4);
+    let mut all = Vec::new();
+    for n in 0..DATABASES {
+        if prng.chance(1, 4) {
+            continue;
+        }
+        let mut one = Directive::of(Subject::Database(format!("DB{n}")));
+        if levels {
+            (one.level, one.allocation) = (Some(prng.between(1, 3) as u32), Some(prng.between(0, 30) as u32));
+        } else if prng.chance(2, 3) {
+            one.share = Some(prng.between(1, 32) as u32);
+        }
+        // Requests have to end within the time that a run gives them.
+        one.limit = prng.chance(1, 4).then(|| prng.between(30, 100) as u32);
+        one.flash_cache = prng.chance(1, 2).then(|| prng.chance(1, 2));
+        one.flash_log = prng.chance(1, 2).then(|| prng.chance(1, 2));
+        all.push(one);
+    }
+    let subject = if levels { Subject::Other } else { Subject::Default };
+    if levels || prng.chance(1, 2) {
+        let mut rest = Directive::of(subject);
+        if levels {
+            (rest.level, rest.allocation) = (Some(4), Some(50));
+        }
+        rest.flash_cache = prng.chance(1, 4).then_some(false);
+        all.push(rest);
+    }
+    all
+}
+
+impl Run {
+    pub(super) async fn state_plan(self: &Arc<Self>, life: &Life, pick: u64) {
+        let mut prng = Prng::new(pick);
+        let objective = Objective::ALL[prng.below(Objective::ALL.len() as u64) as usize];
+        let inactive = prng.chance(1, 8);
+        let stated = if prng.chance(1, 5) { Vec::new() } else { directives(&mut prng) };
+        self.alter_plan(life, objective, inactive, stated).await;
+    }
+
+    /// No plan any more.
+    pub(super) async fn end_plan(self: &Arc<Self>, life: &Life) {
+        let _turn = self.admin_turn.acquire(1).await;
+        self.alter_plan(life, Objective::Auto, false, Vec::new()).await;
+    }
+
+    async fn alter_plan(self: &Arc<Self>, life: &Life, objective: Objective, inactive: bool, stated: Vec<Directive>) {
+        let Ok(plan) = Plan::new(objective, inactive, stated.clone()) else {
+            return self.violate("I8", format!("a plan of the run contradicts itself: {stated:?}"));
+        };
+        let change = PlanChange { objective: Some(objective), directives: Some(stated), active: Some(!inactive) };
+        let (before, waited) = (life.cell.iorm().plan(), life.cell.iorm().waiting());
+        let cell = life.cell.clone();
+        let acked = plan.clone();
+        let then = move |run: &Run, result: Result<(), AdminError>| match result {
+            Ok(()) => {
+                run.situations.hit(if acked.delays() {
+                    "admin: I/O plan that delays"
+                } else {
+                    "admin: I/O plan that delays nobody"
+                });
+                if waited > 0 {
+                    run.situations.hit("admin: I/O plan changed while requests wait for it");
+                }
+                lock(&run.admin).plan = acked;
+            }
+            Err(error) => run.judge("state an I/O plan", &error),
+        };
+        lock(&self.admin).plan = (*before).clone();
+        self.command(life, Pending::Plan(Box::new(plan)), async move { cell.alter_iorm_plan(change).await }, then)
+            .await;
+    }
+
+    /// What a life has done under plans.
+    pub(super) fn note_plan(&self, life: &Life) {
+        for disk in life.cell.grid_disks() {
+            self.situations
+                .hit_times("I/O plan: read past the cache", disk.counters.cache_read_skips_plan.requests.get());
+            self.situations
+                .hit_times("I/O plan: write past the cache", disk.counters.cache_write_skips_plan.requests.get());
+        }
+        let accounts = life.cell.iorm().accounts();
+        let waits = accounts.iter().filter(|account| account.disk.wait_ns.all() + account.flash.wait_ns.all() > 0);
+        self.situations.hit_times("I/O plan: a database has waited", waits.count() as u64);
+    }
+
+    /// A restart has this plan: the one acknowledged, unless a change was under way.
+    pub(super) fn check_plan(&self, cell: &Cell, pending: &[Pending]) {
+        let found = cell.iorm().plan();
+        let known = std::mem::replace(&mut lock(&self.admin).plan, (*found).clone());
+        let under_way = pending.iter().any(|p| matches!(p, Pending::Plan(of) if **of == *found));
+        if known == *found {
+            if known != Plan::default() {
+                self.situations.hit("I/O plan found again after a restart");
+            }
+        } else if under_way {
+            self.situations.hit("crash in a change of the I/O plan: it had happened");
+        } else if !lock(&self.book).names_loose {
+            self.violate("I2", format!("the I/O plan is {found:?} after a restart, not {known:?}"));
+        }
+    }
+}
