@@ -9,7 +9,7 @@ use crate::housekeeping::StopSignal;
 use crate::iorm::{Iorm, Medium, PlanSeat};
 use crate::loss::{LossListeners, LossWatch};
 use crate::pin::worth_map;
-use crate::redo::{LogAtWork, is_paired};
+use crate::redo::{LogAtWork, Recorded, RedoRecord, is_paired};
 use crate::redo_metrics::LastHour;
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
@@ -92,6 +92,7 @@ pub struct Cell {
     pub(crate) refilled_blocks: AtomicU64,
     /// The I/O plan.
     pub(crate) iorm: Arc<Iorm>,
+    redo_record: Arc<RedoRecord>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -140,6 +141,7 @@ impl Cell {
         Cell {
             arena: Arena::new(config.arena_bytes),
             iorm: Iorm::new(&world),
+            redo_record: RedoRecord::new(world.clock.clone()),
             world,
             block_bytes: config.cache.block_bytes,
             feed: Arc::new(Feed::new(config.feed)),
@@ -272,11 +274,19 @@ impl Cell {
             // Nothing is under way.
             redo.took_over();
         }
+        let _ = disk.redo_record.set(self.redo_record.clone());
         let _ = disk.seat.set(PlanSeat::new(self.iorm.clone(), self.queue_of(record.cell_disk)));
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
         lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
         Ok(disk)
+    }
+
+    /// Redo writes that have been answered since `after`, which an earlier answer gave as [`Recorded::next`]; none: begin to record.
+    /// Whoever does not ask for some seconds begins again.
+    #[must_use]
+    pub fn recorded_redo(&self, after: Option<u64>) -> Recorded {
+        self.redo_record.since(after)
     }
 
     /// The I/O plan and the databases it knows.
@@ -359,7 +369,12 @@ impl Cell {
             is_write_back(record) && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };
-        if may_be_dirty || disk.label().is_whole() && disk.is_label_certain() {
+        if may_be_dirty {
+            return;
+        }
+        if disk.label().is_whole() {
+            // One that says otherwise may have landed though its write has failed.
+            let _ = disk.make_label_certain().await;
             return;
         }
         // The disk has gone on without flash that has failed: what is there is void from here on.

@@ -309,7 +309,21 @@ impl CellDisk {
     /// memory stays what it was, the one on the device is the old or the new one, and later changes are tried anew;
     /// after a write of unknown fate (or a dropped future in mid-write) the cell disk is latched.
     pub async fn update_label(&self, change: impl FnOnce(&mut Label)) -> Result<(), CellDiskError> {
-        let Some(round) = self.enqueue(change)? else { return Ok(()) };
+        let round = self.enqueue(change, false)?;
+        self.written(round).await
+    }
+
+    /// Write the label again if a later one may be there: after a write that has failed.
+    ///
+    /// # Errors
+    /// As [`CellDisk::update_label`].
+    pub async fn make_label_certain(&self) -> Result<(), CellDiskError> {
+        let round = if self.is_label_certain() { None } else { self.enqueue(|_| (), true)? };
+        self.written(round).await
+    }
+
+    async fn written(&self, round: Option<Arc<Round>>) -> Result<(), CellDiskError> {
+        let Some(round) = round else { return Ok(()) };
         loop {
             let ticket = self.changed.ticket();
             if let Some(result) = round.0.get() {
@@ -323,14 +337,15 @@ impl CellDisk {
     }
 
     /// Whether the device has the label that [`CellDisk::label`] shows: a later one is not on its way, and none that has failed
-    /// may have landed all the same. A change that changes nothing makes it so.
+    /// may have landed all the same.
     #[must_use]
     pub fn is_label_certain(&self) -> bool {
         lock(&self.state).is_label_certain()
     }
 
     /// Apply a change to what the next write will carry; `None` when there is nothing to wait for.
-    fn enqueue(&self, change: impl FnOnce(&mut Label)) -> Result<Option<Arc<Round>>, CellDiskError> {
+    /// With `anew` also what is there already is written, unless that is on its way.
+    fn enqueue(&self, change: impl FnOnce(&mut Label), anew: bool) -> Result<Option<Arc<Round>>, CellDiskError> {
         let mut state = lock(&self.state);
         if let Some(why) = &state.latched {
             return Err(self.latched_error(why));
@@ -343,8 +358,7 @@ impl CellDisk {
         let mut next = base.clone();
         change(&mut next);
         next.sequence = base.sequence;
-        // A write that has failed may have landed: then what is there is told anew.
-        if next == *base && (waiting.is_some() || state.is_label_certain()) {
+        if next == *base && !(anew && waiting.is_none()) {
             return Ok(waiting);
         }
         check_fixed(base, &next, self.device.geometry().size_bytes)?;
