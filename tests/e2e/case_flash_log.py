@@ -1,10 +1,12 @@
 """The flash log: redo is answered by flash while the disk is slow, and is there after a crash on devices that forget the rest."""
 
+import json
 import os
 import random
+import subprocess
 
 import nbdclient
-from harness import QUIET, Place, check, contains, equal, need, test, wait_until
+from harness import QUIET, Place, binary, check, contains, equal, need, run, test, wait_until
 
 # A disk that takes its time: flash answers first.
 SLOW = "fixed:40ms:8"
@@ -163,4 +165,33 @@ def redo_that_the_disk_refuses_is_saved_on_flash_and_replayed():
         contains(cell.log(), "of redo replayed", "what the start says")
         redo.connect(cell)
         redo.verify("after a crash with redo on flash alone")
+        cell.stop()
+
+
+@test
+def redo_writes_of_a_running_cell_are_recorded_and_summed_up():
+    with Place("redo-record") as place:
+        cell = redo_cell(place)
+        tagged, plain = (nbdclient.Client(cell.socket, export=export) for export in ("redo@SPOT", "redo"))
+        data = nbdclient.Client(cell.socket, export="data")
+        path = place.path("redo.capture")
+        recording = place.spawn(
+            [binary(), "redo", "record", "-c", cell.dir, "--for", "4s", path], stderr=subprocess.PIPE, text=True
+        )
+        # It has begun when the file is there: what came before is not in it.
+        wait_until(lambda: os.path.exists(path), 20, "the recording begins")
+        commits = 50
+        for n in range(commits):
+            for client in (tagged, plain, data):
+                client.write(n * PAGE, b"\1" * PAGE)
+                client.flush()
+        equal(recording.wait(timeout=60), 0, "exit code of the recording")
+        contains(recording.stderr.read(), f"{2 * commits} redo writes recorded", "what it says in the end")
+        with open(path) as file:
+            rows = [line.rstrip("\n").split(",") for line in file if not line.startswith(("#", "time_ns"))]
+        equal(sorted({(row[2], row[3]) for row in rows}), [("redo", ""), ("redo", "SPOT")], "who committed")
+        summary = json.loads(run([binary(), "redo", "summary", path, "--json"]).stdout)
+        equal(summary["count"], 2 * commits, "redo writes summed up")
+        # Made by somebody, and not to be written over.
+        contains(run([binary(), "redo", "record", "-c", cell.dir, path], ok=False).stderr, "hint: ", "a file that is there")
         cell.stop()

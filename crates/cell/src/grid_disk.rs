@@ -10,7 +10,7 @@ use crate::iorm::PlanSeat;
 use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
-use crate::redo::RedoPort;
+use crate::redo::{RedoPort, RedoRecord};
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
@@ -66,6 +66,8 @@ pub struct GridDisk {
     pub(crate) changes: Changes,
     pub(crate) filling: Mutex<Filling>,
     pub(crate) streams: Streams,
+    /// Where its redo writes are recorded; none outside a cell.
+    pub(crate) redo_record: OnceLock<Arc<RedoRecord>>,
     /// Its place in the I/O plan; none outside a cell.
     pub(crate) seat: OnceLock<PlanSeat>,
     cache: Mutex<Option<Arc<Binding>>>,
@@ -163,6 +165,7 @@ impl GridDisk {
             changes: Changes::default(),
             filling: Mutex::default(),
             streams: Streams::default(),
+            redo_record: OnceLock::new(),
             seat: OnceLock::new(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),

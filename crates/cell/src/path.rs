@@ -10,7 +10,7 @@ use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
 use device::{Bufs, Completion, FailKind, Instant, Op, Outcome, SharedBufs};
 use flashcache::Residence;
-use flashlog::{RedoDisk, Skip};
+use flashlog::{Errand, RedoDisk, Skip};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -411,14 +411,22 @@ impl GridDisk {
 
     /// Give the disk a change or a flush; redo that the plan keeps from the flash log waits for the disk alone.
     fn submit_redo(&self, context: &Context, op: Op) -> Completion {
-        let Some(redo) = self.port.redo() else { return self.disk.submit(op) };
-        if context.is_past_flash_log() {
-            return redo.submit_past_flash(op, Skip::IormPlan);
+        let redo = self.port.redo();
+        let recording = self.record_redo(context, &op, redo.is_some());
+        let submitted = match redo {
+            None => self.disk.submit(op),
+            Some(redo) => {
+                let past = context.is_past_flash_log().then_some(Skip::IormPlan);
+                if let Some(account) = context.account.as_ref().filter(|_| past.is_none()) {
+                    account.given_to_flash_log(&op);
+                }
+                redo.submit_for(op, Errand { past, verdict: recording.as_ref().and_then(|r| r.verdict.clone()) })
+            }
+        };
+        match recording {
+            None => submitted,
+            Some(recording) => recording.wrap(submitted),
         }
-        if let Some(account) = &context.account {
-            account.given_to_flash_log(&op);
-        }
-        self.disk.submit(op)
     }
 
     /// When a redo write begins, if there is a flash log to count it.

@@ -5,6 +5,7 @@
 
 mod dcli;
 mod metrics;
+mod redo_record;
 mod trust;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
@@ -297,6 +298,8 @@ enum Redo {
     Summary(RedoSummary),
     /// Two samples: both summaries, Welch's t-test as R prints it, and which is better
     Compare(RedoCompare),
+    /// Record the redo writes (commits) of a running cell, until ^C or for a time
+    Record(redo_record::RedoRecord),
 }
 
 #[derive(Args)]
@@ -510,6 +513,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let text = match redo {
                 Redo::Summary(summary) => lab::redo::summary(&summary.files, &summary.options.into_lab())?,
                 Redo::Compare(compare) => lab::redo::compare(&compare.a, &compare.b, &compare.options.into_lab())?,
+                Redo::Record(record) => return redo_record::run(&record),
             };
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(true)

@@ -10,6 +10,7 @@
 //! Never touches the flash cache; never knows a catalog, a label or a client.
 
 mod counters;
+mod errand;
 mod estimate;
 pub mod format;
 mod ledger;
@@ -24,6 +25,7 @@ mod ring;
 mod sabotage;
 
 pub use counters::{Count, Counters, Skip};
+pub use errand::{Answered, Errand, Verdict};
 pub use format::Owner;
 pub use log::{FlashLog, LogConfig, RINGS_MAX, RingDevice};
 pub use mode::Mode;

@@ -14,6 +14,7 @@ mod records;
 mod sync;
 
 use crate::counters::{Counters, Skip};
+use crate::errand::Errand;
 use crate::estimate::Estimate;
 use crate::ledger::{Effect, Ledger, Seq, SyncId, WriteId};
 use crate::legs::{Legs, Place, Standing};
@@ -228,23 +229,18 @@ impl RedoDisk {
         self.log.config.sabotage == Some(which)
     }
 
-    /// Carry out a change or a flush that waits for the disk alone, for this reason. What may be in a ring already goes there all
-    /// the same: replay must not undo what is newer.
-    pub fn submit_past_flash(&self, op: Op, why: Skip) -> Completion {
-        self.submit_for(op, Some(why))
-    }
-
-    fn submit_for(&self, op: Op, past: Option<Skip>) -> Completion {
+    /// Carry out a request that brings something along.
+    pub fn submit_for(&self, op: Op, errand: Errand) -> Completion {
         match op {
             Op::Read { offset, bufs } => self.read(offset, bufs),
             Op::Write { offset, data, fua } => {
                 let range = offset..offset + data.len_bytes() as u64;
-                self.in_a_task(self.arc().change(range, Some(data), false, fua, past))
+                self.in_a_task(self.arc().change(range, Some(data), false, fua, errand))
             }
             Op::WriteZeroes { offset, len, fua, may_unmap } => {
-                self.in_a_task(self.arc().change(offset..offset + len, None, may_unmap, fua, past))
+                self.in_a_task(self.arc().change(offset..offset + len, None, may_unmap, fua, errand))
             }
-            Op::Flush => self.in_a_task(self.arc().sync(past)),
+            Op::Flush => self.in_a_task(self.arc().sync(errand)),
             Op::Discard { offset, len } => self.in_a_task(self.arc().discard(offset, len)),
             Op::Status { offset, len } => self.status(offset, len),
         }
@@ -341,7 +337,7 @@ impl Io for RedoDisk {
     }
 
     fn submit(&self, op: Op) -> Completion {
-        self.submit_for(op, None)
+        self.submit_for(op, Errand::default())
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `GET POST PATCH DELETE /v1/griddisk` and so on | LIST, CREATE, ALTER, DROP of each object type |
 //! | `GET /v1/griddisk/attributes` and so on | DESCRIBE |
 //! | `GET /v1/openapi.json` | all of this, for programs |
+//! | `POST /v1/redo/record` | redo writes as they are answered, since the question before |
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | OpenMetrics, Prometheus text |
 //!
@@ -32,6 +33,7 @@ mod patient;
 mod physical_rows;
 mod prometheus;
 mod protocol;
+mod recording;
 mod rows;
 mod service;
 mod statement;
@@ -43,6 +45,8 @@ pub(crate) use audit::{Audit, FILE_NAME as AUDIT_FILE_NAME};
 pub(crate) use history::History;
 pub(crate) use listen::AdminListener;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
+pub(crate) use recording::{PATH as RECORD_PATH, RecordAnswer, RecordRequest};
+pub use recording::{RecordedOutcome, RecordedWrite};
 pub(crate) use service::Service;
 
 use crate::alerting::{Alerts, Hooks};

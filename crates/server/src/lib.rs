@@ -19,14 +19,16 @@ mod init;
 mod lock;
 pub mod metrics;
 mod process;
+mod record;
 mod serve;
 mod store;
 mod tls;
 pub mod trust;
 
-pub use admin::Role;
+pub use admin::{RecordedOutcome, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
+pub use record::{RecordError, RecordTotals, record_redo};
 pub use serve::{ServeError, log_to_stderr, serve};
 pub use tls::{TRUST_VARIABLE, TlsError};
 

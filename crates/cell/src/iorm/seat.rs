@@ -76,6 +76,11 @@ impl PlanSeat {
 }
 
 impl GridDisk {
+    /// Whether it carries redo.
+    pub(crate) fn carries_redo(&self) -> bool {
+        self.seat.get().is_some_and(|seat| seat.is_redo.load(Ordering::Acquire))
+    }
+
     /// The device it lies on has served a request.
     pub(crate) fn served_by_disk(&self, context: &Context, bytes: u64) {
         if let (Some(account), Some(seat)) = (&context.account, self.seat.get()) {
@@ -88,7 +93,7 @@ impl GridDisk {
         let account = context.account.as_ref().filter(|account| account.may_wait())?;
         let seat = self.seat.get()?;
         let queue = seat.device(self, account, verb, offset, len);
-        let is_redo = context.purpose == Purpose::Redo || seat.is_redo.load(Ordering::Acquire);
+        let is_redo = context.purpose == Purpose::Redo || self.carries_redo();
         let jumps = is_redo && verb != Verb::Read || context.purpose == Purpose::Internal;
         let bytes = if verb == Verb::Zero && self.limits().fast_zeroes { 0 } else { len };
         queue.pass(account.clone(), bytes, jumps).await

@@ -4,6 +4,7 @@
 
 use super::{PLEAD_AFTER, RETRY_AFTER, RedoDisk, State};
 use crate::counters::Skip;
+use crate::errand::Errand;
 use crate::format::{RECORD_DATA_BYTES_MAX, ZEROES_BYTES_MAX};
 use crate::ledger::Content;
 use crate::legs::Place;
@@ -44,12 +45,12 @@ impl RedoDisk {
         given: Option<SharedBufs>,
         may_unmap: bool,
         fua: bool,
-        past: Option<Skip>,
+        errand: Errand,
     ) -> Outcome {
         let (mode, off) = self.in_force();
         let held = off.map_or_else(|| self.hold(&given, range.end - range.start, may_unmap), Err);
         // Held though it goes past flash: syncs of others may cover it.
-        let skip = held.as_ref().err().copied().or(past);
+        let skip = held.as_ref().err().copied().or(errand.past);
         // Without a volatile cache the write is what is waited for, and what is hedged.
         let is_sync = fua || self.write_through && off.is_none();
         let mut content = Some(held.unwrap_or(Content::Unheld));
@@ -96,11 +97,11 @@ impl RedoDisk {
             self.ask(seq, is_sync, true);
         }
         if let Some((sync, answer)) = sync {
-            if past.is_some() && mode == mode::Mode::Flash {
+            if errand.past.is_some() && mode == mode::Mode::Flash {
                 // The disk's flush would begin in the background else.
                 self.kick_flush();
             }
-            return self.finish_sync(sync, answer, begun, skip).await;
+            return self.finish_sync(sync, answer, begun, skip, &errand).await;
         }
         let outcome = |answer: Option<Result<(), FailKind>>| match answer {
             Some(Ok(())) => Outcome::Done,

@@ -4,6 +4,7 @@
 
 use super::{RedoDisk, State, WATCHED_MAX, Watched};
 use crate::counters::Skip;
+use crate::errand::Errand;
 use crate::ledger::{Seq, SyncId};
 use crate::mode::{self, Mode, PROBE_EVERY};
 use crate::sabotage::Sabotage;
@@ -26,7 +27,7 @@ impl RedoDisk {
         Some((sync, receiver))
     }
 
-    pub(super) async fn sync(self: Arc<Self>, past: Option<Skip>) -> Outcome {
+    pub(super) async fn sync(self: Arc<Self>, errand: Errand) -> Outcome {
         let begun = self.now();
         let (sync, skip) = {
             let mut state = lock(&self.state);
@@ -37,11 +38,11 @@ impl RedoDisk {
         };
         let Some((sync, answer)) = sync else { return Outcome::Done };
         let (mode, off) = self.in_force();
-        if mode != Mode::Flash || skip || past.is_some() || self.log.is_half_full() {
+        if mode != Mode::Flash || skip || errand.past.is_some() || self.log.is_half_full() {
             self.kick_flush();
         }
-        let skip = off.or(past).or(skip.then_some(Skip::Large));
-        self.finish_sync(sync, answer, begun, skip).await
+        let skip = off.or(errand.past).or(skip.then_some(Skip::Large));
+        self.finish_sync(sync, answer, begun, skip, &errand).await
     }
 
     /// Wait for a sync, giving it to the ring in time.
@@ -51,6 +52,7 @@ impl RedoDisk {
         answer: device::sync::Receiver<Option<bool>>,
         begun: Instant,
         skip: Option<Skip>,
+        errand: &Errand,
     ) -> Outcome {
         let mode = self.in_force().0;
         let skip = skip.or_else(|| self.log.rings.iter().all(|ring| ring.has_failed()).then_some(Skip::NoFlashDisk));
@@ -79,6 +81,9 @@ impl RedoDisk {
             }
         };
         let skip = skip.or(asked.err());
+        if let Some(verdict) = &errand.verdict {
+            verdict.tell(answered.flatten());
+        }
         self.count_sync(begun, last, answered.flatten(), skip, asked == Ok(true));
         match answered.flatten() {
             Some(_) => Outcome::Done,

@@ -19,6 +19,7 @@ pub(super) fn document() -> Value {
         }
     }
     paths.insert("/v1/cellcli".to_owned(), json!({"post": statements()}));
+    paths.insert(super::recording::PATH.to_owned(), json!({"post": recording()}));
     paths.insert("/v1/status".to_owned(), json!({"get": get("status", "what is served", json!({"type": "object"}))}));
     let this = get("openapi", "this document", json!({"type": "object"}));
     paths.insert("/v1/openapi.json".to_owned(), json!({"get": this}));
@@ -128,6 +129,36 @@ fn statements() -> Value {
             "form": {"type": "string", "enum": ["text", "json", "xml"], "default": "text"},
             "dates": {"type": "string", "enum": ["standard", "local"], "default": "standard"},
         },
+    }}}});
+    operation
+}
+
+fn recording() -> Value {
+    let answer = json!({
+        "type": "object",
+        "properties": {
+            "next": {"type": "integer", "description": "ask with this as `after` the next time"},
+            "missed": {"type": "integer", "description": "so many came too fast to be kept"},
+            "writes": {"type": "array", "items": {
+                "type": "object",
+                "properties": {
+                    "time_ns": {"type": "integer"},
+                    "latency_ns": {"type": "integer"},
+                    "grid_disk": {"type": "string"},
+                    "database": {"type": "string"},
+                    "outcome": {"type": "string", "enum": ["disk-first", "flash-first", "failed"]},
+                },
+                "required": ["time_ns", "latency_ns", "grid_disk", "database", "outcome"],
+            }},
+        },
+        "required": ["next", "missed", "writes"],
+    });
+    let mut operation = get("redo_record", "redo writes answered since the question before", answer);
+    operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {"after": {"type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX,
+            "description": "`next` of the answer before; without it recording begins"}},
     }}}});
     operation
 }

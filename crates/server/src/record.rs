@@ -1,0 +1,79 @@
+//! `flashcell redo record`: the redo writes of a running cell, as they are answered.
+//!
+//! Asks the cell a few times a second; what it has missed in between is counted and told. Never decides in which form they are
+//! kept: its caller does.
+
+use crate::admin::{RECORD_PATH, RecordAnswer, RecordRequest, RecordedWrite};
+use crate::console::{ConsoleError, address_of};
+use crate::http::{Client, HttpError};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Between two questions: the cell keeps some seconds' worth.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Why a recording ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Which cell.
+    #[error(transparent)]
+    Cell(#[from] ConsoleError),
+    /// The cell does not answer.
+    #[error("{0}")]
+    Http(String),
+    /// Its answer is not understood.
+    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
+    Form(serde_json::Error),
+    /// What came cannot be kept.
+    #[error("cannot write the recording: {0}")]
+    Output(io::Error),
+}
+
+impl From<HttpError> for RecordError {
+    fn from(error: HttpError) -> RecordError {
+        RecordError::Http(error.to_string())
+    }
+}
+
+/// What a recording came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordTotals {
+    /// Redo writes recorded.
+    pub recorded: u64,
+    /// More came than the cell keeps between two questions.
+    pub missed: u64,
+}
+
+/// Record the redo writes of a cell for so long, or until `keep` wants no more (a broken pipe).
+///
+/// # Errors
+/// The cell is not known, does not answer or is of another release; or `keep` fails otherwise.
+pub fn record_redo(
+    cell: Option<&str>,
+    time: Option<Duration>,
+    keep: &mut dyn FnMut(&[RecordedWrite]) -> io::Result<()>,
+) -> Result<RecordTotals, RecordError> {
+    let client = Client::new(address_of(cell)?)?;
+    let ask = |after: Option<u64>| -> Result<RecordAnswer, RecordError> {
+        let body = serde_json::to_string(&RecordRequest { after }).map_err(RecordError::Form)?;
+        serde_json::from_str(&client.post_json(RECORD_PATH, &body)?).map_err(RecordError::Form)
+    };
+    let begun = Instant::now();
+    let mut next = ask(None)?.next;
+    let mut totals = RecordTotals::default();
+    loop {
+        let left = time.map(|time| time.saturating_sub(begun.elapsed()));
+        std::thread::sleep(left.map_or(EVERY, |left| left.min(EVERY)));
+        let answer = ask(Some(next))?;
+        next = answer.next;
+        totals.recorded += answer.writes.len() as u64;
+        totals.missed += answer.missed;
+        match keep(&answer.writes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(totals),
+            kept => kept.map_err(RecordError::Output)?,
+        }
+        if left.is_some_and(|left| left <= EVERY) {
+            return Ok(totals);
+        }
+    }
+}
