@@ -333,7 +333,7 @@ mod tests {
                 assert!(ids.remove(&id), "{} {} is no operation", verb.words[0], object.word);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["cellcli", "metrics", "openapi", "status"]);
+        assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["cellcli", "metrics", "openapi", "redo_record", "status"]);
         assert_eq!(all, operations().len(), "ids are unique");
     }
 
