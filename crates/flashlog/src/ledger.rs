@@ -6,6 +6,7 @@
 //!
 //! Never decides when to hedge; never forgets a change because somebody stopped waiting for it.
 
+mod changes;
 mod disk;
 mod show;
 mod sync;
@@ -14,6 +15,7 @@ mod sync;
 mod tests;
 
 use crate::ranges::RangeMap;
+use changes::Changes;
 use device::SharedBufs;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -181,7 +183,7 @@ struct Sync {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    changes: BTreeMap<Seq, Change>,
+    changes: Changes,
     /// Bytes that wait for their disk write, with the newest change of each.
     pending: RangeMap<Seq>,
     /// Bytes whose disk write is in flight.
@@ -236,7 +238,7 @@ impl Ledger {
 
     /// Changes the disk has completed that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
-        !self.past.is_empty() || self.changes.values().any(|c| c.done_at.is_some() && !c.on_disk)
+        !self.past.is_empty() || self.changes.has_unflushed()
     }
 
     /// Whether a flush would bring a sync on: something it waits for is complete and not durable. With `ring_serves` only what
@@ -244,9 +246,8 @@ impl Ledger {
     pub(crate) fn flush_wanted(&self, ring_serves: bool) -> bool {
         let left =
             |c: &Change| !ring_serves || matches!(c.ring, RingLeg::Refused) || matches!(c.content, Content::Unheld);
-        let brings_on =
-            |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && !c.is_durable() && left(c);
-        !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.values().any(brings_on))
+        let brings_on = |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && left(c);
+        !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.open().any(|(_, c)| brings_on(c)))
     }
 
     /// Take a change; what the disk shall write now, `first_write` if nothing is in its way. What is not held must not be busy
@@ -262,7 +263,7 @@ impl Ledger {
     ) -> Vec<DiskWrite> {
         self.changes.insert(seq, Change { fua, must_ring, ..Change::new(range.clone(), content) });
         let over = self.newest.insert(range.clone(), seq);
-        if let Some(change) = self.changes.get_mut(&seq) {
+        if let Some(mut change) = self.changes.edit(seq) {
             change.over = over;
         }
         let held = !matches!(self.changes[&seq].content, Content::Unheld);
@@ -290,7 +291,7 @@ impl Ledger {
     /// Whatever was changed past the ledger has reached the disk.
     pub(crate) fn unknown_ended(&mut self, seq: Seq) {
         self.event += 1;
-        if let Some(change) = self.changes.get_mut(&seq) {
+        if let Some(mut change) = self.changes.edit(seq) {
             change.done_at = Some(self.event);
         }
     }
@@ -305,12 +306,14 @@ impl Ledger {
     }
 
     fn inherit(&mut self, older: Seq, heir: Seq, bytes: u64) {
-        let Some(change) = self.changes.get_mut(&older) else { return };
+        let Some(mut change) = self.changes.edit(older) else { return };
         change.left -= bytes;
-        let Some(new) = self.changes.get_mut(&heir) else { return };
+        drop(change);
+        let Some(mut new) = self.changes.edit(heir) else { return };
         if !new.heir_of.contains(&older) {
             new.heir_of.push(older);
-            if let Some(change) = self.changes.get_mut(&older) {
+            drop(new);
+            if let Some(mut change) = self.changes.edit(older) {
                 change.heirs += 1;
             }
         }
@@ -320,7 +323,7 @@ impl Ledger {
         let id = self.next_write;
         self.next_write += 1;
         for (_, seq) in &parts {
-            if let Some(change) = self.changes.get_mut(seq) {
+            if let Some(mut change) = self.changes.edit(*seq) {
                 change.tried = true;
             }
         }
@@ -372,7 +375,7 @@ impl Ledger {
 
     /// A change has been given to the ring, has got further there, or was refused; `lies`: a ring may have a record of it.
     pub(crate) fn ring(&mut self, seq: Seq, leg: RingLeg, lies: bool) {
-        let Some(change) = self.changes.get_mut(&seq) else { return };
+        let Some(mut change) = self.changes.edit(seq) else { return };
         change.lies_in_ring = lies;
         if leg == RingLeg::Refused || leg > change.ring || change.ring == RingLeg::Refused {
             change.ring = leg;
@@ -380,7 +383,9 @@ impl Ledger {
         if matches!(leg, RingLeg::Written | RingLeg::Durable) {
             change.told = change.told.max(leg);
         }
-        if leg == RingLeg::Refused && change.disk_failed {
+        let given_up = leg == RingLeg::Refused && change.disk_failed;
+        drop(change);
+        if given_up {
             return self.give_up(seq);
         }
         self.ack_if_possible(seq);
@@ -389,15 +394,16 @@ impl Ledger {
 
     /// The releases of the ring records a change overlaps are durable: replay cannot undo it any more.
     pub(crate) fn need_not_ring(&mut self, seq: Seq) {
-        let Some(change) = self.changes.get_mut(&seq) else { return };
+        let Some(mut change) = self.changes.edit(seq) else { return };
         change.must_ring = false;
+        drop(change);
         self.ack_if_possible(seq);
         self.check_durable(seq);
     }
 
     /// A change cannot come to be safe from replay: who asked for it is told, as soon as nothing of it is in flight.
     pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
-        if let Some(change) = self.changes.get_mut(&seq) {
+        if let Some(mut change) = self.changes.edit(seq) {
             (change.doomed, change.must_ring) = (!change.acked, !change.acked);
         }
         self.give_up(seq);

@@ -2,6 +2,7 @@
 //!
 //! Never gives up what somebody was told is taken.
 
+use super::changes::Edit;
 use super::{Change, Content, DiskWrite, Effect, FLYING_MAX, Ledger, RingLeg, Seq, WriteId, below};
 use crate::ranges::RangeMap;
 use std::collections::BTreeSet;
@@ -34,15 +35,18 @@ impl Ledger {
         }
         self.event += 1;
         for (piece, seq) in flying.parts {
-            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            let Some(mut change) = self.changes.edit(seq) else { continue };
             change.left -= piece.end - piece.start;
-            if change.doomed {
+            let doomed = change.doomed;
+            drop(change);
+            if doomed {
                 self.give_up(seq);
             }
-            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            let Some(mut change) = self.changes.edit(seq) else { continue };
             if flying.fua && change.left == 0 && change.heirs == 0 {
                 change.on_disk = true;
             }
+            drop(change);
             self.settle(seq);
         }
         let more = self.start(range);
@@ -66,15 +70,17 @@ impl Ledger {
     pub(super) fn settle(&mut self, seq: Seq) {
         let mut look = vec![seq];
         while let Some(seq) = look.pop() {
-            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            let Some(mut change) = self.changes.edit(seq) else { continue };
             if change.left > 0 || change.heirs > 0 || change.done_at.is_some() {
                 continue;
             }
             change.done_at = Some(self.event);
             change.disk_failed = false;
             change.on_disk |= self.write_through;
-            for older in std::mem::take(&mut change.heir_of) {
-                if let Some(older_change) = self.changes.get_mut(&older) {
+            let heir_of = std::mem::take(&mut change.heir_of);
+            drop(change);
+            for older in heir_of {
+                if let Some(mut older_change) = self.changes.edit(older) {
                     older_change.heirs -= 1;
                 }
                 look.push(older);
@@ -85,7 +91,7 @@ impl Ledger {
     }
 
     pub(super) fn ack_if_possible(&mut self, seq: Seq) {
-        let Some(change) = self.changes.get_mut(&seq) else { return };
+        let Some(mut change) = self.changes.edit(seq) else { return };
         if !change.acked && change.may_be_acked() {
             change.acked = true;
             let by_ring = change.done_at.is_none();
@@ -95,12 +101,11 @@ impl Ledger {
 
     /// Tell syncs of a change that is durable, and forget one that the disk has.
     pub(super) fn check_durable(&mut self, seq: Seq) {
-        let Some(change) = self.changes.get_mut(&seq) else { return };
-        if !change.is_durable() {
-            return;
-        }
+        let Some(mut change) = self.changes.edit(seq).filter(|change| change.is_durable()) else { return };
         let (by_ring, released) = (!change.on_disk, change.on_disk && change.acked);
-        for sync in std::mem::take(&mut change.syncs) {
+        let syncs = std::mem::take(&mut change.syncs);
+        drop(change);
+        for sync in syncs {
             self.closer(sync, by_ring);
         }
         if released {
@@ -110,7 +115,7 @@ impl Ledger {
     }
 
     pub(super) fn forget(&mut self, seq: Seq) {
-        let Some(change) = self.changes.remove(&seq) else { return };
+        let Some(change) = self.changes.remove(seq) else { return };
         for (part, owner) in self.newest.cut(&change.range) {
             if owner == Some(seq) {
                 let _ = self.newest.remove(&part);
@@ -134,8 +139,9 @@ impl Ledger {
     /// waited behind this one, or this one may have been written over it. A failed write that could be read, and were gone after
     /// the death of the process, would be worse than none.
     pub(super) fn withdraw(&mut self, seq: Seq, comes_back: impl Fn(&Change) -> bool) {
-        let Some(change) = self.changes.remove(&seq) else { return };
-        for newer in self.changes.range_mut(seq..).map(|(_, newer)| newer) {
+        let Some(change) = self.changes.remove(seq) else { return };
+        for newer in self.changes.newer_than(seq) {
+            let Some(mut newer) = self.changes.edit(newer) else { continue };
             if newer.over.iter().any(|(_, owner)| *owner == seq) {
                 let all = std::mem::take(&mut newer.over);
                 newer.over = all.into_iter().flat_map(|(part, owner)| below(&change.over, part, owner, seq)).collect();
@@ -163,7 +169,7 @@ impl Ledger {
             }
         }
         for older in change.heir_of {
-            if let Some(older_change) = self.changes.get_mut(&older) {
+            if let Some(mut older_change) = self.changes.edit(older) {
                 older_change.heirs -= 1;
             }
             self.settle(older);
@@ -180,9 +186,9 @@ impl Ledger {
                 let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end), ());
             }
             for (rest, flies) in mine.cut(&part) {
-                let waits = |c: &&mut Change| !c.on_disk && !matches!(c.content, Content::Unheld);
+                let waits = |c: &Edit<'_>| !c.on_disk && !matches!(c.content, Content::Unheld);
                 if flies.is_none()
-                    && let Some(change) = self.changes.get_mut(&seq).filter(waits)
+                    && let Some(mut change) = self.changes.edit(seq).filter(waits)
                 {
                     change.done_at = None;
                     change.left += rest.end - rest.start;
@@ -204,10 +210,12 @@ impl Ledger {
             }
         }
         for seq in refused.into_iter().rev() {
-            let Some(change) = self.changes.get_mut(&seq) else { continue };
+            let Some(mut change) = self.changes.edit(seq) else { continue };
             change.disk_failed = true;
             change.tried |= tried;
-            match change.ring {
+            let ring = change.ring;
+            drop(change);
+            match ring {
                 RingLeg::None => self.effects.push(Effect::DiskFailed { seq }),
                 RingLeg::Refused => self.give_up(seq),
                 RingLeg::Asked | RingLeg::Written | RingLeg::Durable => {}
@@ -219,7 +227,7 @@ impl Ledger {
     /// soon as nothing of it is in flight.
     pub(super) fn give_up(&mut self, seq: Seq) {
         let flies = self.writes.values().any(|flying| flying.parts.iter().any(|(_, s)| *s == seq));
-        let Some(change) = self.changes.get_mut(&seq) else { return };
+        let Some(mut change) = self.changes.edit(seq) else { return };
         let syncs = change.syncs.clone();
         if !change.acked && flies {
             return;
@@ -229,10 +237,11 @@ impl Ledger {
             self.effects.push(Effect::TryDisk);
             return;
         }
-        if !change.acked {
-            change.acked = true;
+        let (fails, lies_in_ring) = (!std::mem::replace(&mut change.acked, true), change.lies_in_ring);
+        drop(change);
+        if fails {
             self.effects.push(Effect::Failed { seq });
-            if !change.lies_in_ring {
+            if !lies_in_ring {
                 self.withdraw(seq, |_| true);
             }
         }

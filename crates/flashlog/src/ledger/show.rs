@@ -68,12 +68,12 @@ impl Ledger {
             RingLeg::Written => c.done_at.is_none(),
             RingLeg::None | RingLeg::Asked | RingLeg::Refused => false,
         };
-        self.changes.iter().filter(move |(_, c)| alone(c)).map(|(seq, c)| (*seq, c.told))
+        self.changes.iter().filter(move |(_, c)| alone(c)).map(|(seq, c)| (seq, c.told))
     }
 
     /// In words, for who looks for what it waits for.
     pub(crate) fn told(&self) -> String {
-        let one = |(seq, c): (&Seq, &Change)| {
+        let one = |(seq, c): (Seq, &Change)| {
             format!(
                 "{seq}: {:?} ring {:?} must {} acked {} done {:?} on disk {} left {} heirs {} syncs {}",
                 c.range,
@@ -99,26 +99,31 @@ impl Ledger {
 
     /// Changes that have to be in a ring, with their ranges.
     pub(crate) fn bound_to_ring(&self) -> Vec<(Seq, Range<u64>)> {
-        self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (*seq, c.range.clone())).collect()
+        self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (seq, c.range.clone())).collect()
+    }
+
+    /// Something acknowledged is durable on flash alone.
+    pub(crate) fn has_flash_alone(&self) -> bool {
+        self.changes.has_flash_alone()
     }
 
     pub(crate) fn has_bound_to_ring(&self) -> bool {
-        self.changes.values().any(|c| c.must_ring)
+        self.changes.has_bound()
     }
 
     /// The newest change that is known.
     pub(crate) fn last(&self) -> Seq {
-        self.changes.last_key_value().map_or(0, |(seq, _)| *seq)
+        self.changes.last().unwrap_or(0)
     }
 
     /// The oldest change that the disk does not have durably.
     pub(crate) fn first_off_disk(&self) -> Option<Seq> {
-        self.changes.iter().find(|(_, c)| !c.on_disk).map(|(seq, _)| *seq)
+        self.changes.iter().find(|(_, c)| !c.on_disk).map(|(seq, _)| seq)
     }
 
     /// Bytes that flash has and the disk has refused: saved redo.
     pub(crate) fn saved_bytes(&self) -> u64 {
         let on_flash = |c: &&Change| matches!(c.ring, RingLeg::Written | RingLeg::Durable);
-        self.changes.values().filter(|c| c.disk_failed).filter(on_flash).map(|c| c.left).sum()
+        self.changes.iter().map(|(_, c)| c).filter(|c| c.disk_failed).filter(on_flash).map(|c| c.left).sum()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Never counts a flush for what was not complete when it was issued.
 
+use super::changes::Edit;
 use super::{Change, Content, DiskWrite, Effect, FLUSH_OWED, Ledger, RingLeg, Seq, Sync, SyncId};
 use crate::ranges::RangeMap;
 use std::ops::Range;
@@ -11,12 +12,16 @@ impl Ledger {
     pub(crate) fn begin_sync(&mut self, only: Option<Seq>) -> Option<SyncId> {
         let id = self.next_sync;
         let mut open = 0;
-        let mut by_ring = false;
-        for (seq, change) in &mut self.changes {
-            if only.map_or(change.acked, |only| only == *seq) {
-                if change.is_durable() {
-                    by_ring |= !change.on_disk;
-                } else if change.range.is_empty() && change.done_at.is_none() {
+        // What flash alone has made durable already is part of it.
+        let by_ring = match only {
+            None => self.changes.has_flash_alone(),
+            Some(only) => self.changes.get(&only).is_some_and(|c| c.is_durable() && !c.on_disk),
+        };
+        let waits = |seq: Seq, c: &Change| only.map_or(c.acked, |only| only == seq);
+        let waited_for: Vec<Seq> = self.changes.open().filter(|(seq, c)| waits(*seq, c)).map(|(seq, _)| seq).collect();
+        for seq in waited_for {
+            if let Some(mut change) = self.changes.edit(seq) {
+                if change.range.is_empty() && change.done_at.is_none() {
                     // What goes past the ledger and is not complete is not covered. Whoever asks may be what its end waits for:
                     // a request that began before the ledger took over and flushes on its way.
                     self.event += 1;
@@ -34,9 +39,17 @@ impl Ledger {
         self.next_sync += 1;
         self.syncs.insert(id, Sync { open, by_ring });
         // The disk decides about what it alone can make durable, now and not at its next turn.
-        let refused = |c: &&mut Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
-        if self.held_back && self.changes.values_mut().filter(refused).map(|c| c.disk_failed = false).count() > 0 {
-            self.effects.push(Effect::TryDisk);
+        if self.held_back {
+            let refused = |c: &Change| c.disk_failed && c.ring == RingLeg::Refused && c.syncs.contains(&id);
+            let refused: Vec<Seq> = self.changes.open().filter(|(_, c)| refused(c)).map(|(seq, _)| seq).collect();
+            if !refused.is_empty() {
+                self.effects.push(Effect::TryDisk);
+            }
+            for seq in refused {
+                if let Some(mut change) = self.changes.edit(seq) {
+                    change.disk_failed = false;
+                }
+            }
         }
         Some(id)
     }
@@ -52,11 +65,11 @@ impl Ledger {
             return self.write_again();
         }
         let covered = |c: &Change| !c.on_disk && c.done_at.is_some_and(|at| at <= begun_at);
-        let complete: Vec<Seq> = self.changes.iter().filter(|(_, c)| covered(c)).map(|(seq, _)| *seq).collect();
+        let complete: Vec<Seq> = self.changes.iter().filter(|(_, c)| covered(c)).map(|(seq, _)| seq).collect();
         let past: Vec<SyncId> = self.past.extract_if(.., |(at, _)| *at <= begun_at).map(|(_, sync)| sync).collect();
         past.into_iter().for_each(|sync| self.closer(sync, false));
         for seq in complete {
-            if let Some(change) = self.changes.get_mut(&seq) {
+            if let Some(mut change) = self.changes.edit(seq) {
                 change.on_disk = true;
             }
             self.check_durable(seq);
@@ -67,7 +80,7 @@ impl Ledger {
     /// The disk may have dropped whatever it had not made durable: of each byte the newest change is written again.
     pub(super) fn write_again(&mut self) -> Vec<DiskWrite> {
         let lost_before = self.lost_acked;
-        let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| *seq).collect();
+        let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| seq).collect();
         let mut again = Vec::new();
         // First what nobody holds: what is newest in its place decides what is written.
         for &seq in &open {
@@ -83,8 +96,8 @@ impl Ledger {
             }
         }
         for seq in open {
-            let held = |c: &&mut Change| !matches!(c.content, Content::Unheld);
-            let Some(change) = self.changes.get_mut(&seq).filter(held) else { continue };
+            let held = |c: &Edit<'_>| !matches!(c.content, Content::Unheld);
+            let Some(mut change) = self.changes.edit(seq).filter(held) else { continue };
             (change.left, change.heirs, change.done_at) = (0, 0, None);
             change.heir_of.clear();
             again.push((seq, change.range.clone()));
@@ -93,7 +106,7 @@ impl Ledger {
         self.lose_syncs(&past);
         if self.lost_acked > lost_before {
             // Nobody may be told that all is well before the disk has shown that it flushes again.
-            self.changes.remove(&FLUSH_OWED);
+            self.changes.remove(FLUSH_OWED);
             self.begin_unknown(FLUSH_OWED);
             self.unknown_ended(FLUSH_OWED);
         }
@@ -123,7 +136,7 @@ impl Ledger {
         for (part, newest) in self.newest.cut(&piece) {
             let bytes = part.end - part.start;
             let heir = newest.filter(|n| *n != seq && self.changes.get(n).is_some_and(|c| !c.on_disk));
-            let Some(change) = self.changes.get_mut(&seq) else { return };
+            let Some(mut change) = self.changes.edit(seq) else { return };
             if flies {
                 change.left += bytes;
             } else if newest == Some(seq) {
@@ -131,6 +144,7 @@ impl Ledger {
                 let _ = self.pending.insert(part, seq);
             } else if let Some(heir) = heir {
                 change.left += bytes;
+                drop(change);
                 self.inherit(seq, heir, bytes);
             }
         }
@@ -151,7 +165,11 @@ impl Ledger {
         for &sync in lost {
             if self.syncs.remove(&sync).is_some() {
                 self.effects.push(Effect::SyncLost { sync });
-                self.changes.values_mut().for_each(|change| change.syncs.retain(|s| *s != sync));
+                for seq in self.waited_for(sync) {
+                    if let Some(mut change) = self.changes.edit(seq) {
+                        change.syncs.retain(|s| *s != sync);
+                    }
+                }
             }
         }
     }
@@ -160,17 +178,17 @@ impl Ledger {
     pub(crate) fn unasked(&self, sync: SyncId) -> Vec<Seq> {
         let of =
             |c: &Change| c.syncs.contains(&sync) && c.ring == RingLeg::None && !matches!(c.content, Content::Unheld);
-        self.changes.iter().filter(|(_, c)| of(c)).map(|(seq, _)| *seq).collect()
+        self.changes.open().filter(|(_, c)| of(c)).map(|(seq, _)| seq).collect()
     }
 
     /// Changes a sync waits for, oldest first.
     pub(crate) fn waited_for(&self, sync: SyncId) -> Vec<Seq> {
-        self.changes.iter().filter(|(_, c)| c.syncs.contains(&sync)).map(|(seq, _)| *seq).collect()
+        self.changes.open().filter(|(_, c)| c.syncs.contains(&sync)).map(|(seq, _)| seq).collect()
     }
 
     /// Whether something acknowledged is not held and not durable: the ring cannot help a sync now.
     pub(crate) fn has_unheld(&self) -> bool {
-        self.changes.values().any(|c| c.acked && !c.is_durable() && matches!(c.content, Content::Unheld))
+        self.changes.open().any(|(_, c)| c.acked && matches!(c.content, Content::Unheld))
     }
 
     /// Whether a sync can still be made durable by the ring: everything it waits for is there, or on its way.
@@ -178,6 +196,6 @@ impl Ledger {
         let stuck = |c: &&Change| {
             c.syncs.contains(&sync) && (matches!(c.content, Content::Unheld) || c.ring == RingLeg::Refused)
         };
-        !self.changes.values().any(|c| stuck(&c))
+        !self.changes.open().any(|(_, c)| stuck(&c))
     }
 }

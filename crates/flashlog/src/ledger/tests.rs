@@ -110,3 +110,52 @@ fn a_write_that_fails_unheld_leaves_what_it_was_written_over_to_be_written_again
     assert!(again.len() == 1 && again[0].range == page(0), "{}", ledger.told());
     assert_eq!(shown(&ledger, 0), Some(1));
 }
+
+/// Whatever happens in whatever order, what is kept beside the changes is true of them.
+#[test]
+fn tallies_follow_every_event() {
+    let mut prng = device::Prng::new(7);
+    for round in 0..200 {
+        let mut ledger = Ledger::new(round % 3 == 0, false);
+        let (mut seq, mut flying) = (0, Vec::new());
+        let mut begun = None;
+        for _ in 0..300 {
+            let any = |prng: &mut device::Prng, seq| 1 + prng.below(seq);
+            let mut more = Vec::new();
+            match prng.below(12) {
+                0..=3 => {
+                    seq += 1;
+                    let (at, must) = (prng.below(8), prng.below(4) == 0);
+                    more = ledger.begin(seq, page(at), data(1), data(1), prng.below(4) == 0, must);
+                }
+                4 | 5 if !flying.is_empty() => {
+                    let id = flying.swap_remove(prng.below(flying.len() as u64) as usize);
+                    more = ledger.disk_wrote(id, prng.below(4) > 0);
+                }
+                6 if seq > 0 => {
+                    let legs = [RingLeg::Asked, RingLeg::Written, RingLeg::Durable, RingLeg::Refused];
+                    let (which, leg) = (any(&mut prng, seq), legs[prng.below(4) as usize]);
+                    ledger.ring(which, leg, leg != RingLeg::Refused);
+                }
+                7 => {
+                    let only = (seq > 0 && prng.below(2) == 0).then(|| any(&mut prng, seq));
+                    ledger.begin_sync(only);
+                }
+                8 => begun = Some(ledger.flush_begins()),
+                9 => {
+                    if let Some(begun) = begun.take() {
+                        more = ledger.flush_ended(begun, prng.below(4) > 0);
+                    }
+                }
+                10 if seq > 0 => match prng.below(2) {
+                    0 => ledger.need_not_ring(any(&mut prng, seq)),
+                    _ => ledger.cannot_be_safe(any(&mut prng, seq)),
+                },
+                _ => more = ledger.retry(),
+            }
+            flying.extend(more.into_iter().map(|write| write.id));
+            ledger.take_effects();
+            ledger.changes.check();
+        }
+    }
+}

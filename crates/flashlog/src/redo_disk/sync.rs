@@ -29,15 +29,27 @@ impl RedoDisk {
 
     pub(super) async fn sync(self: Arc<Self>, errand: Errand) -> Outcome {
         let begun = self.now();
-        let (sync, skip) = {
+        let (sync, skip, by_flash, last) = {
             let mut state = lock(&self.state);
             let skip = state.ledger.has_unheld();
-            let begun = self.begin_sync(&mut state, None);
+            let sync = self.begin_sync(&mut state, None);
             self.pump(&mut state);
-            (begun, skip)
+            (sync, skip, state.ledger.has_flash_alone(), state.ledger.last())
         };
-        let Some((sync, answer)) = sync else { return Outcome::Done };
         let (mode, off) = self.in_force();
+        let Some((sync, answer)) = sync else {
+            // What its disk would have had to flush, flash took while it was being written.
+            if by_flash && !self.write_through {
+                if mode != Mode::Flash {
+                    self.kick_flush();
+                }
+                if let Some(verdict) = &errand.verdict {
+                    verdict.tell(Some(true));
+                }
+                self.count_sync(begun, last, Some(true), None, true);
+            }
+            return Outcome::Done;
+        };
         if mode != Mode::Flash || skip || errand.past.is_some() || self.log.is_half_full() {
             self.kick_flush();
         }
