@@ -183,14 +183,20 @@ impl RedoDisk {
         }));
     }
 
-    /// Give the disk everything, durably. False: the disk does not take it, or the log has stopped.
+    /// Give the disk everything, durably. False: the disk does not take it, asked once more, or the log has stopped.
     pub async fn settle(&self) -> bool {
         let mut flushed_once = false;
+        let mut tried = false;
         loop {
             let ticket = self.changed.ticket();
             self.kick_flush();
             let (empty, held_back) = {
-                let state = lock(&self.state);
+                let mut state = lock(&self.state);
+                if state.ledger.is_held_back() && !std::mem::replace(&mut tried, true) {
+                    let writes = state.ledger.retry();
+                    self.issue(&mut state, writes);
+                    self.pump(&mut state);
+                }
                 let refused = state.ledger.is_held_back() || state.ledger.is_paused();
                 (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused.is_some())
             };
