@@ -378,13 +378,16 @@ impl Cell {
         next.caching_mode = mode.unwrap_or(next.caching_mode);
         next.caching_policy = policy.unwrap_or(next.caching_policy);
         // The catalog says write-back as long as anything may be dirty.
-        let leaves_write_back = is_write_back(&record) && !is_write_back(&next);
         let becomes_ordered = needs_journal(next.caching_mode) && record.journal.is_empty();
+        // The journal it is to be ordered with comes with the change.
+        let to_write_back =
+            is_write_back(&next) || becomes_ordered && next.caching_policy != celldisk::CachingPolicy::None;
+        let leaves_write_back = is_write_back(&record) && !to_write_back;
         let unordered = !needs_journal(next.caching_mode) && !record.journal.is_empty();
         let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
         let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         // In write-back its redo goes to flash anyway, and comes to the disk in another order.
-        if is_write_back(&next)
+        if to_write_back
             && !is_write_back(&record)
             && (self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await)
         {
