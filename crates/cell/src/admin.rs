@@ -18,6 +18,17 @@ use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What is written on a grid disk; what is not given stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GridDiskLabels {
+    /// Comment.
+    pub comment: Option<String>,
+    /// Clients it is available to, separated by commas; empty for all.
+    pub available_to: Option<String>,
+    /// Clients may not write.
+    pub read_only: Option<bool>,
+}
+
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
@@ -337,23 +348,24 @@ impl Cell {
         Ok(())
     }
 
-    /// Set comment and clients of a grid disk.
+    /// Set what is written on a grid disk: comment, clients, whether clients may write. Clients count for connections made from now
+    /// on, read-only for every request that begins from now on, on connections there are, too.
     ///
     /// # Errors
     /// Too long, or a device fails.
-    pub async fn set_grid_disk_text(
-        self: &Arc<Self>,
-        name: &str,
-        comment: Option<String>,
-        available_to: Option<String>,
-    ) -> Result<(), AdminError> {
+    pub async fn set_grid_disk_labels(self: &Arc<Self>, name: &str, labels: GridDiskLabels) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
+        let GridDiskLabels { comment, available_to, read_only } = labels;
         let changed = self.store().alter_grid_disk(GridDiskId(disk.id()), |g| {
             g.comment = comment.unwrap_or_else(|| std::mem::take(&mut g.comment));
             g.available_to = available_to.unwrap_or_else(|| std::mem::take(&mut g.available_to));
+            g.read_only = read_only.unwrap_or(g.read_only);
         });
         let _ = self.stood(changed.await?);
+        if let Some(record) = self.record(&disk) {
+            disk.set_access(&record.available_to, record.read_only);
+        }
         Ok(())
     }
 

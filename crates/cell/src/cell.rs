@@ -259,6 +259,8 @@ impl Cell {
             alarm: self.alarm.clone(),
             sabotage: self.config.sabotage,
         });
+        // Before anybody can find it.
+        disk.set_access(&record.available_to, record.read_only);
         let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
         if let Some(listeners) = listeners {
             listeners.add(&disk);

@@ -2,6 +2,7 @@
 //!
 //! Never parses, never touches a socket.
 
+use crate::access::AccessRules;
 use crate::active::{ActiveRequest, Sessions};
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
@@ -40,7 +41,8 @@ pub struct GridDisk {
     /// A piece of zeroes.
     pub(crate) zeroes: SharedBuf,
     size_bytes: AtomicU64,
-    read_only: AtomicBool,
+    /// Who may use it, and how.
+    access: AccessRules,
     stopping: AtomicBool,
     pub(crate) sessions: AtomicUsize,
     /// Their requests under way.
@@ -149,7 +151,7 @@ impl GridDisk {
             port,
             zeroes: Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze(),
             size_bytes: AtomicU64::new(parts.size_bytes),
-            read_only: AtomicBool::new(false),
+            access: AccessRules::default(),
             stopping: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
@@ -204,9 +206,20 @@ impl GridDisk {
             preferred_bytes: geometry.logical_bytes.max(PART_BYTES as u32),
             // In flush order zeroes are written on flash like everything else.
             fast_zeroes: geometry.fast_zeroes && !self.is_ordered(),
-            read_only: self.read_only.load(Ordering::Acquire),
+            read_only: self.access.is_read_only(),
             rotational: geometry.rotational,
         }
+    }
+
+    /// Who may use it from now on, names separated by commas, and whether they may write. A cell sets what its catalog says.
+    pub fn set_access(&self, available_to: &str, read_only: bool) {
+        self.access.set(available_to, read_only);
+    }
+
+    /// The clients it is available to, as its operator wrote them; empty: all. Who a client is, the front end knows.
+    #[must_use]
+    pub fn available_to(&self) -> Arc<[String]> {
+        self.access.available_to()
     }
 
     /// A session of one client connection.
@@ -344,7 +357,7 @@ impl GridDisk {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), RequestError> {
-        if self.read_only.load(Ordering::Acquire) { Err(RequestError::ReadOnly) } else { Ok(()) }
+        if self.access.is_read_only() { Err(RequestError::ReadOnly) } else { Ok(()) }
     }
 
     /// Cache it from now on in this mode, or not at all. The range locks make the change safe at any moment: a request

@@ -2,6 +2,7 @@
 //!
 //! This crate never opens a socket, never knows a wire or text format, and has no threads of its own.
 
+mod access;
 mod active;
 pub mod admin;
 mod cache_mode;
@@ -44,7 +45,7 @@ mod transfer;
 mod write_back;
 
 pub use active::{ACTIVE_PER_SESSION_MAX, ActiveKind, ActiveRequest};
-pub use admin::AdminError;
+pub use admin::{AdminError, GridDiskLabels};
 pub use cache_mode::FLASH_CACHE_MODE;
 pub use cell::{Cell, CellConfig};
 pub use feed::FeedConfig;

@@ -128,7 +128,7 @@ fn list() {
             list griddisk where name = a |
                 AND  OR  ATTRIBUTES  DETAIL  ORDER BY  LIMIT
             list griddisk attributes |
-                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
+                ALL  name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  readOnly  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             list griddisk attributes name,si|
                 size  sizeAllocated
             list griddisk attributes name |
@@ -174,9 +174,9 @@ fn changes() {
             create griddisk |
                 ALL
             create griddisk all |
-                FLASHDISK  HARDDISK  prefix=  size=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  purpose=
+                FLASHDISK  HARDDISK  prefix=  size=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  purpose=  readOnly=
             create griddisk all flashdisk prefix=a, |
-                size=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  purpose=
+                size=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  purpose=  readOnly=
             create griddisk x celldisk=|
                 CD_00  FD_00
             create griddisk x cellDisk=CD_00, cachingMode=|
@@ -184,7 +184,7 @@ fn changes() {
             alter griddisk |
                 ALL  DATA_CD_00  RECO_CD_00
             alter griddisk DATA_CD_00 |
-                seconds=  name=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  flashLogMode=  purpose=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FREEZE  THAW  FORCE  NOWAIT  WHERE
+                seconds=  name=  availableTo=  cachingMode=  cachingPolicy=  comment=  fillStrategy=  flashLogMode=  purpose=  readOnly=  size=  ACTIVE  INACTIVE  FLUSH  CANCEL  FREEZE  THAW  FORCE  NOWAIT  WHERE
             alter griddisk DATA_CD_00, |
                 DATA_CD_00  RECO_CD_00
             alter griddisk all inactive |
@@ -192,7 +192,7 @@ fn changes() {
             alter griddisk all cancel |
                 FLUSH
             alter griddisk all where |
-                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
+                name  asmDeactivationOutcome  asmDiskgroupName  asmDiskName  asmDiskRepairTime  asmDiskSize  asmFailGroupName  asmModeStatus  availableTo  cachedBy  cachingMode  cachingPolicy  cellDisk  comment  creationTime  diskType  errorCount  fillStrategy  flashLogMode  frozenFor  id  offset  purpose  readOnly  size  sizeAllocated  sparse  staleAsOf  status  virtualSize
             alter flashcache |
                 ALL  cellDisk=  size=  FLUSH  CANCEL  FORCE
             drop flashcache |

@@ -441,6 +441,7 @@ fn describe_every_type() {
         <TAB> id
         <TAB> offset
         <TAB> purpose               <TAB> modifiable
+        <TAB> readOnly              <TAB> modifiable
         <TAB> size                  <TAB> modifiable
         <TAB> sizeAllocated
         <TAB> sparse

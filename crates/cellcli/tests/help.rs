@@ -96,7 +96,7 @@ fn statements() {
             options:
               prefix         first part of each name: prefix_celldisk, as in ssddisk_FD_00_c1 (name, required)
               size           bytes a client sees (size)
-              availableTo    clients that may use it; empty for all (list)
+              availableTo    clients that may use it: names of databases, certificates or users; empty for all (list)
               cachingMode    how writes use the flash cache (word)
                              write-through | write-back | write-back-ordered | write-around | none
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
@@ -106,12 +106,14 @@ fn statements() {
                              read | evict | feed
               purpose        what the database keeps on it (word)
                              data | redo | temp
+              readOnly       whether clients may only read (word)
+                             TRUE | FALSE
           CREATE GRIDDISK name cellDisk=name [, option=value]...
             make one grid disk
             options:
               cellDisk       cell disk it is on (name, required)
               size           bytes a client sees (size)
-              availableTo    clients that may use it; empty for all (list)
+              availableTo    clients that may use it: names of databases, certificates or users; empty for all (list)
               cachingMode    how writes use the flash cache (word)
                              write-through | write-back | write-back-ordered | write-around | none
               cachingPolicy  how the flash cache values its data; PIN tells of ranges (word)
@@ -122,6 +124,8 @@ fn statements() {
               offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)
                              data | redo | temp
+              readOnly       whether clients may only read (word)
+                             TRUE | FALSE
     "#]]
     .assert_eq(&help(Some(Verb::Create), Some(ObjectType::GridDisk)));
     expect![[r#"

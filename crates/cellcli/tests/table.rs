@@ -174,6 +174,7 @@ fn own_attributes_are_marked() {
             "GRIDDISK.flashLogMode",
             "GRIDDISK.frozenFor",
             "GRIDDISK.purpose",
+            "GRIDDISK.readOnly",
             "GRIDDISK.staleAsOf",
             "METRICCURRENT.age",
             "METRICCURRENT.description",

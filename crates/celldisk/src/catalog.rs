@@ -174,6 +174,8 @@ pub struct GridDisk {
     /// Its operator has given up what flash had of it: what the label of its disk says is dirty is of others, until it is in
     /// write-back again.
     pub given_up: bool,
+    /// Clients may not write.
+    pub read_only: bool,
     /// Clients it is available to, as the operator wrote it; empty for all.
     pub available_to: String,
     /// Comment.

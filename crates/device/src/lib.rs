@@ -22,7 +22,7 @@ pub use clock::{Clock, Instant, Timer, WallTime};
 pub use io::{
     Class, Completed, Completer, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb,
 };
-pub use net::{Address, Conn, Listener, Net, NetError};
+pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
 pub use prng::Prng;
 pub use real::{Backend, Direct, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, create_file};
 pub use spawn::{Spawn, Task};

@@ -49,6 +49,15 @@ pub enum NetError {
     Errno(String),
 }
 
+/// A process at the other end of a unix socket, as the kernel saw it when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+}
+
 /// A boxed future of this seam.
 pub type NetFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -63,6 +72,8 @@ pub trait Conn: Send + Sync {
     fn close(&self);
     /// Who is on the other side, for messages.
     fn peer(&self) -> String;
+    /// Whose process is on the other side. None: it is another host's, or nobody can tell.
+    fn credentials(&self) -> Option<Credentials>;
 }
 
 /// A listening socket.

@@ -5,6 +5,7 @@
 //! that was not reserved first, never cancels a request.
 
 mod counters;
+mod door;
 mod exports;
 mod handshake;
 mod intake;
@@ -16,7 +17,8 @@ mod registry;
 mod transmission;
 
 pub use counters::FrontEndStats;
-pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports};
+pub use door::{Client, Doorkeeper, Scope};
+pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports, NoExport};
 pub use limits::FrontEndLimits;
 pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
@@ -55,7 +57,7 @@ struct Shared {
 }
 
 impl FrontEnd {
-    /// A front end that serves every grid disk of `cell`.
+    /// A front end that serves the grid disks of `cell`.
     ///
     /// `arena` is the memory of all payloads and must not be the cell's own: a request holds memory of this one while
     /// it may wait for the cell's. Its size bounds the bytes in flight; the largest block size announced is at most
@@ -81,16 +83,21 @@ impl FrontEnd {
         FrontEnd { shared: Arc::new(shared) }
     }
 
-    /// Serve what connects to `listener`, from now until [`FrontEnd::stop`] or the listener is closed. Returns at
-    /// once; a listener handed in after `stop` is closed.
+    /// Serve every grid disk to whoever connects to `listener`; otherwise as [`FrontEnd::serve_at`].
     pub fn serve(&self, listener: Arc<dyn Listener>) {
+        self.serve_at(listener, Arc::new(door::OpenDoor));
+    }
+
+    /// Serve what connects to `listener`, each client what `keeper` says is for it, from now until [`FrontEnd::stop`] or
+    /// the listener is closed. Returns at once; a listener handed in after `stop` is closed.
+    pub fn serve_at(&self, listener: Arc<dyn Listener>, keeper: Arc<dyn Doorkeeper>) {
         let shared = self.shared.clone();
         if !shared.registry.add_listener(listener.clone()) {
             listener.close();
             return;
         }
         self.shared.world.spawn.spawn(Box::pin(async move {
-            accept_loop(&shared, &listener).await;
+            accept_loop(&shared, &listener, &keeper).await;
             shared.registry.remove_listener(&listener);
         }));
     }
@@ -127,12 +134,12 @@ impl Drop for FrontEnd {
     }
 }
 
-async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>) {
+async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper: &Arc<dyn Doorkeeper>) {
     loop {
         // Taken before accepting: the clients beyond the limit wait in the listener's backlog.
         let slot = shared.slots.acquire(1).await;
         match listener.accept().await {
-            Ok(conn) => start_session(shared, conn, slot),
+            Ok(conn) => start_session(shared, conn, keeper.clone(), slot),
             Err(NetError::Closed) => return,
             Err(_) => {
                 shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +149,7 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>) {
     }
 }
 
-fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, slot: device::sync::Permits) {
+fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: device::sync::Permits) {
     let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.limits) else {
         conn.close();
         return;
@@ -159,7 +166,7 @@ fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, slot: device::sync::
     spawn.spawn_on(
         thread,
         Box::pin(async move {
-            session(&shared, &conn, &handle).await;
+            session(&shared, &conn, keeper.as_ref(), &handle).await;
             conn.close();
             shared.threads[thread].fetch_sub(1, Ordering::Relaxed);
             shared.counters.connections_closed.fetch_add(1, Ordering::Relaxed);
@@ -184,8 +191,9 @@ fn start_sweeper(shared: &Arc<Shared>) {
     }));
 }
 
-async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, handle: &Arc<registry::Handle>) {
-    let exports = CellExports { cell: &shared.cell, limits: &shared.limits };
+async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, keeper: &dyn Doorkeeper, handle: &Arc<registry::Handle>) {
+    let client = keeper.client_of(conn.as_ref());
+    let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
     let (chosen, unread) = match handshake::negotiate(conn, &exports).await {
         Ok(Some(done)) => done,
         Ok(None) => return,

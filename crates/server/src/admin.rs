@@ -40,6 +40,7 @@ mod statement;
 mod watch;
 
 pub use access::Role;
+pub(crate) use access::user_names;
 pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
 pub(crate) use audit::{Audit, FILE_NAME as AUDIT_FILE_NAME};
 pub(crate) use history::History;

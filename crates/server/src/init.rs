@@ -410,6 +410,7 @@ async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) 
         caching_mode: wanted.mode,
         caching_policy: CachingPolicy::Default,
         fill: FillStrategy::Read,
+        read_only: false,
         available_to: String::new(),
         comment: String::new(),
         created: world.clock.wall(),

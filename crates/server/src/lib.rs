@@ -14,6 +14,7 @@ pub mod config;
 pub mod console;
 pub mod dcli;
 mod devices;
+mod door;
 mod http;
 mod init;
 mod lock;

@@ -8,6 +8,7 @@ use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, Histo
 use crate::alerting::{Alerts, Hooks};
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
+use crate::door::Door;
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use crate::store::{Limits, Store};
@@ -135,8 +136,14 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     tell(&report);
     announce_memory(&cell, &arena);
 
+    let access = Arc::new(Access {
+        owner_uid: rustix::process::geteuid().as_raw(),
+        group: located.config.admin.group.clone(),
+        tokens: Some(located.trust_dir().join(tls::TOKENS)),
+        revoked: Some(located.trust_dir().join(tls::REVOKED)),
+    });
     let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
-    let nbd = listen(&located, &front_end, &runtime, &world)?;
+    let nbd = listen(&located, &front_end, &access, &runtime, &world)?;
     let admin = AdminThread::start(&located)?;
     let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
     let history = &located.config.history;
@@ -155,12 +162,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         devices: found.devices.into_iter().map(Arc::new).collect::<Vec<_>>().into(),
         opener: Opener::new(&located, &runtime),
         front_end,
-        access: Arc::new(Access {
-            owner_uid: rustix::process::geteuid().as_raw(),
-            group: located.config.admin.group.clone(),
-            tokens: Some(located.trust_dir().join(tls::TOKENS)),
-            revoked: Some(located.trust_dir().join(tls::REVOKED)),
-        }),
+        access,
         audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
         history: History::default(),
         addresses,
@@ -281,9 +283,11 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
 fn listen(
     located: &Located,
     front_end: &FrontEnd,
+    access: &Arc<Access>,
     runtime: &Runtime,
     world: &World,
 ) -> Result<Vec<String>, ServeError> {
+    let door = Arc::new(Door::new(access.clone()));
     let mut addresses = Vec::new();
     for address in located.nbd_addresses() {
         check_socket_path(&address)?;
@@ -298,7 +302,7 @@ fn listen(
             reason: error.to_string(),
         })?;
         addresses.push(listener.address().to_string());
-        front_end.serve(listener);
+        front_end.serve_at(listener, door.clone());
     }
     Ok(addresses)
 }

@@ -14,7 +14,7 @@ use crate::executor::{EventSink, Handle, Process};
 use crate::situations::Situations;
 use crate::trace::Trace;
 use device::sync::lock;
-use device::{Address, Buf, Clock, Conn, Instant, Listener, Net, NetError, Prng, SharedBufs};
+use device::{Address, Buf, Clock, Conn, Credentials, Instant, Listener, Net, NetError, Prng, SharedBufs};
 use link::{Answer, Link};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -561,6 +561,10 @@ impl Conn for Stream {
 
     fn peer(&self) -> String {
         self.peer.clone()
+    }
+
+    fn credentials(&self) -> Option<Credentials> {
+        None
     }
 }
 

@@ -52,6 +52,7 @@ async fn open(world: &World, mode: CachingMode) -> (Arc<Cell>, Arc<GridDisk>) {
         caching_mode: mode,
         caching_policy: CachingPolicy::Default,
         fill: FillStrategy::Read,
+        read_only: false,
         available_to: String::new(),
         comment: String::new(),
         created: world.clock.wall(),

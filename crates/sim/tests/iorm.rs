@@ -84,6 +84,7 @@ impl Fixture {
             caching_mode,
             caching_policy: CachingPolicy::Default,
             fill: FillStrategy::Read,
+            read_only: false,
             available_to: String::new(),
             comment: String::new(),
             created: self.world.clock.wall(),

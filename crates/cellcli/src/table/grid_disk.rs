@@ -21,7 +21,7 @@ const ATTRIBUTES: &[Attribute] = &[
         Kind::Status(&["ONLINE", "OFFLINE", "DROPPED", "UNUSED", "SYNCING", "UNKNOWN"]),
         "its state in the disk group",
     ),
-    Attribute::new("availableTo", Kind::List, "clients that may use it; empty for all").modifiable(),
+    Attribute::new("availableTo", Kind::List, "clients that may use it: names of databases, certificates or users; empty for all").modifiable(),
     Attribute::new("cachedBy", Kind::List, "flash cell disks that hold dirty data of it"),
     Attribute::new("cachingMode", CACHING_MODE, "how writes use the flash cache").modifiable().own(),
     Attribute::new(
@@ -55,6 +55,7 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("purpose", Kind::Status(&["data", "redo", "temp"]), "what the database keeps on it")
         .modifiable()
         .own(),
+    Attribute::new("readOnly", Kind::Status(&["TRUE", "FALSE"]), "whether clients may only read").modifiable().own(),
     Attribute::new("size", Kind::Size, "bytes a client sees").modifiable(),
     Attribute::new("sizeAllocated", Kind::Size, "bytes of the cell disk it takes"),
     Attribute::new("sparse", Kind::Status(&["TRUE", "FALSE"]), "whether it takes less than it shows"),
@@ -81,6 +82,7 @@ const CREATE_ALL_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("comment"),
     SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("purpose"),
+    SettingSpec::attribute("readOnly"),
 ];
 
 const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
@@ -93,6 +95,7 @@ const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("fillStrategy"),
     SettingSpec::attribute("offset"),
     SettingSpec::attribute("purpose"),
+    SettingSpec::attribute("readOnly"),
 ];
 
 const ERASE: SettingSpec = SettingSpec::own(

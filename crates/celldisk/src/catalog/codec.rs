@@ -355,7 +355,8 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u8(g.flash_log_mode.code());
     e.u8(g.fill.code());
     e.u8(u8::from(g.given_up));
-    e.zeroes(2);
+    e.u8(u8::from(g.read_only));
+    e.zeroes(1);
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
@@ -374,10 +375,11 @@ struct Tail {
     flash_log_mode: FlashLogMode,
     fill: FillStrategy,
     given_up: bool,
+    read_only: bool,
 }
 
 /// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
-/// is used, the fill strategy, and what its operator has given up.
+/// is used, the fill strategy, what its operator has given up, and whether clients may only read.
 fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
@@ -385,7 +387,8 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
     let fill = FillStrategy::of_code(d.u8(what)?)?;
     let given_up = d.flag("given up")?;
-    d.reserved(2, what)?;
+    let read_only = d.flag("read only")?;
+    d.reserved(1, what)?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
@@ -393,7 +396,7 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
     let journal = decode_extent_list(d, journal_count, "journal")?;
-    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up })
+    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -420,7 +423,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up } = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only } = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -437,6 +440,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         journal,
         cache_generation,
         given_up,
+        read_only,
         available_to,
         comment,
         created,

@@ -36,6 +36,8 @@ pub struct GridDiskSpec {
     pub caching_policy: CachingPolicy,
     /// When it is filled.
     pub fill: FillStrategy,
+    /// Clients may not write.
+    pub read_only: bool,
     /// Clients it is available to; empty for all.
     pub available_to: String,
     /// Comment.
@@ -175,6 +177,7 @@ impl CellStore {
             journal: Vec::new(),
             cache_generation: 1,
             given_up: false,
+            read_only: spec.read_only,
             available_to: spec.available_to,
             comment: spec.comment,
             created: spec.created,

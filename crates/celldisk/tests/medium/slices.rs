@@ -17,6 +17,7 @@ pub(crate) fn spec(store: &CellStore, cell_disk: &str, name: &str, size_bytes: u
         caching_mode: CachingMode::WriteThrough,
         caching_policy: CachingPolicy::Default,
         fill: FillStrategy::Read,
+        read_only: false,
         available_to: String::new(),
         comment: String::new(),
         created: WallTime(5),

@@ -10,7 +10,7 @@ use super::runtime::Shared;
 use super::sys;
 use super::timers::Sleep;
 use crate::buf::{Buf, SharedBufs};
-use crate::net::{Address, Conn, Listener, Net, NetError, NetFuture};
+use crate::net::{Address, Conn, Credentials, Listener, Net, NetError, NetFuture};
 use crate::sync::one_shot;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -162,19 +162,20 @@ struct RealConn {
     shared: Arc<Shared>,
     socket: Arc<Socket>,
     peer: String,
+    credentials: Option<Credentials>,
 }
 
 impl RealConn {
     fn of(shared: Arc<Shared>, fd: OwnedFd, address: &Address) -> Arc<dyn Conn> {
-        let peer = match address {
+        let (peer, credentials) = match address {
             Address::Tcp { .. } => {
                 // Failing leaves Nagle's algorithm on: slower, not wrong.
                 let _ = sys::set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-                peer_of_tcp(&fd)
+                (peer_of_tcp(&fd), None)
             }
             Address::Unix(_) => peer_of_unix(&fd),
         };
-        Arc::new(RealConn { shared, socket: Socket::new(fd), peer })
+        Arc::new(RealConn { shared, socket: Socket::new(fd), peer, credentials })
     }
 }
 
@@ -183,14 +184,19 @@ fn peer_of_tcp(fd: &OwnedFd) -> String {
     peer.map_or_else(|_| "tcp".to_owned(), |p| format!("tcp:{p}"))
 }
 
-fn peer_of_unix(fd: &OwnedFd) -> String {
+fn peer_of_unix(fd: &OwnedFd) -> (String, Option<Credentials>) {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: fills a live struct of the length given.
     let got = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &raw mut len)
     };
-    if got == 0 && who.pid != 0 { format!("unix pid {} uid {}", who.pid, who.uid) } else { "unix".to_owned() }
+    // Without a process there is nobody: the kernel has no credentials of a socket that is not connected.
+    if got != 0 || who.pid == 0 {
+        return ("unix".to_owned(), None);
+    }
+    let text = format!("unix pid {} uid {}", who.pid, who.uid);
+    (text, Some(Credentials { uid: who.uid, gid: who.gid }))
 }
 
 impl Conn for RealConn {
@@ -230,6 +236,10 @@ impl Conn for RealConn {
 
     fn peer(&self) -> String {
         self.peer.clone()
+    }
+
+    fn credentials(&self) -> Option<Credentials> {
+        self.credentials
     }
 }
 

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nbd::codec::{OptionReply, OptionReplyHeader, TransmissionFlags};
-use nbd::server::{ExportInfo, Exports, Negotiation, Step};
+use nbd::server::{ExportInfo, Exports, Negotiation, NoExport, Step};
 
 struct Two;
 
@@ -13,9 +13,12 @@ impl Exports for Two {
     fn list(&self) -> Vec<(String, String)> {
         vec![("data".into(), "grid disk".into()), ("redo".into(), String::new())]
     }
-    fn find(&self, name: &str) -> Option<ExportInfo> {
+    fn find(&self, name: &str) -> Result<ExportInfo, NoExport> {
         let (grid_disk, database) = name.split_once('@').map_or((name, None), |(g, d)| (g, Some(d)));
-        matches!(grid_disk, "data" | "redo").then(|| ExportInfo {
+        if grid_disk == "temp" {
+            return Err(NoExport::NotForYou("temp is not for you".into()));
+        }
+        let known = matches!(grid_disk, "data" | "redo").then(|| ExportInfo {
             name: name.into(),
             grid_disk: grid_disk.into(),
             database: database.map(Into::into),
@@ -24,7 +27,8 @@ impl Exports for Two {
             flags: TransmissionFlags::HAS_FLAGS,
             block_bytes_preferred: 4096,
             block_bytes_max: 32 << 20,
-        })
+        });
+        known.ok_or(NoExport::Unknown)
     }
     fn instance_stamp(&self) -> u128 {
         7

@@ -1,6 +1,7 @@
-//! What a cell exports: names, sizes, flags.
+//! What a cell exports to a client: names, sizes, flags.
 
 use super::FrontEndLimits;
+use super::door::Client;
 use crate::codec::TransmissionFlags;
 use std::sync::Arc;
 
@@ -28,24 +29,61 @@ pub struct ExportInfo {
     pub block_bytes_max: u32,
 }
 
+/// Why a client cannot have an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoExport {
+    /// There is none of that name.
+    Unknown,
+    /// It is not for this client: why, for people.
+    NotForYou(String),
+}
+
 /// Where a handshake looks exports up.
 pub trait Exports {
     /// Names and descriptions, in the order they are listed.
     fn list(&self) -> Vec<(String, String)>;
     /// The export a client means by `name`.
-    fn find(&self, name: &str) -> Option<ExportInfo>;
+    ///
+    /// # Errors
+    /// See [`NoExport`].
+    fn find(&self, name: &str) -> Result<ExportInfo, NoExport>;
     /// The present instance stamp.
     fn instance_stamp(&self) -> u128;
 }
 
-/// The grid disks of a cell.
+/// The grid disks of a cell, as far as they are for a client.
 pub(super) struct CellExports<'a> {
+    pub(super) client: &'a Client,
     pub(super) cell: &'a cell::Cell,
     pub(super) limits: &'a FrontEndLimits,
 }
 
 impl CellExports<'_> {
-    fn describe(&self, disk: &cell::GridDisk, database: Option<&str>) -> ExportInfo {
+    /// Those for the client, in the order they are listed.
+    fn own(&self) -> Vec<Arc<cell::GridDisk>> {
+        let mut disks = self.cell.grid_disks();
+        disks.retain(|disk| self.client.may_use(&disk.available_to()));
+        disks
+    }
+
+    /// The export of a grid disk, if it is for the client.
+    fn open(&self, disk: &cell::GridDisk, tag: Option<&str>) -> Result<ExportInfo, NoExport> {
+        let (name, who) = (disk.name(), &self.client.who);
+        if !self.client.may_use(&disk.available_to()) {
+            let alter = match self.client.names.first() {
+                Some(own) => format!("hint: ALTER GRIDDISK {name} availableTo='{own}' would change that"),
+                None => "hint: connect as a client its availableTo names".to_owned(),
+            };
+            return Err(NoExport::NotForYou(format!("grid disk {name} is not available to {who}; {alter}")));
+        }
+        let Some(database) = self.client.tag(tag) else {
+            let (tag, own) = (tag.unwrap_or_default(), self.client.database.as_deref().unwrap_or_default());
+            return Err(NoExport::NotForYou(format!("{who} does not work for {tag}; hint: {name}@{own}")));
+        };
+        Ok(self.describe(disk, tag, database))
+    }
+
+    fn describe(&self, disk: &cell::GridDisk, tag: Option<&str>, database: Option<Arc<str>>) -> ExportInfo {
         let limits = disk.limits();
         let grid_disk = disk.name();
         let flags = TransmissionFlags::HAS_FLAGS
@@ -57,12 +95,12 @@ impl CellExports<'_> {
             .with(TransmissionFlags::SEND_CACHE)
             .with(TransmissionFlags::CAN_MULTI_CONN)
             .with_if(TransmissionFlags::ROTATIONAL, limits.rotational)
-            .with_if(TransmissionFlags::READ_ONLY, limits.read_only);
+            .with_if(TransmissionFlags::READ_ONLY, limits.read_only || !self.client.may_write);
         ExportInfo {
-            name: database.map_or_else(|| grid_disk.clone(), |d| format!("{grid_disk}@{d}")),
+            name: tag.map_or_else(|| grid_disk.clone(), |tag| format!("{grid_disk}@{tag}")),
             description: describe(disk),
             grid_disk,
-            database: database.map(Arc::from),
+            database,
             size_bytes: disk.size_bytes(),
             flags,
             // The protocol wants a power of two between 512 and the maximum.
@@ -82,23 +120,24 @@ fn describe(disk: &cell::GridDisk) -> String {
 
 impl Exports for CellExports<'_> {
     fn list(&self) -> Vec<(String, String)> {
-        self.cell.grid_disks().iter().map(|disk| (disk.name(), describe(disk))).collect()
+        self.own().iter().map(|disk| (disk.name(), describe(disk))).collect()
     }
 
-    fn find(&self, name: &str) -> Option<ExportInfo> {
-        let (grid_disk, database) = match name.split_once('@') {
-            Some((_, database)) if database.is_empty() || database.len() > DATABASE_BYTES_MAX => return None,
-            Some((grid_disk, database)) => (grid_disk, Some(database)),
+    fn find(&self, name: &str) -> Result<ExportInfo, NoExport> {
+        let (grid_disk, tag) = match name.split_once('@') {
+            Some((_, tag)) if tag.is_empty() || tag.len() > DATABASE_BYTES_MAX => return Err(NoExport::Unknown),
+            Some((grid_disk, tag)) => (grid_disk, Some(tag)),
             None => (name, None),
         };
         if grid_disk.is_empty() {
-            // The default export: there is one only when nobody can mean another.
-            return match &self.cell.grid_disks()[..] {
-                [only] => Some(self.describe(only, database)),
-                _ => None,
+            // The default export: there is one only when this client can mean no other.
+            return match &self.own()[..] {
+                [only] => self.open(only, tag),
+                _ => Err(NoExport::Unknown),
             };
         }
-        self.cell.grid_disk(grid_disk).map(|disk| self.describe(&disk, database))
+        let disk = self.cell.grid_disk(grid_disk).ok_or(NoExport::Unknown)?;
+        self.open(&disk, tag)
     }
 
     fn instance_stamp(&self) -> u128 {

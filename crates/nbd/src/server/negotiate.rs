@@ -2,7 +2,7 @@
 //!
 //! Never waits and never holds more than one option; the caller moves the bytes and sets the time-out.
 
-use super::exports::{ExportInfo, Exports};
+use super::exports::{ExportInfo, Exports, NoExport};
 use crate::codec::{
     CLIENT_FLAGS_BYTES, ClientFlags, ClientOption, CodecError, Info, OPTION_BYTES_MAX, OPTION_DRAIN_BYTES_MAX,
     OptionError, OptionHeader, OptionReply, RepError, TransmissionFlags, decode_client_flags, encode_export_name_reply,
@@ -158,7 +158,7 @@ impl Negotiation {
         };
         match decoded {
             ClientOption::ExportName(name) => {
-                let Some(export) = exports.find(&name) else { return Step::Close };
+                let Ok(export) = exports.find(&name) else { return Step::Close };
                 let chosen = self.choose(&name, export);
                 let zeroes = !self.flags.contains(ClientFlags::NO_ZEROES);
                 encode_export_name_reply(out, chosen.export.size_bytes, chosen.flags, zeroes);
@@ -211,9 +211,12 @@ impl Negotiation {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Option<ExportInfo> {
-        let Some(export) = exports.find(name) else {
-            OptionReply::error(RepError::Unknown, unknown_export(name, exports)).encode(option, out);
-            return None;
+        let export = match exports.find(name) {
+            Ok(export) => export,
+            Err(why) => {
+                no_export(name, why, exports).encode(option, out);
+                return None;
+            }
         };
         let flags = self.flags_of(&export);
         let mut piece = |info| OptionReply::Info(info).encode(option, out);
@@ -250,8 +253,8 @@ impl Negotiation {
             let message = "meta contexts need structured replies first";
             return OptionReply::error(RepError::Invalid, message).encode(option, out);
         }
-        if exports.find(&name).is_none() {
-            return OptionReply::error(RepError::Unknown, unknown_export(&name, exports)).encode(option, out);
+        if let Err(why) = exports.find(&name) {
+            return no_export(&name, why, exports).encode(option, out);
         }
         let stamp = exports.instance_stamp();
         let set = ContextSet::of_queries(queries, stamp, listing);
@@ -284,11 +287,16 @@ fn is_known(option: u32) -> bool {
     (opt::EXPORT_NAME..=opt::SET_META_CONTEXT).contains(&option) && option != 4
 }
 
-fn unknown_export(name: &str, exports: &dyn Exports) -> String {
+fn no_export(name: &str, why: NoExport, exports: &dyn Exports) -> OptionReply {
+    if let NoExport::NotForYou(message) = why {
+        return OptionReply::error(RepError::Policy, message);
+    }
+    // None that is not for this client.
     let names: Vec<String> = exports.list().into_iter().map(|(name, _)| name).take(16).collect();
-    match (name, names.is_empty()) {
+    let message = match (name, names.is_empty()) {
         (_, true) => "there is no grid disk here".to_owned(),
         ("", _) => format!("no default export; hint: name one of {}", names.join(", ")),
         (name, _) => format!("no grid disk {name}; hint: there is {}", names.join(", ")),
-    }
+    };
+    OptionReply::error(RepError::Unknown, message)
 }

@@ -1,7 +1,7 @@
 //! Handshakes as real clients do them, byte for byte, on the state machine alone.
 
 use nbd::codec::{Info, OptionReply, OptionReplyHeader, RepError, TransmissionFlags};
-use nbd::server::{Chosen, ExportInfo, Exports, Negotiation, Step};
+use nbd::server::{Chosen, ExportInfo, Exports, Negotiation, NoExport, Step};
 
 struct One;
 
@@ -22,11 +22,12 @@ impl Exports for One {
     fn list(&self) -> Vec<(String, String)> {
         vec![("data".into(), "grid disk, 64 MiB".into())]
     }
-    fn find(&self, name: &str) -> Option<ExportInfo> {
+    fn find(&self, name: &str) -> Result<ExportInfo, NoExport> {
         match name {
-            "" | "data" => Some(export("data", None)),
-            "data@SPOT" => Some(export(name, Some("SPOT"))),
-            _ => None,
+            "" | "data" => Ok(export("data", None)),
+            "data@SPOT" => Ok(export(name, Some("SPOT"))),
+            "theirs" => Err(NoExport::NotForYou("theirs is not for you".into())),
+            _ => Err(NoExport::Unknown),
         }
     }
     fn instance_stamp(&self) -> u128 {
@@ -189,4 +190,21 @@ fn a_failed_set_of_contexts_drops_the_earlier_one() {
     ));
     assert!(matches!(&replies(&out)[3], (10, OptionReply::Error { kind: RepError::Unknown, .. })));
     assert!(chosen.unwrap().contexts.is_empty());
+}
+
+#[test]
+fn what_is_not_for_a_client_is_refused_with_the_reason() {
+    let (out, chosen, _) = negotiate(&bytes(
+        r#"00000003
+           "IHAVEOPT" 00000006 0000000c 00000006 "theirs" 0000
+           "IHAVEOPT" 00000007 0000000c 00000006 "theirs" 0000
+           "IHAVEOPT" 00000008 00000000
+           "IHAVEOPT" 0000000a 0000000e 00000006 "theirs" 00000000"#,
+    ));
+    let refused = || OptionReply::error(RepError::Policy, "theirs is not for you");
+    assert_eq!(replies(&out), [(6, refused()), (7, refused()), (8, OptionReply::Ack), (10, refused())]);
+    assert_eq!(chosen, None);
+    // EXPORT_NAME has no error reply: nothing is said.
+    let (out, chosen, _) = negotiate(&bytes(r#"00000003 "IHAVEOPT" 00000001 00000006 "theirs""#));
+    assert_eq!((out, chosen), (Vec::new(), None));
 }

@@ -229,6 +229,9 @@ impl Conn for TestConn {
     fn peer(&self) -> String {
         "test".into()
     }
+    fn credentials(&self) -> Option<Credentials> {
+        None
+    }
 }
 
 #[derive(Default)]

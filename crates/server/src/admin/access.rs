@@ -102,13 +102,18 @@ impl Access {
     /// Whoever connected over a unix socket.
     pub(super) fn of_unix(&self, credentials: &UCred) -> Caller {
         let (uid, gid) = (credentials.uid(), credentials.gid());
+        let role = if self.is_administrator(uid, gid) { Role::Administrator } else { Role::Monitor };
+        let pid = credentials.pid().map(|pid| format!(" pid {pid}")).unwrap_or_default();
+        Caller { role, who: format!("uid {uid}{pid}") }
+    }
+
+    /// Whether a user of this host administers the cell.
+    pub(crate) fn is_administrator(&self, uid: u32, gid: u32) -> bool {
         let is_member = || {
             let Some(group) = &self.group else { return false };
             member(&read("/etc/group"), &read("/etc/passwd"), group, uid, gid)
         };
-        let role = if uid == 0 || uid == self.owner_uid || is_member() { Role::Administrator } else { Role::Monitor };
-        let pid = credentials.pid().map(|pid| format!(" pid {pid}")).unwrap_or_default();
-        Caller { role, who: format!("uid {uid}{pid}") }
+        uid == 0 || uid == self.owner_uid || is_member()
     }
 
     /// Whoever showed a certificate that the group's authority has made. None: it carries no role, or counts no more.
@@ -154,6 +159,20 @@ fn member(groups: &str, users: &str, group: &str, uid: u32, gid: u32) -> bool {
     let mut mine = users.lines().map(fields).filter(|f| f.get(2).and_then(|id| id.parse().ok()) == Some(uid));
     let members: Vec<&str> = found.get(3).map_or_else(Vec::new, |list| list.split(',').map(str::trim).collect());
     mine.any(|user| members.contains(&user[0].as_str()) || user.get(3).and_then(|id| id.parse().ok()) == Some(group_id))
+}
+
+/// What a user of this host is called, as `/etc/passwd` has it; several where users share a number.
+pub(crate) fn user_names(uid: u32) -> Vec<String> {
+    names_of(&read("/etc/passwd"), uid)
+}
+
+fn names_of(users: &str, uid: u32) -> Vec<String> {
+    let named = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (!name.is_empty() && number.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    named.collect()
 }
 
 /// `ROLE NAME SHA256`, one on a line.
@@ -207,6 +226,13 @@ mod tests {
         assert!(is("dba", 1003, 1003), "the user's own group");
         assert!(is("dba", 1002, 500), "the group of the process");
         assert!(!is("dba", 1002, 1002) && !is("empty", 1000, 1000) && !is("nosuch", 1000, 1000) && !is("dba", 77, 77));
+    }
+
+    #[test]
+    fn names_of_a_user() {
+        let users = "root:x:0:0::/:\nann:x:1001:1001::/:\nbroken\nalso-ann:x:1001:7::/:\n:x:1001:7::/:\n";
+        assert_eq!(names_of(users, 1001), ["ann", "also-ann"]);
+        assert!(names_of(users, 7).is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
 use super::{Context, alert_statements, alter_cell, cell_disks};
 use crate::init::{caching_mode_named, purpose_named};
-use cell::AdminError;
+use cell::{AdminError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
 use celldisk::catalog::CatalogError;
@@ -226,8 +226,7 @@ struct GridDiskSettings {
     purpose: Option<Purpose>,
     flash_log_mode: Option<FlashLogMode>,
     size_bytes: Option<u64>,
-    comment: Option<String>,
-    available_to: Option<String>,
+    labels: GridDiskLabels,
 }
 
 impl GridDiskSettings {
@@ -245,8 +244,11 @@ impl GridDiskSettings {
             purpose: purpose.transpose()?,
             flash_log_mode: change.choice("flashLogMode").map(flash_log_mode_named).transpose()?,
             size_bytes: change.size_bytes("size"),
-            comment: change.text("comment").map(str::to_owned),
-            available_to: change.list("availableTo").map(|clients| clients.join(",")),
+            labels: GridDiskLabels {
+                comment: change.text("comment").map(str::to_owned),
+                available_to: change.list("availableTo").map(|clients| clients.join(",")),
+                read_only: change.choice("readOnly").map(|word| word.eq_ignore_ascii_case("true")),
+            },
         })
     }
 }
@@ -287,8 +289,9 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             caching_mode: settings.mode.unwrap_or_else(|| default_mode(context, &settings, cell_disk)),
             caching_policy: settings.policy.unwrap_or(CachingPolicy::Default),
             fill: settings.fill.unwrap_or_default(),
-            available_to: settings.available_to.clone().unwrap_or_default(),
-            comment: settings.comment.clone().unwrap_or_default(),
+            read_only: settings.labels.read_only.unwrap_or(false),
+            available_to: settings.labels.available_to.clone().unwrap_or_default(),
+            comment: settings.labels.comment.clone().unwrap_or_default(),
             created: context.world.clock.wall(),
         };
         let made = context.cell.create_grid_disk(spec, &mut |_, _| ()).await?;
@@ -382,8 +385,8 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
             }
             cell.resize_grid_disk(&name, size_bytes, &mut |_, _| ()).await?;
         }
-        if settings.comment.is_some() || settings.available_to.is_some() {
-            cell.set_grid_disk_text(&name, settings.comment.clone(), settings.available_to.clone()).await?;
+        if settings.labels != GridDiskLabels::default() {
+            cell.set_grid_disk_labels(&name, settings.labels.clone()).await?;
         }
         if let Some(mode) = settings.flash_log_mode {
             cell.set_flash_log_mode(&name, mode).await?;

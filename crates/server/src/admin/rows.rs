@@ -164,6 +164,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
             .with("flashLogMode", flash_log_mode_name(record.flash_log_mode))
             .with("id", format!("{}", record.id))
             .with("purpose", purpose_name(record.purpose))
+            .with("readOnly", if record.read_only { "TRUE" } else { "FALSE" })
             .with("size", Value::SizeBytes(record.size_bytes))
             .with("sizeAllocated", Value::SizeBytes(record.extents.iter().map(|e| e.len_bytes(au_bytes)).sum()))
             .with("sparse", "FALSE")

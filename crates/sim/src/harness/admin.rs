@@ -81,6 +81,7 @@ pub(super) fn spec(
         caching_mode: caching.mode,
         caching_policy: caching.policy,
         fill: celldisk::FillStrategy::Read,
+        read_only: false,
         available_to: String::new(),
         comment: String::new(),
         created: device::WallTime(1),

@@ -1,0 +1,111 @@
+//! Who is at the door, and which grid disks that client may use.
+//!
+//! A client is what its connection proves: the user of a process, the name in a certificate. Never what it says: the
+//! database tag in an export name says whose work it is, and opens nothing.
+
+use device::Conn;
+use std::sync::Arc;
+
+/// How far a client is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every grid disk: somebody who could change the lists anyway.
+    All,
+    /// Grid disks without a list, and those whose list names it.
+    Open,
+    /// Only those whose list names it.
+    Named,
+}
+
+/// A client as its connection proves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// For people: `certificate sales`, `user ann`.
+    pub who: String,
+    /// What it is called in lists of clients; case does not count.
+    pub names: Vec<String>,
+    /// How far it is let in.
+    pub scope: Scope,
+    /// The one database it works for, if it proves that: its connections are tagged with it, and with no other.
+    pub database: Option<Arc<str>>,
+    /// False: whatever it opens is read-only.
+    pub may_write: bool,
+}
+
+impl Client {
+    /// Whoever it is, let in everywhere: for front ends that keep no door.
+    #[must_use]
+    pub fn anybody() -> Client {
+        Client { who: "anybody".to_owned(), names: Vec::new(), scope: Scope::All, database: None, may_write: true }
+    }
+
+    /// Whether a grid disk with this list is for it; an empty list stands for all clients.
+    #[must_use]
+    pub fn may_use(&self, available_to: &[String]) -> bool {
+        let named = || available_to.iter().any(|name| self.names.iter().any(|own| own.eq_ignore_ascii_case(name)));
+        match self.scope {
+            Scope::All => true,
+            Scope::Open => available_to.is_empty() || named(),
+            Scope::Named => named(),
+        }
+    }
+
+    /// The database a connection is tagged with when the export name says `wanted`. None: it is another's.
+    #[must_use]
+    pub fn tag(&self, wanted: Option<&str>) -> Option<Option<Arc<str>>> {
+        match (&self.database, wanted) {
+            (None, wanted) => Some(wanted.map(Arc::from)),
+            (Some(own), None) => Some(Some(own.clone())),
+            (Some(own), Some(wanted)) => own.eq_ignore_ascii_case(wanted).then(|| Some(own.clone())),
+        }
+    }
+}
+
+/// Where the front end learns who has connected.
+pub trait Doorkeeper: Send + Sync {
+    /// Whoever is at the other end of a connection that has proved nothing by TLS.
+    fn client_of(&self, conn: &dyn Conn) -> Client;
+}
+
+/// The door of a front end that lets everybody in everywhere.
+pub(super) struct OpenDoor;
+
+impl Doorkeeper for OpenDoor {
+    fn client_of(&self, _conn: &dyn Conn) -> Client {
+        Client::anybody()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn lists_let_in_whom_they_name() {
+        let client = |scope| Client { names: list(&["Sales", "ann"]), scope, ..Client::anybody() };
+        for (scope, none, named, other) in
+            [(Scope::All, true, true, true), (Scope::Open, true, true, false), (Scope::Named, false, true, false)]
+        {
+            let client = client(scope);
+            assert_eq!(client.may_use(&[]), none, "{scope:?}");
+            assert_eq!(client.may_use(&list(&["bob", "SALES"])), named, "{scope:?}");
+            assert_eq!(client.may_use(&list(&["bob", "sale", "sales2", ""])), other, "{scope:?}");
+        }
+        let nobody = Client { scope: Scope::Open, ..Client::anybody() };
+        assert!(nobody.may_use(&[]) && !nobody.may_use(&list(&["", "anybody"])));
+    }
+
+    #[test]
+    fn who_proves_a_database_works_for_it_alone() {
+        let any = Client::anybody();
+        assert_eq!((any.tag(None), any.tag(Some("X"))), (Some(None), Some(Some("X".into()))));
+        let sales = Client { database: Some("SALES".into()), ..Client::anybody() };
+        assert_eq!(sales.tag(None), Some(Some("SALES".into())));
+        assert_eq!(sales.tag(Some("sales")), Some(Some("SALES".into())));
+        assert_eq!(sales.tag(Some("SALES2")), None);
+    }
+}
