@@ -5,7 +5,7 @@ import os
 import pwd
 
 import nbdclient
-from harness import binary, check, contains, equal, need, pattern, run, served, test
+from harness import Skip, contains, equal, need, pattern, refusal, run, served, test
 
 # A user of every Debian that owns nothing.
 OTHER = "nobody"
@@ -14,7 +14,6 @@ OTHER = "nobody"
 def as_other(command, **options):
     """Run a command as a user who is neither root nor the cell's."""
     if os.getuid() != 0:
-        from harness import Skip
         raise Skip("another user can only be tried as root")
     who = pwd.getpwnam(OTHER)
     return run(command, user=who.pw_uid, group=who.pw_gid, extra_groups=[], **options)
@@ -46,10 +45,10 @@ def exports_are_for_the_users_they_name():
         equal(exports(cell, as_other), ["data", "theirs"], "exports for another user")
         for name in ("data", "theirs"):
             as_other(["nbdinfo", "--size", cell.uri(name)])
-        done = as_other(["nbdinfo", "--size", cell.uri("bobs")], ok=False)
-        contains(done.stderr, f"grid disk bobs is not available to user {OTHER}", "reason")
+        told = refusal(["nbdinfo", "--size", cell.uri("bobs")], as_other)
+        contains(told, f"grid disk bobs is not available to user {OTHER}", "reason")
         # A tag is no key.
-        contains(as_other(["nbdinfo", "--size", cell.uri("bobs@bob")], ok=False).stderr, "not available", "reason with a tag")
+        contains(refusal(["nbdinfo", "--size", cell.uri("bobs@bob")], as_other), "not available", "reason with a tag")
         # By number as well; the change counts for the next connection, and outlasts a restart.
         cell.cellcli(f"alter griddisk bobs availableTo='{pwd.getpwnam(OTHER).pw_uid}'")
         as_other(["nbdinfo", "--size", cell.uri("bobs")])

@@ -81,6 +81,12 @@ def run(command, ok=True, seconds=COMMAND_SECONDS_MAX, **options):
     return done
 
 
+def refusal(command, runner=None, **options):
+    """What a libnbd program that must fail says, and what the server said to it, which libnbd tells when it debugs."""
+    environment = dict(options.pop("env", os.environ), LIBNBD_DEBUG="1")
+    return (runner or run)(command, ok=False, env=environment, **options).stderr
+
+
 def wait_until(condition, seconds, what):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
