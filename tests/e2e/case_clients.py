@@ -417,7 +417,7 @@ def tcp_serves_the_same():
     need("nbdcopy", "nbdinfo")
     with served() as cell:
         cell.stop()
-        cell.edit(lambda text: text.replace('nbd = ["unix:nbd.sock"]', 'nbd = ["unix:nbd.sock", "tcp:127.0.0.1:0"]'))
+        cell.edit(lambda text: text.replace('nbd = ["unix:nbd.sock"]', 'nbd = ["unix:nbd.sock", "tcp-plain:127.0.0.1:0"]'))
         cell.start()
         address = next(w for w in cell.ready_line.split() if w.startswith("nbd=tcp:")).removeprefix("nbd=tcp:")
         source = cell.place.file("in", pattern("tcp", 64 * MIB))

@@ -26,7 +26,8 @@ def trust_of_a_group_of_cells_in_one_command():
             equal(sorted(os.listdir(trust)), ["ca.pem", "cell.key", "cell.pem"], "files of a cell")
             equal(stat.S_IMODE(os.stat(trust).st_mode), 0o700, "mode of the directory")
             equal({stat.S_IMODE(os.stat(os.path.join(trust, f)).st_mode) for f in os.listdir(trust)}, {0o600}, "modes of files")
-        equal(sorted(os.listdir(own)), ["ca.key", "ca.name", "ca.pem", "client.key", "client.pem"], "files of the operator")
+        files = ["ca-cert.pem", "ca.key", "ca.name", "ca.pem", "client-cert.pem", "client-key.pem", "client.key", "client.pem"]
+        equal(sorted(os.listdir(own)), files, "files of the operator")
         for cell in fleet.cells.values():
             cell.stop()
             cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))

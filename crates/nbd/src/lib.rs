@@ -7,6 +7,7 @@ pub mod client;
 pub mod codec;
 pub mod context;
 pub mod server;
+pub mod tls;
 
 pub use client::{Client, ClientError, ClientOptions, RemoteDisk, RemoteExport, RemoteOptions, Uri};
 pub use server::{FrontEnd, FrontEndLimits, FrontEndStats};

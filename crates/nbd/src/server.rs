@@ -26,8 +26,10 @@ use crate::codec::UNFRAGMENTED_BYTES_MIN;
 use counters::Counters;
 use device::sync::Semaphore;
 use device::{Arena, Conn, Listener, NetError, World};
-use exports::CellExports;
+use exports::{CellExports, NoExports};
+use futures_util::future::select;
 use registry::{Gate, Registry};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -191,17 +193,62 @@ fn start_sweeper(shared: &Arc<Shared>) {
     }));
 }
 
+/// Time for the other side to be told that nothing follows: one small send, to somebody who may have gone.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, keeper: &dyn Doorkeeper, handle: &Arc<registry::Handle>) {
-    let client = keeper.client_of(conn.as_ref());
-    let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
-    let (chosen, unread) = match handshake::negotiate(conn, &exports).await {
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    let Some(config) = keeper.tls() else {
+        let client = keeper.client_of(conn.as_ref());
+        let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
+        return serve(shared, conn, handle, handshake::negotiate(conn, &exports).await).await;
+    };
+    let (secured, negotiation) = match handshake::start_tls(conn, config).await {
+        Ok(Some(secured)) => secured,
+        Ok(None) | Err(handshake::HandshakeError::Lost) => return,
+        Err(handshake::HandshakeError::Malformed) => {
+            count(&shared.counters.malformed);
+            return;
+        }
+        Err(handshake::HandshakeError::Tls(error)) => {
+            count(&shared.counters.tls_failed);
+            keeper.tls_failed(conn.as_ref(), &error);
+            return;
+        }
+    };
+    count(&shared.counters.tls);
+    let nobody = || "no certificate was shown".to_owned();
+    let client = secured
+        .certificate()
+        .ok_or_else(nobody)
+        .and_then(|certificate| keeper.client_of_certificate(&certificate, conn.as_ref()));
+    let over_tls: Arc<dyn Conn> = secured.clone();
+    let done = match &client {
+        Ok(client) => {
+            let exports = CellExports { client, cell: &shared.cell, limits: &shared.limits };
+            handshake::choose(&over_tls, negotiation, &exports).await
+        }
+        // The refusal is told where a client asks for an export: in words, where TLS has but numbers.
+        Err(why) => handshake::choose(&over_tls, negotiation, &NoExports(why.clone())).await,
+    };
+    serve(shared, &over_tls, handle, done).await;
+    let _ = select(pin!(secured.farewell()), shared.world.clock.sleep(FAREWELL)).await;
+}
+
+/// Serve what a handshake has chosen.
+async fn serve(
+    shared: &Arc<Shared>,
+    conn: &Arc<dyn Conn>,
+    handle: &Arc<registry::Handle>,
+    done: Result<Option<(Chosen, Vec<u8>)>, handshake::HandshakeError>,
+) {
+    let (chosen, unread) = match done {
         Ok(Some(done)) => done,
-        Ok(None) => return,
         Err(handshake::HandshakeError::Malformed) => {
             shared.counters.malformed.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        Err(handshake::HandshakeError::Lost) => return,
+        Ok(None) | Err(handshake::HandshakeError::Lost | handshake::HandshakeError::Tls(_)) => return,
     };
     handle.established();
     let Some(disk) = shared.cell.grid_disk(&chosen.export.grid_disk) else {

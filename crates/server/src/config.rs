@@ -4,7 +4,7 @@
 //! directory of the file.
 
 use device::layers::Model;
-use device::{Address, Backend, Class, Direct};
+use device::{Backend, Class, Direct};
 use flashcache::Sabotage;
 use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,11 +13,14 @@ use std::path::{Path, PathBuf};
 mod admin;
 mod endurance;
 mod head;
+mod listen;
 mod observe;
 mod unused;
 pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
 use head::HEAD;
+pub(crate) use listen::host_and_port;
+pub use listen::{ADMIN_PORT, Listen, NBD_PORT, NbdAddress};
 pub(crate) use observe::DAYS_MAX as HISTORY_DAYS_MAX;
 pub use observe::{Alerts, CommandHook, History, WebHook};
 pub use unused::Unused;
@@ -26,11 +29,6 @@ pub use unused::Unused;
 pub const FILE_NAME: &str = "cell.toml";
 /// A configuration larger than this is not one: a thousand devices take a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Port of the admin service over TCP when none is given: the vendor's.
-pub const ADMIN_PORT: u16 = 8888;
-/// Port of NBD over TCP when none is given: the registered one.
-pub const NBD_PORT: u16 = 10809;
-
 /// What cannot be used about a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -158,16 +156,6 @@ impl From<IoChoice> for Backend {
             IoChoice::Threads => Backend::Threads,
         }
     }
-}
-
-/// Listening addresses: `unix:PATH` or `tcp:HOST[:PORT]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Listen {
-    /// NBD. TCP has no encryption and no login: for trusted networks only.
-    pub nbd: Vec<String>,
-    /// Administration and metrics. TCP is TLS, with certificates or tokens; see [`Admin`].
-    pub admin: Vec<String>,
 }
 
 /// Memory, reserved at start or as it is needed up to this.
@@ -351,12 +339,6 @@ impl Default for Config {
     }
 }
 
-impl Default for Listen {
-    fn default() -> Listen {
-        Listen { nbd: vec!["unix:nbd.sock".to_owned()], admin: vec!["unix:admin.sock".to_owned()] }
-    }
-}
-
 impl Default for Memory {
     fn default() -> Memory {
         let cell = cell::CellConfig::default();
@@ -470,12 +452,7 @@ impl Located {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        for text in &self.config.listen.nbd {
-            self.address("listen.nbd", text, NBD_PORT)?;
-        }
-        for text in &self.config.listen.admin {
-            self.address("listen.admin", text, ADMIN_PORT)?;
-        }
+        self.check_listening()?;
         for device in &self.config.device {
             self.model(device)?;
             self.remote(device)?;
@@ -519,31 +496,10 @@ impl Located {
         self.dir.join(path)
     }
 
-    /// Addresses of the NBD front end.
-    #[must_use]
-    pub fn nbd_addresses(&self) -> Vec<Address> {
-        self.config.listen.nbd.iter().filter_map(|text| self.address("listen.nbd", text, NBD_PORT).ok()).collect()
-    }
-
     /// The directory of certificates for TCP.
     #[must_use]
     pub fn trust_dir(&self) -> PathBuf {
         self.resolve(&self.config.admin.trust)
-    }
-
-    /// Addresses of the admin service.
-    #[must_use]
-    pub fn admin_addresses(&self) -> Vec<Address> {
-        self.config.listen.admin.iter().filter_map(|text| self.address("listen.admin", text, ADMIN_PORT).ok()).collect()
-    }
-
-    fn address(&self, key: &'static str, text: &str, port: u16) -> Result<Address, ConfigError> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Address::Unix(self.resolve(Path::new(path))));
-        }
-        let parsed = text.strip_prefix("tcp:").and_then(|rest| host_and_port(rest, port));
-        let (host, port) = parsed.ok_or_else(|| self.bad(key, text, "it must be unix:PATH or tcp:HOST[:PORT]"))?;
-        Ok(Address::Tcp { host, port })
     }
 
     /// The emulated medium of a device.
@@ -581,25 +537,6 @@ pub(crate) fn is_uri(text: &str) -> bool {
     ["nbd://", "nbd+unix://", "nbds://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; a port of 0 is allowed.
-pub(crate) fn host_and_port(text: &str, port: u16) -> Option<(String, u16)> {
-    let (host, rest) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => match text.split_once(':') {
-            // An IPv6 address without brackets cannot carry a port.
-            Some((_, rest)) if rest.contains(':') => (text, ""),
-            Some((host, _)) => (host, &text[host.len()..]),
-            None => (text, ""),
-        },
-    };
-    let port = match rest.strip_prefix(':') {
-        Some(digits) => digits.parse().ok()?,
-        None if rest.is_empty() => port,
-        None => return None,
-    };
-    (!host.is_empty()).then(|| (host.to_owned(), port))
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -633,7 +570,9 @@ mod tests {
     fn an_empty_file_is_the_default() {
         let located = load("").unwrap();
         assert_eq!(located.config, Config::default());
-        let [Address::Unix(path)] = &located.nbd_addresses()[..] else { panic!("one unix socket") };
+        let [NbdAddress { address: device::Address::Unix(path), tls: false }] = &located.nbd_addresses()[..] else {
+            panic!("one unix socket")
+        };
         assert!(path.is_absolute() && path.ends_with("nbd.sock"));
     }
 
@@ -644,6 +583,7 @@ mod tests {
             ("[[device]]\npath = \"x\"", "kind"),
             ("[[device]]\npath = \"x\"\nkind = \"disk\"\nmodel = \"tape\"", "tape is not a disk model"),
             ("[listen]\nnbd = [\"udp:x\"]", "listen.nbd = \"udp:x\""),
+            ("[listen]\nadmin = [\"tcp-plain:x\"]", "administration over TCP is TLS"),
             ("[memory]\nrequests = \"many\"", "\"many\" is no size"),
             ("[memory]\nrequests = 4096", "memory.requests"),
             ("[flash_cache]\nblock = \"5K\"", "flash_cache.block"),
@@ -656,22 +596,5 @@ mod tests {
             assert!(error.contains(part), "{text}: {error}");
         }
         assert!(Config::load(Path::new("/nonexistent")).unwrap_err().to_string().contains("flashcell init"));
-    }
-
-    #[test]
-    fn hosts_and_ports() {
-        for (text, expected) in [
-            ("a", Some(("a", 1))),
-            ("a:2", Some(("a", 2))),
-            ("[::1]:3", Some(("::1", 3))),
-            ("[::1]", Some(("::1", 1))),
-            ("::1", Some(("::1", 1))),
-            ("a:", None),
-            ("a:x", None),
-            ("", None),
-            ("[::1]x", None),
-        ] {
-            assert_eq!(host_and_port(text, 1), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
-        }
     }
 }

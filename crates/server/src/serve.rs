@@ -8,13 +8,13 @@ use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, Histo
 use crate::alerting::{Alerts, Hooks};
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
-use crate::door::Door;
+use crate::door;
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use crate::store::{Limits, Store};
 use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
-use device::{Address, Arena, NetError, Runtime, RuntimeConfig, RuntimeError, World};
+use device::{Address, Arena, Runtime, RuntimeConfig, RuntimeError};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
@@ -143,7 +143,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         revoked: Some(located.trust_dir().join(tls::REVOKED)),
     });
     let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
-    let nbd = listen(&located, &front_end, &access, &runtime, &world)?;
+    let nbd = door::listen(&located, &front_end, &access, &runtime, &world)?;
     let admin = AdminThread::start(&located)?;
     let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
     let history = &located.config.history;
@@ -280,34 +280,8 @@ fn announce_memory(cell: &Cell, arena: &Arena) {
     }
 }
 
-fn listen(
-    located: &Located,
-    front_end: &FrontEnd,
-    access: &Arc<Access>,
-    runtime: &Runtime,
-    world: &World,
-) -> Result<Vec<String>, ServeError> {
-    let door = Arc::new(Door::new(access.clone()));
-    let mut addresses = Vec::new();
-    for address in located.nbd_addresses() {
-        check_socket_path(&address)?;
-        let (net, wanted) = (world.net.clone(), address.clone());
-        let bound = runtime.block_on(async move { net.listen(&wanted).await });
-        let listener = bound.map_err(|error| ServeError::Listen {
-            address: address.to_string(),
-            hint: match error {
-                NetError::InUse(_) => "stop the server that listens there, or change listen.nbd in cell.toml",
-                _ => "check listen.nbd in cell.toml, and the mode of the directory",
-            },
-            reason: error.to_string(),
-        })?;
-        addresses.push(listener.address().to_string());
-        front_end.serve_at(listener, door.clone());
-    }
-    Ok(addresses)
-}
-
-fn check_socket_path(address: &Address) -> Result<(), ServeError> {
+/// Whether a socket can be there.
+pub(crate) fn check_socket_path(address: &Address) -> Result<(), ServeError> {
     let Address::Unix(path) = address else { return Ok(()) };
     let len = path.as_os_str().len();
     if len <= SOCKET_PATH_BYTES_MAX {

@@ -1,11 +1,11 @@
-//! Certificates and keys of the admin protocol, as files: `ca.pem`, `cell.pem`, `cell.key`, `tokens`, `revoked` of a cell; `ca.pem`,
+//! Certificates and keys of the admin protocol and of NBD over TCP, as files: `ca.pem`, `cell.pem`, `cell.key`, `tokens`, `revoked` of a cell; `ca.pem`,
 //! `client.pem`, `client.key`, `token` of a client. `flashcell trust` writes them.
 //!
 //! TLS 1.2 and 1.3, the group's own authority on both sides, never the system's. Never writes a file.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub(crate) const CLIENT_CERTIFICATE: &str = "client.pem";
 pub(crate) const CLIENT_KEY: &str = "client.key";
 /// A client's token.
 pub(crate) const TOKEN: &str = "token";
+/// What GnuTLS' users (libnbd, qemu) look for in a client's directory, and what it is here.
+pub(crate) const GNUTLS_NAMES: [(&str, &str); 3] =
+    [("ca-cert.pem", CA_CERTIFICATE), ("client-cert.pem", CLIENT_CERTIFICATE), ("client-key.pem", CLIENT_KEY)];
 /// Files larger than this hold something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -83,18 +86,31 @@ fn useless(dir: &Path, reason: impl ToString) -> TlsError {
     TlsError::Useless { dir: dir.to_owned(), reason: reason.to_string() }
 }
 
-/// What a cell speaks TLS with. A client shows a certificate of the group, or none where tokens are taken.
+/// What a cell speaks TLS with in administration. A client shows a certificate of the group, or none where tokens are taken.
 pub(crate) fn server(dir: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+    server_config(dir, dir.join(TOKENS).exists()).map(Arc::new)
+}
+
+/// What a cell speaks TLS with over NBD, which knows no tokens: a client shows a certificate of the group.
+pub(crate) fn nbd_server(dir: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = server_config(dir, false)?;
+    // Connections last, and none begins with the trust of an earlier one: a certificate is judged each time.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn server_config(dir: &Path, tokens: bool) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(dir)?, provider.clone());
-    let verifier = if dir.join(TOKENS).exists() { verifier.allow_unauthenticated() } else { verifier };
+    let verifier = if tokens { verifier.allow_unauthenticated() } else { verifier };
     let verifier = verifier.build().map_err(|error| useless(dir, error))?;
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| useless(dir, error))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(certificates(&dir.join(CELL_CERTIFICATE))?, key(&dir.join(CELL_KEY))?);
-    config.map(Arc::new).map_err(|error| useless(dir, error))
+    config.map_err(|error| useless(dir, error))
 }
 
 /// What a client has: how it speaks TLS, and its token.

@@ -147,7 +147,7 @@ pub fn trust(options: &TrustOptions) -> Result<bool, TrustError> {
         write(&out.join(tls::CA_CERTIFICATE), authority.certificate().as_bytes())?;
         client_files(&authority, out, name, role)?;
         talk(&format!(
-            "made a certificate for {name} ({role}) in {}: it belongs into ~/.flashcell there",
+            "made a certificate for {name} ({role}) in {}: it belongs into ~/.flashcell there, or where an NBD client looks for it",
             out.display()
         ));
         return Ok(true);
@@ -183,7 +183,8 @@ fn cells(options: &TrustOptions) -> Result<Vec<Place>, TrustError> {
 fn client_files(authority: &Authority, dir: &Path, name: &str, role: &Role) -> Result<(), TrustError> {
     let (certificate, key) = authority.client(name, role)?;
     write(&dir.join(tls::CLIENT_KEY), key.as_bytes())?;
-    write(&dir.join(tls::CLIENT_CERTIFICATE), certificate.as_bytes())
+    write(&dir.join(tls::CLIENT_CERTIFICATE), certificate.as_bytes())?;
+    tls::GNUTLS_NAMES.iter().try_for_each(|(name, file)| place::link(&dir.join(name), file))
 }
 
 /// How hosts are reached.
@@ -232,7 +233,7 @@ fn certificates(
     }
     let good = run_tasks(&over_ssh(options), &tasks)?;
     talk(
-        "cells use their certificates from their next start on, once \"tcp:HOST\" stands in listen.admin of cell.toml",
+        "cells use their certificates from their next start on, once \"tcp:HOST\" stands in listen.admin or listen.nbd of cell.toml",
     );
     Ok(good)
 }

@@ -16,6 +16,8 @@ pub(super) struct Counters {
     pub(super) accept_errors: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) timed_out: AtomicU64,
+    pub(super) tls: AtomicU64,
+    pub(super) tls_failed: AtomicU64,
     requests: [AtomicU64; KINDS],
     errors: [AtomicU64; Errno::ALL.len()],
     bytes_read: AtomicU64,
@@ -37,6 +39,10 @@ pub struct FrontEndStats {
     pub malformed: u64,
     /// Connections closed by a time-out.
     pub timed_out: u64,
+    /// Connections over which TLS came about.
+    pub tls: u64,
+    /// Connections closed because it did not.
+    pub tls_failed: u64,
     /// Requests: READ.
     pub reads: u64,
     /// Requests: WRITE.
@@ -162,6 +168,8 @@ impl Counters {
             accept_errors: load(&self.accept_errors),
             malformed: load(&self.malformed),
             timed_out: load(&self.timed_out),
+            tls: load(&self.tls),
+            tls_failed: load(&self.tls_failed),
             reads: requests(Command::Read),
             writes: requests(Command::Write),
             flushes: requests(Command::Flush),

@@ -3,7 +3,10 @@
 //! A client is what its connection proves: the user of a process, the name in a certificate. Never what it says: the
 //! database tag in an export name says whose work it is, and opens nothing.
 
+use crate::tls::TlsError;
 use device::Conn;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
 /// How far a client is let in.
@@ -65,6 +68,16 @@ impl Client {
 pub trait Doorkeeper: Send + Sync {
     /// Whoever is at the other end of a connection that has proved nothing by TLS.
     fn client_of(&self, conn: &dyn Conn) -> Client;
+    /// What connections start TLS with before anything else is answered; it asks for a certificate. None: there is no TLS at
+    /// this door.
+    fn tls(&self) -> Option<Arc<ServerConfig>>;
+    /// Whoever has proved to hold this certificate, which [`Doorkeeper::tls`] trusts.
+    ///
+    /// # Errors
+    /// Why they are not let in, for people.
+    fn client_of_certificate(&self, certificate: &CertificateDer<'_>, conn: &dyn Conn) -> Result<Client, String>;
+    /// TLS has not come about.
+    fn tls_failed(&self, conn: &dyn Conn, reason: &TlsError);
 }
 
 /// The door of a front end that lets everybody in everywhere.
@@ -74,6 +87,16 @@ impl Doorkeeper for OpenDoor {
     fn client_of(&self, _conn: &dyn Conn) -> Client {
         Client::anybody()
     }
+
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
+    fn client_of_certificate(&self, _certificate: &CertificateDer<'_>, _conn: &dyn Conn) -> Result<Client, String> {
+        Ok(Client::anybody())
+    }
+
+    fn tls_failed(&self, _conn: &dyn Conn, _reason: &TlsError) {}
 }
 
 #[cfg(test)]

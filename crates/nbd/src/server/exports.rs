@@ -51,6 +51,23 @@ pub trait Exports {
     fn instance_stamp(&self) -> u128;
 }
 
+/// No exports at all, and why.
+pub(super) struct NoExports(pub(super) String);
+
+impl Exports for NoExports {
+    fn list(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn find(&self, _name: &str) -> Result<ExportInfo, NoExport> {
+        Err(NoExport::NotForYou(self.0.clone()))
+    }
+
+    fn instance_stamp(&self) -> u128 {
+        0
+    }
+}
+
 /// The grid disks of a cell, as far as they are for a client.
 pub(super) struct CellExports<'a> {
     pub(super) client: &'a Client,

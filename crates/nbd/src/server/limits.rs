@@ -7,7 +7,8 @@ use std::time::Duration;
 /// over all connections are bounded by the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontEndLimits {
-    /// Connections at a time; further ones wait in the backlog. Each costs some 20 KiB while idle.
+    /// Connections at a time; further ones wait in the backlog. Each costs some 20 KiB while idle,
+    /// some 70 KiB over TLS.
     pub connections_max: usize,
     /// Requests under way on one connection: twice what fio, the kernel or qemu keep in flight.
     pub requests_per_connection_max: usize,

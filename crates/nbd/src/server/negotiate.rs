@@ -35,8 +35,22 @@ pub enum Step {
     Next,
     /// Requests follow.
     Chosen(Box<Chosen>),
+    /// Send what there is to send, then start TLS and go on with [`Negotiation::secured`]. Bytes beyond those used came before
+    /// TLS and must not count after it.
+    StartTls,
     /// Send what there is to send, then close.
     Close,
+}
+
+/// What TLS is at a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Security {
+    /// There is none.
+    Absent,
+    /// It comes before everything else (the protocol's FORCEDTLS).
+    Due,
+    /// It is there.
+    Present,
 }
 
 enum State {
@@ -48,6 +62,7 @@ enum State {
 /// One connection's handshake, from the client's flags on.
 pub struct Negotiation {
     state: State,
+    security: Security,
     flags: ClientFlags,
     structured: bool,
     /// The last SET_META_CONTEXT: they hold for the export named with them.
@@ -65,16 +80,32 @@ impl Negotiation {
     /// Most bytes the caller has to keep between calls: one option.
     pub const CARRY_BYTES_MAX: usize = OptionHeader::BYTES + OPTION_BYTES_MAX;
 
-    /// A handshake whose greeting has been sent.
+    /// A handshake whose greeting has been sent, at a door without TLS.
     #[must_use]
     pub fn new() -> Negotiation {
         Negotiation {
             state: State::ClientFlags,
+            security: Security::Absent,
             flags: ClientFlags::NONE,
             structured: false,
             contexts: None,
             options: 0,
         }
+    }
+
+    /// A handshake whose greeting has been sent, at a door where TLS comes first: until then nothing but STARTTLS and ABORT is
+    /// answered with more than NBD_REP_ERR_TLS_REQD, and no export is looked at.
+    #[must_use]
+    pub fn before_tls() -> Negotiation {
+        Negotiation { security: Security::Due, ..Negotiation::new() }
+    }
+
+    /// How it goes on once TLS is there. Whatever was negotiated before anybody could have put there: it is forgotten, but for
+    /// the client's flags, which are said once and decide about padding alone.
+    #[must_use]
+    pub fn secured(self) -> Negotiation {
+        let Negotiation { flags, options, .. } = self;
+        Negotiation { state: State::Option, security: Security::Present, flags, options, ..Negotiation::new() }
     }
 
     /// Take one step with `bytes`; replies are appended to `out`. Returns how many bytes were used.
@@ -103,6 +134,7 @@ impl Negotiation {
                 }
                 self.state = State::Option;
                 let (kind, message) = match is_known(option) {
+                    _ if self.is_tls_due(option) => TLS_FIRST,
                     true => (RepError::TooBig, "option data too long"),
                     false => (RepError::Unsup, "option not supported"),
                 };
@@ -143,7 +175,21 @@ impl Negotiation {
         self.options <= OPTIONS_MAX
     }
 
+    /// Whether this option has to wait for TLS.
+    fn is_tls_due(&self, option: u32) -> bool {
+        self.security == Security::Due && !matches!(option, opt::STARTTLS | opt::ABORT)
+    }
+
     fn option(&mut self, option: u32, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Step {
+        if self.is_tls_due(option) {
+            if option == opt::EXPORT_NAME {
+                // It has no error reply.
+                return Step::Close;
+            }
+            let (kind, message) = TLS_FIRST;
+            OptionReply::error(kind, message).encode(option, out);
+            return Step::Next;
+        }
         let decoded = match ClientOption::decode(option, data) {
             Ok(decoded) => decoded,
             Err(_) if option == opt::EXPORT_NAME => return Step::Close,
@@ -175,7 +221,15 @@ impl Negotiation {
                 OptionReply::Ack.encode(option, out);
             }
             ClientOption::StartTls => {
-                OptionReply::error(RepError::Unsup, "this server has no TLS").encode(option, out);
+                let (kind, message) = match self.security {
+                    Security::Due => {
+                        OptionReply::Ack.encode(option, out);
+                        return Step::StartTls;
+                    }
+                    Security::Present => (RepError::Invalid, "TLS has been started already"),
+                    Security::Absent => (RepError::Unsup, "there is no TLS at this address"),
+                };
+                OptionReply::error(kind, message).encode(option, out);
             }
             ClientOption::Info { name, requests } => {
                 self.describe(option, &name, &requests, exports, out);
@@ -281,6 +335,12 @@ impl Negotiation {
         Chosen { flags: self.flags_of(&export), structured: self.structured, contexts, export }
     }
 }
+
+/// What is answered before TLS.
+const TLS_FIRST: (RepError, &str) = (
+    RepError::TlsReqd,
+    "TLS comes first here; hint: nbds://, with a certificate that `flashcell trust --client` makes",
+);
 
 /// Options that are answered with more than "not supported".
 fn is_known(option: u32) -> bool {

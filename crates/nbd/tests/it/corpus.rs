@@ -39,7 +39,16 @@ fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         options.iter().for_each(|o| o.encode(&mut bytes));
         files.push(("options", name, bytes));
     }
-    let mut long = vec![255, 0, 0, 0, 3];
+    // An odd first byte: TLS comes first.
+    let mut tls = vec![201, 0, 0, 0, 3];
+    let (go, structured) = (ClientOption::Go { name: text("data"), requests: vec![3] }, ClientOption::StructuredReply);
+    for option in
+        [ClientOption::List, structured.clone(), ClientOption::StartTls, ClientOption::StartTls, structured, go]
+    {
+        option.encode(&mut tls);
+    }
+    files.push(("options", "tls", tls));
+    let mut long = vec![254, 0, 0, 0, 3];
     long.extend_from_slice(&MAGIC_OPTION.to_be_bytes());
     long.extend_from_slice(&opt::GO.to_be_bytes());
     long.extend_from_slice(&20_000_u32.to_be_bytes());

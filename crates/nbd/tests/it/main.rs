@@ -7,5 +7,6 @@ mod codec;
 mod corpus;
 mod remote;
 mod session;
+mod tls;
 mod transcripts;
 mod world;

@@ -6,22 +6,23 @@ use device::*;
 use nbd::codec::*;
 use nbd::server::{Client as NbdClient, Doorkeeper, Scope};
 use nbd::{FrontEnd, FrontEndLimits};
+use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const SIZE: usize = 8 << 20;
+pub(crate) const SIZE: usize = 8 << 20;
 const STAMP: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 
-struct Bench {
-    w: TestWorld,
-    disk: Arc<MemoryDisk>,
-    cell: Arc<cell::Cell>,
-    front: Arc<FrontEnd>,
-    arena: Arena,
+pub(crate) struct Bench {
+    pub(crate) w: TestWorld,
+    pub(crate) disk: Arc<MemoryDisk>,
+    pub(crate) cell: Arc<cell::Cell>,
+    pub(crate) front: Arc<FrontEnd>,
+    pub(crate) arena: Arena,
 }
 
-fn bench_with(seed: u64, names: &[&str], arena_bytes: usize, limits: FrontEndLimits) -> Bench {
+pub(crate) fn bench_with(seed: u64, names: &[&str], arena_bytes: usize, limits: FrontEndLimits) -> Bench {
     let w = world(seed);
     let disk = MemoryDisk::new(SIZE, w.clock.clone());
     let disks = names.iter().map(|n| grid_disk(n, &disk)).collect();
@@ -39,7 +40,7 @@ fn bench(seed: u64) -> Bench {
 }
 
 /// A client that knows bytes only.
-struct Raw(Arc<dyn Conn>, Vec<u8>);
+pub(crate) struct Raw(pub(crate) Arc<dyn Conn>, pub(crate) Vec<u8>);
 
 impl Raw {
     async fn connect(net: Arc<TestNet>) -> Raw {
@@ -48,7 +49,7 @@ impl Raw {
         assert_eq!(greeting, b"NBDMAGICIHAVEOPT\x00\x03");
         raw
     }
-    async fn send(&self, bytes: &[u8]) {
+    pub(crate) async fn send(&self, bytes: &[u8]) {
         self.0.send(SharedBuf::from(bytes.to_vec()).into()).await.unwrap();
     }
     async fn fill(&mut self) -> usize {
@@ -57,29 +58,29 @@ impl Raw {
         self.1.extend_from_slice(&buf[..count]);
         count
     }
-    async fn take(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) async fn take(&mut self, len: usize) -> Vec<u8> {
         while self.1.len() < len {
             assert!(self.fill().await > 0, "stream ended, {} of {len} bytes there", self.1.len());
         }
         self.1.drain(..len).collect()
     }
-    async fn ended(&mut self) -> bool {
+    pub(crate) async fn ended(&mut self) -> bool {
         while self.fill().await > 0 {}
         self.1.is_empty()
     }
-    async fn option(&self, option: ClientOption) {
+    pub(crate) async fn option(&self, option: ClientOption) {
         let mut bytes = Vec::new();
         option.encode(&mut bytes);
         self.send(&bytes).await;
     }
-    async fn option_reply(&mut self) -> OptionReply {
+    pub(crate) async fn option_reply(&mut self) -> OptionReply {
         let head: [u8; 20] = self.take(20).await.try_into().unwrap();
         let header = OptionReplyHeader::decode(&head).unwrap();
         let data = self.take(header.len as usize).await;
         OptionReply::decode(header.kind, &data).unwrap()
     }
     /// Replies up to and with the ACK or error.
-    async fn option_replies(&mut self) -> Vec<OptionReply> {
+    pub(crate) async fn option_replies(&mut self) -> Vec<OptionReply> {
         let mut replies = Vec::new();
         loop {
             replies.push(self.option_reply().await);
@@ -88,7 +89,7 @@ impl Raw {
             }
         }
     }
-    async fn go(&mut self, name: &str, structured: bool, queries: &[&str]) -> Vec<OptionReply> {
+    pub(crate) async fn go(&mut self, name: &str, structured: bool, queries: &[&str]) -> Vec<OptionReply> {
         self.send(&[0, 0, 0, 3]).await;
         if structured {
             self.option(ClientOption::StructuredReply).await;
@@ -102,10 +103,10 @@ impl Raw {
         self.option(ClientOption::Go { name: name.into(), requests: vec![info::BLOCK_SIZE] }).await;
         self.option_replies().await
     }
-    async fn request(&self, command: Command, flags: CommandFlags, cookie: u64, offset: u64, len: u32) {
+    pub(crate) async fn request(&self, command: Command, flags: CommandFlags, cookie: u64, offset: u64, len: u32) {
         self.send(&Request { flags, command, cookie: Cookie(cookie), offset, len }.encode()).await;
     }
-    async fn write(&self, cookie: u64, offset: u64, data: &[u8], flags: CommandFlags) {
+    pub(crate) async fn write(&self, cookie: u64, offset: u64, data: &[u8], flags: CommandFlags) {
         let request =
             Request { flags, command: Command::Write, cookie: Cookie(cookie), offset, len: data.len() as u32 };
         let mut bytes = request.encode().to_vec();
@@ -113,7 +114,7 @@ impl Raw {
         self.send(&bytes).await;
     }
     /// A simple reply: its errno and cookie.
-    async fn simple(&mut self) -> (u32, u64) {
+    pub(crate) async fn simple(&mut self) -> (u32, u64) {
         let bytes = self.take(16).await;
         assert_eq!(bytes[..4], MAGIC_SIMPLE_REPLY.to_be_bytes(), "a simple reply is due");
         (u32::from_be_bytes(bytes[4..8].try_into().unwrap()), u64::from_be_bytes(bytes[8..].try_into().unwrap()))
@@ -129,9 +130,9 @@ impl Raw {
     }
 }
 
-const NONE: CommandFlags = CommandFlags::NONE;
+pub(crate) const NONE: CommandFlags = CommandFlags::NONE;
 
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
@@ -700,6 +701,13 @@ impl Doorkeeper for Ann {
         let who = "user ann".to_owned();
         NbdClient { who, names: vec!["ann".to_owned()], scope: self.0, ..NbdClient::anybody() }
     }
+    fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
+        None
+    }
+    fn client_of_certificate(&self, _: &CertificateDer<'_>, _: &dyn Conn) -> Result<NbdClient, String> {
+        unreachable!("there is no TLS at this door")
+    }
+    fn tls_failed(&self, _: &dyn Conn, _: &nbd::tls::TlsError) {}
 }
 
 #[test]

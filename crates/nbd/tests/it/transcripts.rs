@@ -63,6 +63,7 @@ fn negotiate(input: &[u8]) -> (Vec<u8>, Option<Chosen>, usize) {
                 Step::Next => {}
                 Step::Chosen(export) => chosen = Some(*export),
                 Step::Close => break,
+                Step::StartTls => panic!("there is no TLS here"),
             }
         }
         (out, chosen, used_in_all)
@@ -175,7 +176,7 @@ fn a_client_of_2012() {
 #[test]
 fn a_client_that_insists_on_tls_is_told_and_leaves() {
     let (out, chosen, _) = negotiate(&bytes(r#"00000003 "IHAVEOPT" 00000005 00000000 "IHAVEOPT" 00000002 00000000"#));
-    let want = vec![(5, OptionReply::error(RepError::Unsup, "this server has no TLS")), (2, OptionReply::Ack)];
+    let want = vec![(5, OptionReply::error(RepError::Unsup, "there is no TLS at this address")), (2, OptionReply::Ack)];
     assert_eq!((replies(&out), chosen), (want, None));
 }
 
@@ -207,4 +208,84 @@ fn what_is_not_for_a_client_is_refused_with_the_reason() {
     // EXPORT_NAME has no error reply: nothing is said.
     let (out, chosen, _) = negotiate(&bytes(r#"00000003 "IHAVEOPT" 00000001 00000006 "theirs""#));
     assert_eq!((out, chosen), (Vec::new(), None));
+}
+
+/// Feed whole options, one after the other; what came out, and how it ended.
+fn feed(negotiation: &mut Negotiation, input: &str) -> (Vec<(u32, OptionReply)>, Step) {
+    let (input, mut out, mut used_in_all) = (bytes(input), Vec::new(), 0);
+    loop {
+        let (used, step) = negotiation.input(&input[used_in_all..], &One, &mut out).unwrap();
+        used_in_all += used;
+        match step {
+            Step::Next => {}
+            step => return (replies(&out), step),
+        }
+    }
+}
+
+#[test]
+fn before_tls_nothing_is_answered_and_nothing_is_told() {
+    let mut negotiation = Negotiation::before_tls();
+    let (got, step) = feed(
+        &mut negotiation,
+        r#"00000003
+           "IHAVEOPT" 00000003 00000000
+           "IHAVEOPT" 00000008 00000000
+           "IHAVEOPT" 0000000a 0000001f 00000004 "data" 00000001 0000000f "base:allocation"
+           "IHAVEOPT" 00000006 0000000c 00000004 "data" 0001 0003
+           "IHAVEOPT" 00000007 0000000c 00000004 "nope" 0001 0003
+           "IHAVEOPT" 00000007 00000001 00
+           "IHAVEOPT" 0000000b 00000000
+           "IHAVEOPT" 00001267 00000000
+           "IHAVEOPT" 00000005 00000001 00"#,
+    );
+    assert_eq!(step, Step::More);
+    let kinds: Vec<_> = got
+        .iter()
+        .map(|(option, reply)| match reply {
+            OptionReply::Error { kind, .. } => (*option, *kind),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let reqd = RepError::TlsReqd;
+    let want = [(3, reqd), (8, reqd), (10, reqd), (6, reqd), (7, reqd), (7, reqd), (11, reqd), (0x1267, reqd)];
+    assert_eq!(kinds[..8], want);
+    assert_eq!(kinds[8..], [(5, RepError::Invalid)], "STARTTLS has no data");
+    // Too long to be looked at, and as little told.
+    let long = format!("\"IHAVEOPT\" 00000006 00010000 {}", "00".repeat(65536));
+    let (got, _) = feed(&mut negotiation, &long);
+    assert!(matches!(got[0], (6, OptionReply::Error { kind: RepError::TlsReqd, .. })), "{got:?}");
+    let (got, step) = feed(&mut negotiation, r#""IHAVEOPT" 00000005 00000000 "IHAVEOPT" 00000003 00000000"#);
+    assert_eq!((got, step), (vec![(5, OptionReply::Ack)], Step::StartTls));
+    // ABORT is answered, EXPORT_NAME cannot be.
+    let (got, step) = feed(&mut Negotiation::before_tls(), r#"00000003 "IHAVEOPT" 00000002 00000000"#);
+    assert_eq!((got, step), (vec![(2, OptionReply::Ack)], Step::Close));
+    let (got, step) = feed(&mut Negotiation::before_tls(), r#"00000003 "IHAVEOPT" 00000001 00000004 "data""#);
+    assert_eq!((got, step), (vec![], Step::Close));
+}
+
+#[test]
+fn with_tls_it_begins_anew() {
+    // Structured replies were asked for before, by whomever.
+    let mut negotiation = Negotiation::before_tls();
+    feed(&mut negotiation, r#"00000003 "IHAVEOPT" 00000008 00000000"#);
+    let (_, step) = feed(&mut negotiation, r#""IHAVEOPT" 00000005 00000000"#);
+    assert_eq!(step, Step::StartTls);
+    let mut negotiation = negotiation.secured();
+    let (got, step) = feed(
+        &mut negotiation,
+        r#""IHAVEOPT" 00000005 00000000
+           "IHAVEOPT" 00000009 00000013 00000004 "data" 00000001 00000003 "a:b"
+           "IHAVEOPT" 00000007 0000000a 00000004 "data" 0000"#,
+    );
+    assert!(matches!(got[0], (5, OptionReply::Error { kind: RepError::Invalid, .. })), "a second time");
+    assert!(matches!(got[1], (9, OptionReply::Error { kind: RepError::Invalid, .. })), "without structured replies");
+    let Step::Chosen(chosen) = step else { panic!("{step:?}") };
+    assert!(!chosen.structured && !chosen.flags.contains(TransmissionFlags::SEND_DF));
+    // NO_ZEROES is among the flags of the greeting, which is not said again.
+    let (mut out, mut negotiation) = (Vec::new(), Negotiation::before_tls());
+    feed(&mut negotiation, "00000003");
+    let mut negotiation = negotiation.secured();
+    negotiation.input(&bytes(r#""IHAVEOPT" 00000001 00000004 "data""#), &One, &mut out).unwrap();
+    assert_eq!(out.len(), 10, "size and flags alone");
 }

@@ -86,6 +86,17 @@ pub(crate) enum Denied {
     WrongToken,
 }
 
+/// Why a certificate that the group's authority has made opens nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// It has no role, or no name that could be revoked: a cell's own.
+    #[error("a certificate without a role opens no door; hint: `flashcell trust --client NAME --role ROLE` makes one")]
+    NoRole,
+    /// Its name counts no more.
+    #[error("certificate {0} is revoked; hint: `flashcell trust --client` makes another, under another name")]
+    Revoked(String),
+}
+
 /// The rules of one cell.
 pub(crate) struct Access {
     /// Whom the server runs as.
@@ -118,12 +129,18 @@ impl Access {
 
     /// Whoever showed a certificate that the group's authority has made. None: it carries no role, or counts no more.
     pub(super) fn of_certificate(&self, der: &CertificateDer<'_>, from: &str) -> Option<Caller> {
-        let (role, name) = of_uris(der)?;
+        let (role, name) = self.holder(der, from).ok()?;
+        Some(Caller { role, who: format!("certificate {name} from {from}") })
+    }
+
+    /// Role and name of a certificate that the group's authority has made.
+    pub(crate) fn holder(&self, der: &CertificateDer<'_>, from: &str) -> Result<(Role, String), Unfit> {
+        let (role, name) = of_uris(der).ok_or(Unfit::NoRole)?;
         if self.revoked.as_ref().is_some_and(|path| read(path).lines().any(|line| line.trim() == name)) {
             tracing::warn!(from, name, "a certificate that counts no more was shown");
-            return None;
+            return Err(Unfit::Revoked(name));
         }
-        Some(Caller { role, who: format!("certificate {name} from {from}") })
+        Ok((role, name))
     }
 
     /// Whoever sends a request over a connection. A token counts only where the connection itself tells nobody.

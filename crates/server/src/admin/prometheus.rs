@@ -171,6 +171,8 @@ fn front_end(page: &mut Page, context: &Context) {
         ("written_bytes_total", "bytes of successful NBD writes", stats.bytes_written),
         ("malformed_total", "connections closed because their bytes were not the protocol", stats.malformed),
         ("timed_out_total", "connections closed by a time-out", stats.timed_out),
+        ("tls_total", "NBD connections over TLS", stats.tls),
+        ("tls_failed_total", "NBD connections closed because TLS did not come about", stats.tls_failed),
         ("error_replies_total", "NBD error replies", stats.errors.iter().sum()),
     ];
     let kinds = gauges.into_iter().map(|it| (GAUGE, it)).chain(counters.into_iter().map(|it| (COUNTER, it)));

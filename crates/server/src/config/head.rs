@@ -5,8 +5,8 @@ pub(super) const HEAD: &str = "\
 # A Flashcell cell: where its devices are and how it is served. What is on the devices (grid disks, caching, names) is
 # in their own catalog; change that with `flashcell cellcli`.
 #
-# [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". NBD over TCP has no login: it is open to whoever
-#                connects. admin over TCP is TLS: `flashcell trust` makes the certificates first.
+# [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". TCP is TLS: `flashcell trust` makes the certificates
+#                first. nbd takes \"tcp-plain:HOST[:PORT]\" as well: no TLS and no login, open to whoever reaches it.
 # [admin]        group = \"dba\": its members administer the cell over the unix socket, as root and the user it is served as
 #                do; everybody else may look. trust = \"trust\": the directory of the certificates.
 # [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the

@@ -91,7 +91,8 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, subject);
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // No key usage: qemu wants key encipherment among it, which a key of this kind cannot have (RFC 8813 3). What a certificate is
+        // for stands in the extended one.
         params.extended_key_usages = vec![usage];
         (params.not_before, params.not_after) = (date(-1, 0), date(0, CERTIFICATE_YEARS));
         let certificate = params.signed_by(&key, &self.issuer).map_err(|error| failed(subject, error))?;

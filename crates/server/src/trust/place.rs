@@ -101,6 +101,14 @@ pub(super) fn owned_like(model: &Path, path: &Path) -> Result<(), TrustError> {
     Ok(())
 }
 
+/// Another name for a file beside it; one that is there already stays.
+pub(super) fn link(path: &Path, file: &str) -> Result<(), TrustError> {
+    match std::os::unix::fs::symlink(file, path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(fail(path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Files on their way to hosts; gone with it.
 pub(super) struct Staging {
     dir: PathBuf,

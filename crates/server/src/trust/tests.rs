@@ -5,7 +5,8 @@
 use super::*;
 use crate::tls::{self, Identity};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, ServerConnection};
+use rustls::{ClientConnection, ServerConfig, ServerConnection};
+use std::sync::Arc;
 
 /// A group: an authority and a cell.
 fn group() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -20,10 +21,14 @@ fn group() -> (tempfile::TempDir, PathBuf, PathBuf) {
 
 /// Both ends' errors; none when they come to trust one another.
 fn handshake(client: &Path, cell: &Path, name: &str) -> Option<String> {
+    handshake_with(client, tls::server(cell).unwrap(), name)
+}
+
+fn handshake_with(client: &Path, server: Arc<ServerConfig>, name: &str) -> Option<String> {
     let identity = Identity::load(client).unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(identity.config, name).unwrap();
-    let mut server = ServerConnection::new(tls::server(cell).unwrap()).unwrap();
+    let mut server = ServerConnection::new(server).unwrap();
     for _ in 0..8 {
         let mut bytes = Vec::new();
         client.write_tls(&mut bytes).unwrap();
@@ -52,6 +57,9 @@ fn one_command_makes_both_sides() {
     for file in [own.join("ca.key"), own.join("client.key"), cell.join("cell.key")] {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
     }
+    for (name, file) in tls::GNUTLS_NAMES {
+        assert_eq!(std::fs::read(own.join(name)).unwrap(), std::fs::read(own.join(file)).unwrap(), "{name}");
+    }
     assert!(!cell.join("ca.key").exists(), "the authority's key stays");
     assert!(handshake(&own, &cell, "exa1cel09").unwrap().starts_with("client: "), "a name that is not the cell's");
 }
@@ -72,6 +80,11 @@ fn another_group_is_nobody() {
     // Unless the cell takes tokens.
     std::fs::write(cell.join("tokens"), "").unwrap();
     assert_eq!(handshake(&own, &cell, "localhost"), None);
+    // NBD has no tokens to show.
+    let nbd = || tls::nbd_server(&cell).unwrap();
+    assert!(handshake_with(&own, nbd(), "localhost").unwrap().starts_with("cell: "));
+    let (_c, own, cell) = group();
+    assert_eq!(handshake_with(&own, tls::nbd_server(&cell).unwrap(), "localhost"), None);
 }
 
 /// A cell's certificate does not ask, and a client's does not serve.

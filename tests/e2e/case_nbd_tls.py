@@ -1,0 +1,281 @@
+"""NBD over TCP is TLS: what real clients do over it, who is let in to what, and what the others are told."""
+
+import json
+import os
+import socket
+import ssl
+import struct
+import time
+
+from harness import MIB, Place, binary, check, contains, equal, need, pattern, refusal, run, test
+
+STARTTLS = b"IHAVEOPT" + struct.pack(">II", 5, 0)
+
+
+class Door:
+    """A cell on TCP with certificates, and the directories of its clients."""
+
+    def __init__(self, cell, listen='"tcp:127.0.0.1:0"'):
+        self.cell = cell
+        self.own = cell.place.path("own")
+        self.environment = dict(os.environ, FLASHCELL_TRUST=self.own)
+        self.trust(cell.dir)
+        cell.edit(lambda text: text.replace('nbd = ["unix:nbd.sock"]', f'nbd = ["unix:nbd.sock", {listen}]'))
+        self.start()
+
+    def start(self):
+        self.cell.start()
+        words = [word.removeprefix("nbd=tcp:") for word in self.cell.ready_line.split() if word.startswith("nbd=tcp:")]
+        self.address = words[0]
+        self.port = int(self.address.rsplit(":", 1)[1])
+        # The ready line names every socket; the harness takes the last.
+        self.cell.socket = os.path.join(self.cell.dir, "nbd.sock")
+
+    def trust(self, *arguments):
+        return run([binary(), "trust", *arguments], env=self.environment)
+
+    def client(self, name, role):
+        """A directory with the certificate of a client."""
+        path = self.cell.place.path(name)
+        self.trust("--client", name, "--role", role, "--out", path)
+        return path
+
+    def uri(self, export="data", certificates=None):
+        return f"nbds://{self.address}/{export}?tls-certificates={certificates or self.own}"
+
+    def refused(self, export="data", certificates=None):
+        """What nbdinfo is told."""
+        return refusal(["nbdinfo", "--size", self.uri(export, certificates)])
+
+    def exports(self, certificates=None):
+        listed = run(["nbdinfo", "--list", "--json", self.uri("", certificates)]).stdout
+        return sorted(export["export-name"] for export in json.loads(listed)["exports"])
+
+    def raw(self):
+        """A socket on which the server has greeted and the client has said its flags."""
+        client = socket.create_connection(("127.0.0.1", self.port))
+        client.settimeout(60)
+        equal(receive(client, 18)[:16], b"NBDMAGICIHAVEOPT", "greeting")
+        client.sendall(struct.pack(">I", 3))
+        return client
+
+
+def receive(client, count):
+    got = b""
+    while len(got) < count:
+        piece = client.recv(count - len(got))
+        check(piece, f"the stream ended after {got!r}")
+        got += piece
+    return got
+
+
+def reply(client):
+    """Kind and text of an option's reply."""
+    _, _, kind, length = struct.unpack(">QIII", receive(client, 20))
+    return kind, receive(client, length)
+
+
+def ended(client):
+    """Whether the server closes, with whatever it says before."""
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@test
+def tls_serves_the_same():
+    need("nbdinfo", "nbdcopy", "cmp")
+    with Place("tls") as place:
+        door = Door(place.cell(griddisks=("data:128M", "other:16M")))
+        info = json.loads(run(["nbdinfo", "--no-content", "--json", door.uri()]).stdout)
+        equal((info["TLS"], info["structured"], info["exports"][0]["export-size"]), (True, True, 128 * MIB), "what nbdinfo sees")
+        source = place.file("in", pattern("tls", 80 * MIB) + bytes(16 * MIB) + pattern("more", 32 * MIB))
+        target = place.path("out")
+        run(["nbdcopy", "--flush", source, door.uri()])
+        for options in ([], ["--connections=1", "--requests=64", "--request-size=4096"], ["--request-size=33554432"]):
+            run(["nbdcopy", *options, door.uri(), target])
+            run(["cmp", source, target])
+        # The unix socket has the same data, and no TLS.
+        run(["nbdcopy", door.cell.uri(), target])
+        run(["cmp", source, target])
+        run(["nbdinfo", "--size", f"nbds+unix:///data?socket={door.cell.socket}&tls-certificates={door.own}"], ok=False)
+        door.cell.stop()
+
+
+@test
+def qemu_uses_tls():
+    need("qemu-img", "qemu-io", "cmp")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        source, target = place.file("in", pattern("qemu", 64 * MIB)), place.path("out")
+        credentials = ["--object", f"tls-creds-x509,id=tls0,endpoint=client,dir={door.own}"]
+        remote = f"driver=nbd,host=127.0.0.1,port={door.port},export=data,tls-creds=tls0"
+        run(["qemu-img", "convert", "-n", *credentials, "-f", "raw", source, "--target-image-opts", remote])
+        run(["qemu-img", "convert", *credentials, "--image-opts", remote, "-O", "raw", target])
+        run(["cmp", source, target])
+        script = ["-c", "write -P 7 1M 3M", "-c", "write -z 2M 64k", "-c", "flush", "-c", "read -P 7 1M 1M", "-c", "read -P 0 2M 64k"]
+        run(["qemu-io", *credentials, *script, "--image-opts", remote])
+        # Without credentials it is told what is missing.
+        contains(run(["qemu-img", "info", f"nbd://{door.address}/data"], ok=False).stderr.lower(), "tls", "what qemu says")
+        door.cell.stop()
+
+
+@test
+def nbdsh_over_tls_in_every_length():
+    need("nbdsh")
+    script = r"""
+import random
+rng, model, base = random.Random(3), bytearray(2 << 20), 5 << 20
+h.pwrite(bytes(model), base)
+for step in range(300):
+    off = rng.randrange(len(model)); n = min(rng.choice([1, 3, 511, 4096, 16383, 16384, 16385, 70000, 1 << 20]), len(model) - off)
+    if step % 2:
+        data = rng.randbytes(n); h.pwrite(data, base + off); model[off:off + n] = data
+    else:
+        assert h.pread(n, base + off) == model[off:off + n], (step, off, n)
+h.flush()
+h.shutdown()
+print("done")
+"""
+    with Place("tls") as place:
+        door = Door(place.cell())
+        environment = dict(os.environ, PATH="/usr/bin:/bin:" + os.environ.get("PATH", ""))
+        connect = f"h.set_uri_allow_local_file(True); h.connect_uri({door.uri()!r})"
+        contains(run(["nbdsh", "-c", connect, "-c", script], env=environment).stdout, "done", "nbdsh")
+        door.cell.stop()
+
+
+@test
+def tls_lets_in_whom_the_authority_and_the_lists_name():
+    need("nbdinfo", "nbdcopy")
+    with Place("tls") as place:
+        door = Door(place.cell(griddisks=("data:16M", "sales:16M", "hr:16M")))
+        cell = door.cell
+        cell.cellcli("alter griddisk sales availableTo='SALES'")
+        cell.cellcli("alter griddisk hr availableTo='HR,watcher'")
+        sales, watcher = door.client("sales01", "database:SALES"), door.client("watcher", "monitor")
+        equal(door.exports(), ["data", "hr", "sales"], "exports for an administrator")
+        # A database sees what names it, not what names nobody; and no tag changes that.
+        equal(door.exports(sales), ["sales"], "exports for a database")
+        source = place.file("in", pattern("who", MIB))
+        run(["nbdcopy", source, door.uri("sales", sales)])
+        run(["nbdinfo", "--size", door.uri("sales@SALES", sales)])
+        for export in ("data", "hr", "hr@SALES", "sales@HR"):
+            contains(door.refused(export, sales), "certificate sales01 (database:SALES)", f"why {export} is refused")
+        # Its work is the database's without a tag.
+        equal([row["name"] for row in cell.json("list database") if row["name"] == "SALES"], ["SALES"], "whose work it was")
+        # A monitor looks at the cell, not at data, but where a list names its certificate: to read.
+        equal(door.exports(watcher), ["hr"], "exports for a monitor")
+        info = json.loads(run(["nbdinfo", "--no-content", "--json", door.uri("hr", watcher)]).stdout)["exports"][0]
+        equal(info["is_read_only"], True, "read-only for a monitor")
+        run(["nbdcopy", source, door.uri("hr", watcher)], ok=False)
+        # A revoked certificate opens nothing from its next connection on.
+        door.trust(cell.dir, "--revoke", "sales01")
+        contains(door.refused("sales", sales), "certificate sales01 is revoked", "revoked")
+        equal(door.exports(sales), [], "exports for the revoked")
+        equal(door.exports(), ["data", "hr", "sales"], "exports for an administrator after that")
+        cell.stop()
+
+
+@test
+def tls_keeps_out_the_unproven():
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        # In the clear: nothing but that TLS comes first.
+        contains(refusal(["nbdinfo", "--size", f"nbd://{door.address}/data"]), "TLS comes first", "in the clear")
+        client = door.raw()
+        client.sendall(b"IHAVEOPT" + struct.pack(">II", 3, 0))
+        kind, text = reply(client)
+        equal(kind, 0x80000005, "NBD_REP_ERR_TLS_REQD to LIST")
+        contains(text.decode(), "TLS comes first", "in words")
+        client.close()
+        # Without a certificate, even where administration takes tokens.
+        door.trust(door.cell.dir, "--token", "p", "--role", "administrator")
+        door.cell.stop()
+        door.start()
+        bare = place.path("bare")
+        os.mkdir(bare)
+        os.symlink(os.path.join(door.own, "ca.pem"), os.path.join(bare, "ca-cert.pem"))
+        door.refused(certificates=bare)
+        contains(door.cell.log(), "no TLS came about with an NBD client", "log")
+        # A client of another group does not believe this cell.
+        other = place.path("other")
+        run([binary(), "trust", "--trust", other, "--client", "x", "--role", "administrator", "--out", other])
+        contains(door.refused(certificates=other).lower(), "certificate", "what it says")
+        # And were it made to, it is not believed.
+        os.remove(os.path.join(other, "ca.pem"))
+        os.symlink(os.path.join(door.own, "ca.pem"), os.path.join(other, "ca.pem"))
+        door.refused(certificates=other)
+        # With the cell's own: it is a server's.
+        cells = place.path("cells")
+        os.mkdir(cells)
+        for name, file in (("ca-cert.pem", "ca.pem"), ("client-cert.pem", "cell.pem"), ("client-key.pem", "cell.key")):
+            os.symlink(os.path.join(door.cell.dir, "trust", file), os.path.join(cells, name))
+        door.refused(certificates=cells)
+        run(["nbdinfo", "--size", door.uri()])
+        door.cell.stop()
+
+
+@test
+def tls_before_its_answer_and_garbage_and_silence():
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        # A hello in one send with STARTTLS: neither answered nor used.
+        context = ssl.create_default_context(cafile=os.path.join(door.own, "ca.pem"))
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        client = door.raw()
+        client.sendall(STARTTLS + outgoing.read())
+        equal(client.recv(100), b"", "what is said to it")
+        # Garbage in place of a hello: an alert, and the end once the client leaves.
+        client = door.raw()
+        client.sendall(STARTTLS)
+        equal(reply(client)[0], 1, "ACK")
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+        client.shutdown(socket.SHUT_WR)
+        check(ended(client), "the server closes after garbage")
+        # Silence, and half a hello, many times: others are served, and all of them are closed in time.
+        silent = [door.raw() for _ in range(60)]
+        started = time.monotonic()
+        for number, client in enumerate(silent):
+            client.sendall(STARTTLS)
+            equal(reply(client)[0], 1, "ACK")
+            if number % 2:
+                client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        run(["nbdinfo", "--size", door.uri()])
+        check(all(ended(client) for client in silent), "silent clients are closed")
+        seconds = time.monotonic() - started
+        check(25 < seconds < 50, f"after 30 s: {seconds:.0f} s")
+        run(["nbdinfo", "--size", door.uri()])
+        door.cell.check_alive()
+        door.cell.stop()
+
+
+@test
+def tls_is_on_unless_told_otherwise():
+    need("nbdinfo")
+    with Place("tls") as place:
+        cell = place.cell()
+        cell.edit(lambda text: text.replace('nbd = ["unix:nbd.sock"]', 'nbd = ["unix:nbd.sock", "tcp:127.0.0.1:0"]'))
+        text = cell.start_fails()
+        contains(text, "TCP is TLS, and there are no certificates", "why it does not start")
+        contains(text, "flashcell trust", "hint")
+        cell.edit(lambda text: text.replace('"tcp:127.0.0.1:0"', '"tcp-plain:127.0.0.1:0"'))
+        cell.start()
+        contains(cell.log(), "NBD without TLS", "a warning")
+        address = [w for w in cell.ready_line.split() if w.startswith("nbd=tcp:")][0].removeprefix("nbd=tcp:")
+        run(["nbdinfo", "--size", f"nbd://{address}/data"])
+        cell.cellcli("alter griddisk data availableTo='SALES'")
+        contains(refusal(["nbdinfo", "--size", f"nbd://{address}/data"]), "a client without a certificate", "a list")
+        cell.stop()
