@@ -24,7 +24,7 @@ pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
 use crate::codec::UNFRAGMENTED_BYTES_MIN;
 use counters::Counters;
-use device::sync::Semaphore;
+use device::sync::{Permits, Semaphore};
 use device::{Arena, Conn, Listener, NetError, World};
 use exports::{CellExports, NoExports};
 use futures_util::future::select;
@@ -50,6 +50,8 @@ struct Shared {
     limits: FrontEndLimits,
     /// Connections still allowed.
     slots: Semaphore,
+    /// Connections without a certificate still allowed where one is due.
+    unproven: Semaphore,
     /// Requests still allowed.
     gate: Gate,
     registry: Registry,
@@ -73,6 +75,7 @@ impl FrontEnd {
         let threads = (0..world.spawn.threads().max(1)).map(|_| AtomicUsize::new(0)).collect();
         let shared = Shared {
             slots: Semaphore::new(limits.connections_max as u64),
+            unproven: Semaphore::new(limits.unproven_max as u64),
             gate: Gate::new(limits.requests_max),
             registry: Registry::default(),
             counters: Counters::default(),
@@ -136,12 +139,24 @@ impl Drop for FrontEnd {
     }
 }
 
+/// What a connection holds of the front end's limits.
+struct Place {
+    slot: Permits,
+    /// Until it has shown a certificate, where one is due.
+    unproven: Option<Permits>,
+}
+
 async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper: &Arc<dyn Doorkeeper>) {
     loop {
-        // Taken before accepting: the clients beyond the limit wait in the listener's backlog.
-        let slot = shared.slots.acquire(1).await;
+        // Taken before accepting: the clients beyond the limit wait in the listener's backlog. Strangers first, so that who waits
+        // for strangers to leave keeps no place from others.
+        let unproven = match keeper.tls() {
+            Some(_) => Some(shared.unproven.acquire(1).await),
+            None => None,
+        };
+        let place = Place { slot: shared.slots.acquire(1).await, unproven };
         match listener.accept().await {
-            Ok(conn) => start_session(shared, conn, keeper.clone(), slot),
+            Ok(conn) => start_session(shared, conn, keeper.clone(), place),
             Err(NetError::Closed) => return,
             Err(_) => {
                 shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +166,7 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper:
     }
 }
 
-fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: device::sync::Permits) {
+fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, place: Place) {
     let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.limits) else {
         conn.close();
         return;
@@ -168,7 +183,8 @@ fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Door
     spawn.spawn_on(
         thread,
         Box::pin(async move {
-            session(&shared, &conn, keeper.as_ref(), &handle).await;
+            let Place { slot, unproven } = place;
+            session(&shared, &conn, keeper.as_ref(), &handle, unproven).await;
             conn.close();
             shared.threads[thread].fetch_sub(1, Ordering::Relaxed);
             shared.counters.connections_closed.fetch_add(1, Ordering::Relaxed);
@@ -196,7 +212,13 @@ fn start_sweeper(shared: &Arc<Shared>) {
 /// Time for the other side to be told that nothing follows: one small send, to somebody who may have gone.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, keeper: &dyn Doorkeeper, handle: &Arc<registry::Handle>) {
+async fn session(
+    shared: &Arc<Shared>,
+    conn: &Arc<dyn Conn>,
+    keeper: &dyn Doorkeeper,
+    handle: &Arc<registry::Handle>,
+    unproven: Option<Permits>,
+) {
     let count = |counter: &std::sync::atomic::AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     let Some(config) = keeper.tls() else {
         let client = keeper.client_of(conn.as_ref());
@@ -217,6 +239,7 @@ async fn session(shared: &Arc<Shared>, conn: &Arc<dyn Conn>, keeper: &dyn Doorke
         }
     };
     count(&shared.counters.tls);
+    drop(unproven);
     let nobody = || "no certificate was shown".to_owned();
     let client = secured
         .certificate()

@@ -10,6 +10,8 @@ pub struct FrontEndLimits {
     /// Connections at a time; further ones wait in the backlog. Each costs some 20 KiB while idle,
     /// some 70 KiB over TLS.
     pub connections_max: usize,
+    /// Of these, those at doors with TLS that have not shown a certificate yet: strangers cannot take the places of clients.
+    pub unproven_max: usize,
     /// Requests under way on one connection: twice what fio, the kernel or qemu keep in flight.
     pub requests_per_connection_max: usize,
     /// Payload bytes under way on one connection, so that one client cannot take the whole arena.
@@ -28,6 +30,7 @@ impl Default for FrontEndLimits {
     fn default() -> FrontEndLimits {
         FrontEndLimits {
             connections_max: 4096,
+            unproven_max: 256,
             requests_per_connection_max: 256,
             bytes_per_connection_max: 64 << 20,
             requests_max: 16 << 10,
@@ -43,6 +46,7 @@ impl FrontEndLimits {
     /// for others.
     pub(super) fn fitted(mut self, arena_bytes: usize) -> FrontEndLimits {
         assert!(self.connections_max > 0, "a front end admits at least one connection");
+        assert!(self.unproven_max > 0, "a front end lets somebody try to prove who they are");
         assert!(self.requests_per_connection_max > 0, "a connection may have at least one request under way");
         assert!(self.requests_max > 0, "at least one request may be under way");
         let half = u32::try_from(arena_bytes / 2).unwrap_or(u32::MAX);

@@ -43,7 +43,7 @@ fn bench(seed: u64) -> Bench {
 pub(crate) struct Raw(pub(crate) Arc<dyn Conn>, pub(crate) Vec<u8>);
 
 impl Raw {
-    async fn connect(net: Arc<TestNet>) -> Raw {
+    pub(crate) async fn connect(net: Arc<TestNet>) -> Raw {
         let mut raw = Raw(net.connect(&unix("nbd")).await.unwrap(), Vec::new());
         let greeting = raw.take(18).await;
         assert_eq!(greeting, b"NBDMAGICIHAVEOPT\x00\x03");

@@ -136,7 +136,11 @@ impl Drop for Fixture {
 }
 
 fn fixture(seed: u64) -> Fixture {
-    let b = bench_with(seed, &["data", "theirs", "open"], 16 << 20, FrontEndLimits::default());
+    fixture_with(seed, FrontEndLimits::default())
+}
+
+fn fixture_with(seed: u64, limits: FrontEndLimits) -> Fixture {
+    let b = bench_with(seed, &["data", "theirs", "open"], 16 << 20, limits);
     b.cell.grid_disk("data").unwrap().set_access("SALES", false);
     b.cell.grid_disk("theirs").unwrap().set_access("HR", false);
     let group = Arc::new(group());
@@ -461,5 +465,34 @@ fn a_stop_says_farewell() {
         let ended = async { assert!(raw.ended().await) };
         futures_util::future::join(front.stop(), ended).await;
         assert_eq!(front.stats().connections_open, 0);
+    });
+}
+
+/// More strangers than may try at a time: the plain door serves at once, and the door with TLS as soon as they are cut off.
+#[test]
+fn strangers_do_not_take_the_places_of_clients() {
+    let f = fixture_with(7, FrontEndLimits { connections_max: 6, unproven_max: 2, ..FrontEndLimits::default() });
+    let (net, group, front, clock) = (f.b.w.net.clone(), f.group.clone(), f.b.front.clone(), f.b.w.clock.clone());
+    f.b.w.executor.block_on(async move {
+        let mut proven = secured(&net, group.client(Some(&group.sales), VERSIONS[0])).await.unwrap();
+        assert_eq!(go(&mut proven, "data").await, OptionReply::Ack);
+        let mut strangers = Vec::new();
+        for _ in 0..7 {
+            strangers.push(net.connect(&unix("tls")).await.unwrap());
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(front.stats().connections_open, 3, "who has shown a certificate is no stranger");
+        for _ in 0..2 {
+            let mut raw = Raw::connect(net.clone()).await;
+            assert_eq!(raw.go("data", false, &[]).await.pop().unwrap(), OptionReply::Ack);
+        }
+        let began = clock.now();
+        let mut late = secured(&net, group.client(Some(&group.sales), VERSIONS[0])).await.unwrap();
+        assert_eq!(go(&mut late, "data").await, OptionReply::Ack);
+        let waited = Duration::from_nanos(clock.now().0 - began.0);
+        assert!(waited > Duration::from_secs(60) && waited < Duration::from_secs(140), "{waited:?}");
+        assert!(front.stats().timed_out >= 6, "{:?}", front.stats());
+        proven.request(Command::Flush, NONE, 1, 0, 0).await;
+        assert_eq!(proven.simple().await, (0, 1));
     });
 }
