@@ -1,12 +1,12 @@
 //! Certificates and keys of the admin protocol and of NBD over TCP, as files: `ca.pem`, `cell.pem`, `cell.key`, `tokens`, `revoked` of a cell; `ca.pem`,
 //! `client.pem`, `client.key`, `token` of a client. `flashcell trust` writes them.
 //!
-//! TLS 1.2 and 1.3, the group's own authority on both sides, never the system's. Never writes a file.
+//! TLS 1.2 and 1.3 (NBD: 1.3), the group's own authority on both sides, never the system's. Never writes a file.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,25 +88,30 @@ fn useless(dir: &Path, reason: impl ToString) -> TlsError {
 
 /// What a cell speaks TLS with in administration. A client shows a certificate of the group, or none where tokens are taken.
 pub(crate) fn server(dir: &Path) -> Result<Arc<ServerConfig>, TlsError> {
-    server_config(dir, dir.join(TOKENS).exists()).map(Arc::new)
+    server_config(dir, rustls::DEFAULT_VERSIONS, dir.join(TOKENS).exists()).map(Arc::new)
 }
 
 /// What a cell speaks TLS with over NBD, which knows no tokens: a client shows a certificate of the group.
 pub(crate) fn nbd_server(dir: &Path) -> Result<Arc<ServerConfig>, TlsError> {
-    let mut config = server_config(dir, false)?;
+    // Keys wear out after some 128 GiB, and only TLS 1.3 renews them within a connection; 1.2 would have to end it.
+    let mut config = server_config(dir, &[&rustls::version::TLS13], false)?;
     // Connections last, and none begins with the trust of an earlier one: a certificate is judged each time.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-fn server_config(dir: &Path, tokens: bool) -> Result<ServerConfig, TlsError> {
+fn server_config(
+    dir: &Path,
+    versions: &[&'static SupportedProtocolVersion],
+    tokens: bool,
+) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(dir)?, provider.clone());
     let verifier = if tokens { verifier.allow_unauthenticated() } else { verifier };
     let verifier = verifier.build().map_err(|error| useless(dir, error))?;
     let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|error| useless(dir, error))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(certificates(&dir.join(CELL_CERTIFICATE))?, key(&dir.join(CELL_KEY))?);

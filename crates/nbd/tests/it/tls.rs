@@ -8,9 +8,11 @@ use nbd::FrontEndLimits;
 use nbd::codec::*;
 use nbd::server::{Client as NbdClient, Doorkeeper, Scope};
 use nbd::tls::{TlsConn, TlsError};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use rustls::{CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +24,26 @@ impl Identity {
     fn key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::try_from(self.1.clone()).unwrap()
     }
+}
+
+fn standard() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Keys that wear out after so many records; in life it is eight million.
+fn short_lived(records: u64) -> Arc<CryptoProvider> {
+    let base = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+    let common = CipherSuiteCommon {
+        suite: base.common.suite,
+        hash_provider: base.common.hash_provider,
+        confidentiality_limit: records,
+    };
+    let (hkdf_provider, aead_alg) = (base.hkdf_provider, base.aead_alg);
+    // For the rest of the process, as the interface wants it.
+    let suite: &'static Tls13CipherSuite =
+        Box::leak(Box::new(Tls13CipherSuite { common, hkdf_provider, aead_alg, quic: None }));
+    let cipher_suites = vec![SupportedCipherSuite::Tls13(suite)];
+    Arc::new(CryptoProvider { cipher_suites, ..rustls::crypto::ring::default_provider() })
 }
 
 /// An authority with a server and clients. Ed25519: signatures have one length, so a run depends on its seed alone.
@@ -65,8 +87,7 @@ impl Group {
         Arc::new(roots)
     }
 
-    fn server_config(&self) -> Arc<ServerConfig> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+    fn server_config(&self, provider: Arc<CryptoProvider>) -> Arc<ServerConfig> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots(), provider.clone()).build().unwrap();
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let chain = vec![self.server.0.clone()];
@@ -78,7 +99,15 @@ impl Group {
         identity: Option<&Identity>,
         version: &'static rustls::SupportedProtocolVersion,
     ) -> ClientConnection {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        self.client_with(standard(), identity, version)
+    }
+
+    fn client_with(
+        &self,
+        provider: Arc<CryptoProvider>,
+        identity: Option<&Identity>,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> ClientConnection {
         let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
         let config = config.with_root_certificates(self.roots());
         let config = match identity {
@@ -136,15 +165,15 @@ impl Drop for Fixture {
 }
 
 fn fixture(seed: u64) -> Fixture {
-    fixture_with(seed, FrontEndLimits::default())
+    fixture_with(seed, FrontEndLimits::default(), &standard())
 }
 
-fn fixture_with(seed: u64, limits: FrontEndLimits) -> Fixture {
+fn fixture_with(seed: u64, limits: FrontEndLimits, provider: &Arc<CryptoProvider>) -> Fixture {
     let b = bench_with(seed, &["data", "theirs", "open"], 16 << 20, limits);
     b.cell.grid_disk("data").unwrap().set_access("SALES", false);
     b.cell.grid_disk("theirs").unwrap().set_access("HR", false);
     let group = Arc::new(group());
-    let config = group.server_config();
+    let config = group.server_config(provider.clone());
     let door = Arc::new(Door { config, sales: group.sales.0.clone(), failures: Mutex::default() });
     let (net, front, keeper) = (b.w.net.clone(), b.front.clone(), door.clone());
     b.w.executor.block_on(async move { front.serve_at(net.listen(&unix("tls")).await.unwrap(), keeper) });
@@ -471,7 +500,8 @@ fn a_stop_says_farewell() {
 /// More strangers than may try at a time: the plain door serves at once, and the door with TLS as soon as they are cut off.
 #[test]
 fn strangers_do_not_take_the_places_of_clients() {
-    let f = fixture_with(7, FrontEndLimits { connections_max: 6, unproven_max: 2, ..FrontEndLimits::default() });
+    let limits = FrontEndLimits { connections_max: 6, unproven_max: 2, ..FrontEndLimits::default() };
+    let f = fixture_with(7, limits, &standard());
     let (net, group, front, clock) = (f.b.w.net.clone(), f.group.clone(), f.b.front.clone(), f.b.w.clock.clone());
     f.b.w.executor.block_on(async move {
         let mut proven = secured(&net, group.client(Some(&group.sales), VERSIONS[0])).await.unwrap();
@@ -495,4 +525,28 @@ fn strangers_do_not_take_the_places_of_clients() {
         proven.request(Command::Flush, NONE, 1, 0, 0).await;
         assert_eq!(proven.simple().await, (0, 1));
     });
+}
+
+/// A connection outlives its keys: both sides renew theirs many times, in the middle of what they send.
+#[test]
+fn keys_are_renewed_within_a_connection() {
+    for seed in 0..5 {
+        let f = fixture_with(seed, FrontEndLimits::default(), &short_lived(29));
+        let (net, group) = (f.b.w.net.clone(), f.group.clone());
+        f.b.w.executor.block_on(async move {
+            let tls = group.client_with(short_lived(23), Some(&group.sales), VERSIONS[0]);
+            let mut raw = secured(&net, tls).await.unwrap();
+            assert_eq!(go(&mut raw, "data").await, OptionReply::Ack);
+            for cookie in 0..6 {
+                let data = pattern(2 << 20, cookie as u8);
+                raw.write(cookie, 0, &data, NONE).await;
+                assert_eq!(raw.simple().await, (0, cookie));
+                raw.request(Command::Read, NONE, 100 + cookie, 0, 2 << 20).await;
+                assert_eq!(raw.simple().await, (0, 100 + cookie));
+                assert!(raw.take(2 << 20).await == data, "write {cookie} reads back");
+            }
+            raw.request(Command::Disconnect, NONE, 9, 0, 0).await;
+            assert!(raw.ended().await);
+        });
+    }
 }

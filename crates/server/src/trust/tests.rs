@@ -5,7 +5,7 @@
 use super::*;
 use crate::tls::{self, Identity};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use std::sync::Arc;
 
 /// A group: an authority and a cell.
@@ -25,7 +25,10 @@ fn handshake(client: &Path, cell: &Path, name: &str) -> Option<String> {
 }
 
 fn handshake_with(client: &Path, server: Arc<ServerConfig>, name: &str) -> Option<String> {
-    let identity = Identity::load(client).unwrap();
+    handshake_of(Identity::load(client).unwrap(), server, name)
+}
+
+fn handshake_of(identity: Identity, server: Arc<ServerConfig>, name: &str) -> Option<String> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(identity.config, name).unwrap();
     let mut server = ServerConnection::new(server).unwrap();
@@ -85,6 +88,16 @@ fn another_group_is_nobody() {
     assert!(handshake_with(&own, nbd(), "localhost").unwrap().starts_with("cell: "));
     let (_c, own, cell) = group();
     assert_eq!(handshake_with(&own, tls::nbd_server(&cell).unwrap(), "localhost"), None);
+    // Nor a version that cannot renew its keys.
+    let mut old = Identity::load(&own).unwrap();
+    let mut config = ClientConfig::builder_with_provider(old.config.crypto_provider().clone())
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    config.client_auth_cert_resolver = old.config.client_auth_cert_resolver.clone();
+    old.config = Arc::new(config);
+    assert!(handshake_of(old, tls::nbd_server(&cell).unwrap(), "localhost").unwrap().starts_with("cell: "));
 }
 
 /// A cell's certificate does not ask, and a client's does not serve.
