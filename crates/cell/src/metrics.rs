@@ -4,14 +4,28 @@
 //! integers in a base unit (bytes, nanoseconds, requests); turning them into MB or rates a second is for whoever shows
 //! them, with [`between`] for rates. Never samples by itself, never keeps a value, never prints.
 
+mod cell_disk;
+mod database;
+mod fill;
+mod flash_cache;
+mod grid_disk;
+mod host;
+mod keep;
+mod member;
+mod ordered;
+pub(crate) mod redo;
+mod totals;
+
+pub use cell_disk::HeldFor;
+pub use redo::LogTotals;
+pub use totals::CacheTotals;
+
 use crate::Cell;
-use crate::counters::{GridDiskCounters, Traffic};
+use crate::counters::GridDiskCounters;
 use crate::grid_disk::GridDisk;
 use crate::iorm::Account;
-use crate::member_metrics::MemberFigures;
-use crate::redo_metrics::LogTotals;
-use device::sync::lock;
-use flashcache::{EnduranceFigures, KeepUsage};
+use flashcache::EnduranceFigures;
+use member::MemberFigures;
 use std::collections::BTreeMap;
 
 /// How a value is formed.
@@ -104,6 +118,8 @@ pub enum Reading {
     FlashLog(fn(&LogTotals) -> u64),
     /// From what passed to each physical device.
     CellDisk(fn(&DeviceIo) -> u64),
+    /// From what flash holds for each hard disk, by its cell disk.
+    HeldFor(fn(&HeldFor) -> u64),
     /// From each member of the flash cache, by its cell disk; none where there is nothing to tell.
     Member(fn(&EnduranceFigures) -> Option<u64>),
     /// From what the process uses.
@@ -157,6 +173,12 @@ pub struct DeviceIo {
     pub errors: u64,
     /// Requests under way.
     pub in_flight: u64,
+    /// Nanoseconds in which any was under way.
+    pub utilised_ns: u64,
+    /// In which a small one was.
+    pub utilised_small_ns: u64,
+    /// In which a large one was.
+    pub utilised_large_ns: u64,
 }
 
 /// What the process that serves the cell uses.
@@ -180,126 +202,10 @@ pub struct ProcessUse {
     pub host_cpu_ns: u64,
     /// Load average of the host over a minute, in thousandths.
     pub load_milli: u64,
-}
-
-/// What all members of the flash cache and all grid disks have counted, together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheTotals {
-    members: BTreeMap<&'static str, u64>,
-    used_bytes: u64,
-    size_bytes: u64,
-    dirty_bytes: u64,
-    stale_dirty_bytes: u64,
-    dirty_age_ns: u64,
-    entries: u64,
-    refills: u64,
-    index_bytes: u64,
-    memory_bytes: u64,
-    memory_bytes_max: u64,
-    hits: Sum,
-    partial: Sum,
-    misses: Sum,
-    read_skips_large: Sum,
-    read_skips_flash: Sum,
-    read_skips_busy: Sum,
-    read_skips_plan: Sum,
-    write_skips_plan: Sum,
-    fill_skips_busy: Sum,
-    write_skips_large: Sum,
-    keep: KeepUsage,
-    keep_hits: Sum,
-    keep_misses: Sum,
-    write_fill_skips_busy: Sum,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    requests: u64,
-    bytes: u64,
-}
-
-impl Sum {
-    fn add(&mut self, traffic: &Traffic) {
-        self.requests += traffic.requests.get();
-        self.bytes += traffic.bytes.get();
-    }
-}
-
-impl CacheTotals {
-    fn of(cell: &Cell) -> CacheTotals {
-        let mut totals = CacheTotals::default();
-        if let Some(cache) = cell.flash_cache() {
-            (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
-            totals.refills = cell.refilled_blocks();
-            for (&name, value) in &lock(&cell.state).left_counters {
-                *totals.members.entry(name).or_default() += value;
-            }
-            for member in cache.members() {
-                let need = member.memory_need();
-                totals.entries += member.entries() as u64;
-                totals.index_bytes += member.index_bytes();
-                totals.memory_bytes += need.all_bytes() - need.index_bytes + member.index_bytes();
-                totals.memory_bytes_max += need.all_bytes();
-                totals.used_bytes += member.used_bytes();
-                totals.size_bytes += member.size_bytes();
-                let keep = member.keep_usage();
-                totals.keep.used_bytes += keep.used_bytes;
-                totals.keep.dirty_bytes += keep.dirty_bytes;
-                if !member.has_failed() {
-                    let age_ns = member.oldest_dirty().map_or(0, |since| cell.world.clock.now().ns_since(since));
-                    totals.dirty_age_ns = totals.dirty_age_ns.max(age_ns);
-                }
-                for (name, value) in member.counters.snapshot() {
-                    *totals.members.entry(name).or_default() += value;
-                }
-            }
-        }
-        for disk in cell.grid_disks() {
-            let c = &disk.counters;
-            totals.hits.add(&c.cache_hits);
-            totals.partial.add(&c.cache_partial_hits);
-            totals.misses.add(&c.cache_misses);
-            totals.read_skips_large.add(&c.cache_read_skips_large);
-            totals.read_skips_flash.add(&c.cache_read_skips_flash);
-            totals.read_skips_busy.add(&c.cache_read_skips_busy);
-            totals.read_skips_plan.add(&c.cache_read_skips_plan);
-            totals.write_skips_plan.add(&c.cache_write_skips_plan);
-            totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
-            totals.write_skips_large.add(&c.cache_write_skips_large);
-            totals.keep_hits.add(&c.keep_hits);
-            totals.keep_misses.add(&c.keep_misses);
-            totals.write_fill_skips_busy.add(&c.cache_write_fill_skips_busy);
-        }
-        totals
-    }
-
-    pub(crate) fn member(&self, counter: &str) -> u64 {
-        self.members.get(counter).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn keep_usage(&self) -> KeepUsage {
-        self.keep
-    }
-
-    /// Reads that the I/O plan kept from the cache: requests and bytes.
-    pub(crate) fn read_skips_plan(&self) -> (u64, u64) {
-        (self.read_skips_plan.requests, self.read_skips_plan.bytes)
-    }
-
-    /// Writes that it kept from the cache: requests and bytes.
-    pub(crate) fn write_skips_plan(&self) -> (u64, u64) {
-        (self.write_skips_plan.requests, self.write_skips_plan.bytes)
-    }
-
-    /// Reads of KEEP data from flash alone: requests and bytes.
-    pub(crate) fn keep_hits(&self) -> (u64, u64) {
-        (self.keep_hits.requests, self.keep_hits.bytes)
-    }
-
-    /// Reads of KEEP data that needed the disk: requests and bytes.
-    pub(crate) fn keep_misses(&self) -> (u64, u64) {
-        (self.keep_misses.requests, self.keep_misses.bytes)
-    }
+    /// Bytes the host's network interfaces have received.
+    pub nic_received_bytes: u64,
+    /// Bytes they have sent.
+    pub nic_sent_bytes: u64,
 }
 
 /// The value of one metric for one object.
@@ -364,347 +270,6 @@ macro_rules! metric {
 
 pub(crate) use {counter, metric};
 
-/// Time spent on requests of one kind and how long one took: two rows.
-macro_rules! latency {
-    ($name:literal, $requests:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $name,
-                description: concat!("time of ", $description),
-                object: MetricObject::CellDisk,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::CellDisk($read)),
-            },
-            Definition {
-                name: concat!($name, "_RQ"),
-                description: concat!("time of one of ", $description),
-                object: MetricObject::CellDisk,
-                base: Base::Nanoseconds,
-                formula: Formula::PerRequest($name, $requests),
-            },
-        ]
-    };
-}
-
-/// Every metric, grouped as the rows were made. Small is up to 128 KiB, large is more.
-const TABLE: &[&[Definition]] = &[
-    // The cell.
-    metric!(
-        Cell,
-        "CL_CPUT_CS",
-        MilliPercent,
-        "processor time of the cell server, of one processor",
-        Formula::ShareOfTime("CL_CPU_TM_CS")
-    ),
-    metric!(
-        Cell,
-        "CL_CPU_TM_CS",
-        Nanoseconds,
-        "processor time of the cell server",
-        Formula::Counter(Reading::Cell(|u| u.cpu_ns))
-    ),
-    metric!(
-        Cell,
-        "CL_MEMUT_CS",
-        MilliPercent,
-        "memory of the host that the cell server holds",
-        Formula::Gauge(Reading::Cell(|u| milli_percent(u.resident_bytes, u.host_memory_bytes)))
-    ),
-    metric!(
-        Cell,
-        "CL_RUNQ",
-        Milli,
-        "processes that run or wait to run, in the mean over a minute",
-        Formula::Gauge(Reading::Cell(|u| u.load_milli))
-    ),
-    metric!(
-        Cell,
-        "CL_VIRTMEM_CS",
-        Bytes,
-        "address space of the cell server",
-        Formula::Gauge(Reading::Cell(|u| u.virtual_bytes))
-    ),
-    // Cell disks.
-    counter!(CellDisk, "CD_IO_BY_R_LG", Bytes, "bytes of large reads from a cell disk", |d| d.read_large.bytes),
-    counter!(CellDisk, "CD_IO_BY_R_SM", Bytes, "bytes of small reads from a cell disk", |d| d.read_small.bytes),
-    counter!(CellDisk, "CD_IO_BY_W_LG", Bytes, "bytes of large writes to a cell disk", |d| d.write_large.bytes),
-    counter!(CellDisk, "CD_IO_BY_W_SM", Bytes, "bytes of small writes to a cell disk", |d| d.write_small.bytes),
-    metric!(
-        CellDisk,
-        "CD_IO_ERRS",
-        Count,
-        "requests to a cell disk that failed",
-        Formula::Counter(Reading::CellDisk(|d| d.errors))
-    ),
-    metric!(
-        CellDisk,
-        "CD_IO_ERRS_MIN",
-        Count,
-        "requests to a cell disk that failed, a minute",
-        Formula::PerMinute("CD_IO_ERRS")
-    ),
-    counter!(CellDisk, "CD_IO_FLUSH", Requests, "flushes of a cell disk", |d| d.flush.requests),
-    metric!(
-        CellDisk,
-        "CD_IO_LOAD",
-        Count,
-        "requests to a cell disk under way",
-        Formula::Gauge(Reading::CellDisk(|d| d.in_flight))
-    ),
-    counter!(CellDisk, "CD_IO_RQ_R_LG", Requests, "large reads from a cell disk", |d| d.read_large.requests),
-    counter!(CellDisk, "CD_IO_RQ_R_SM", Requests, "small reads from a cell disk", |d| d.read_small.requests),
-    counter!(CellDisk, "CD_IO_RQ_W_LG", Requests, "large writes to a cell disk", |d| d.write_large.requests),
-    counter!(CellDisk, "CD_IO_RQ_W_SM", Requests, "small writes to a cell disk", |d| d.write_small.requests),
-    latency!("CD_IO_TM_FLUSH", "CD_IO_FLUSH", "flushes of a cell disk", |d| d.flush.busy_ns),
-    latency!("CD_IO_TM_R_LG", "CD_IO_RQ_R_LG", "large reads from a cell disk", |d| d.read_large.busy_ns),
-    latency!("CD_IO_TM_R_SM", "CD_IO_RQ_R_SM", "small reads from a cell disk", |d| d.read_small.busy_ns),
-    latency!("CD_IO_TM_W_LG", "CD_IO_RQ_W_LG", "large writes to a cell disk", |d| d.write_large.busy_ns),
-    latency!("CD_IO_TM_W_SM", "CD_IO_RQ_W_SM", "small writes to a cell disk", |d| d.write_small.busy_ns),
-    // The flash cache.
-    metric!(
-        FlashCache,
-        "FC_BY_ALLOCATED",
-        Bytes,
-        "flash given to the cache",
-        Formula::Gauge(Reading::FlashCache(|c| c.size_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_DIRTY",
-        Bytes,
-        "data in the cache that is newer than on disk",
-        Formula::Gauge(Reading::FlashCache(|c| c.dirty_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_MEM",
-        Bytes,
-        "memory of the cache: index, checksums, names of blocks that left",
-        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_MEM_INDEX",
-        Bytes,
-        "memory of the cache's index",
-        Formula::Gauge(Reading::FlashCache(|c| c.index_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_MEM_MAX",
-        Bytes,
-        "the most memory the cache may take",
-        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes_max))
-    ),
-    metric!(
-        FlashCache,
-        "FC_ENTRIES",
-        Count,
-        "entries of the cache's index: one a block, or more where its parts came by themselves",
-        Formula::Gauge(Reading::FlashCache(|c| c.entries))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_MEM_INDEX_ENTRY",
-        Bytes,
-        "memory of the cache's index for each of its entries, rounded up",
-        Formula::Gauge(Reading::FlashCache(|c| if c.entries == 0 { 0 } else { c.index_bytes.div_ceil(c.entries) }))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_STALE_DIRTY",
-        Bytes,
-        "data newer than on disk on flash that has failed: its grid disks are offline",
-        Formula::Gauge(Reading::FlashCache(|c| c.stale_dirty_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_BY_USED",
-        Bytes,
-        "valid data in the cache",
-        Formula::Gauge(Reading::FlashCache(|c| c.used_bytes))
-    ),
-    metric!(
-        FlashCache,
-        "FC_DIRTY_AGE",
-        Nanoseconds,
-        "age of the oldest acknowledged write that is not on disk, at most",
-        Formula::Gauge(Reading::FlashCache(|c| c.dirty_age_ns))
-    ),
-    counter!(FlashCache, "FC_IO_BY_DISK_WRITE", Bytes, "bytes destaged: newer than on disk, written there", |c| c
-        .member("destage_bytes")),
-    counter!(FlashCache, "FC_IO_RQ_DISK_WRITE", Requests, "4 KiB parts destaged", |c| c.member("destages")),
-    counter!(FlashCache, "FC_IO_RQ_W_FIRST", Requests, "4 KiB parts that a write made newer than on disk", |c| c
-        .member("dirty_writes")
-        .saturating_sub(c.member("dirty_overwrites"))),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_W_OVERWRITE",
-        Requests,
-        "4 KiB parts written again before they were destaged: writes the disk was spared",
-        |c| c.member("dirty_overwrites")
-    ),
-    counter!(FlashCache, "FC_IO_BY_DISCARD", Bytes, "bytes of flash discarded before they were reused", |c| c
-        .member("discard_bytes")),
-    counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
-        .member("flash_bytes_written")),
-    counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
-    counter!(FlashCache, "FC_IO_BY_R_MISS", Bytes, "bytes of reads of which nothing was cached", |c| c.misses.bytes),
-    counter!(FlashCache, "FC_IO_BY_R_SKIP", Bytes, "bytes of reads that went past the cache", |c| c
-        .read_skips_large
-        .bytes
-        + c.read_skips_flash.bytes
-        + c.read_skips_busy.bytes
-        + c.read_skips_plan().1),
-    counter!(
-        FlashCache,
-        "FC_IO_BY_R_SKIP_FC_BUSY",
-        Bytes,
-        "bytes of reads that were cached and came from disk since flash was busier",
-        |c| c.read_skips_busy.bytes
-    ),
-    counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
-        + c.member("write_fill_bytes")
-        + c.member("insert_bytes")
-        + c.member("dirty_write_bytes")),
-    counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
-    counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
-        .write_skips_large
-        .bytes
-        + c.write_fill_skips_busy.bytes
-        + c.write_skips_plan().1),
-    metric!(
-        FlashCache,
-        "FC_IO_ERRS",
-        Count,
-        "I/O errors of flash",
-        Formula::Counter(Reading::FlashCache(|c| c.member("errors")))
-    ),
-    metric!(
-        FlashCache,
-        "FC_IO_ROT",
-        Count,
-        "cached 4 KiB parts whose checksum did not match",
-        Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
-    ),
-    counter!(FlashCache, "FC_IO_RQ_DISCARD", Requests, "segments discarded before they were reused", |c| c
-        .member("discards")),
-    counter!(FlashCache, "FC_IO_RQ_EVICT", Requests, "blocks that left the cache", |c| c.member("evictions")),
-    counter!(FlashCache, "FC_IO_RQ_R", Requests, "reads served whole from the cache", |c| c.hits.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests
-        + c.partial.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_PARTIAL", Requests, "reads of which a part was cached", |c| c.partial.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache", |c| c
-        .read_skips_large
-        .requests
-        + c.read_skips_flash.requests
-        + c.read_skips_busy.requests
-        + c.read_skips_plan().0),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_R_SKIP_FC_BUSY",
-        Requests,
-        "reads that were cached and came from disk since flash was busier",
-        |c| c.read_skips_busy.requests
-    ),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_R_SKIP_FC_THROTTLE",
-        Requests,
-        "reads that went past the cache since flash was slow or its content rotten",
-        |c| c.read_skips_flash.requests
-    ),
-    counter!(FlashCache, "FC_IO_RQ_R_SKIP_LG", Requests, "reads that went past the cache since they are large", |c| c
-        .read_skips_large
-        .requests),
-    metric!(
-        FlashCache,
-        "FC_IO_RQ_MOVE_SKIP_ENDURANCE",
-        Requests,
-        "blocks not written again at reclaim since the endurance budget was empty",
-        Formula::Counter(Reading::FlashCache(|c| c.member("move_skips_endurance")))
-    ),
-    metric!(
-        FlashCache,
-        "FC_IO_RQ_REPLACEMENT_ATTEMPTED",
-        Requests,
-        "segments reclaimed to make room",
-        Formula::Counter(Reading::FlashCache(|c| c.member("reclaims")))
-    ),
-    metric!(
-        FlashCache,
-        "FC_IO_RQ_REPLACEMENT_FAILED",
-        Requests,
-        "fills refused since no segment was free",
-        Formula::Counter(Reading::FlashCache(|c| c.member("fill_skips_space")))
-    ),
-    counter!(FlashCache, "FC_IO_RQ_W", Requests, "4 KiB parts written into the cache", |c| c.member("fills")
-        + c.member("write_fills")
-        + c.member("inserts")),
-    counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
-        .member("fills")),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_W_POPULATE_SKIP_FC_BUSY",
-        Requests,
-        "reads whose misses were not kept in the cache since flash was busier than the disk",
-        |c| c.fill_skips_busy.requests
-    ),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_W_REFILL",
-        Requests,
-        "blocks brought back to flash that came in the place of other flash",
-        |c| c.refills
-    ),
-    counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
-        .write_skips_large
-        .requests
-        + c.write_fill_skips_busy.requests
-        + c.write_skips_plan().0),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_W_SKIP_FC_BUSY",
-        Requests,
-        "writes not kept in the cache since flash was busier than the disk",
-        |c| c.write_fill_skips_busy.requests
-    ),
-    counter!(
-        FlashCache,
-        "FC_IO_RQ_W_SKIP_ENDURANCE",
-        Requests,
-        "blocks not filled since the endurance budget was low",
-        |c| c.member("fill_skips_endurance")
-    ),
-    counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
-        .write_skips_large
-        .requests),
-    // Grid disks.
-    counter!(GridDisk, "GD_IO_BY_R_LG", Bytes, "bytes of large reads of a grid disk", |c| c.reads.large.bytes.get()),
-    counter!(GridDisk, "GD_IO_BY_R_SM", Bytes, "bytes of small reads of a grid disk", |c| c.reads.small.bytes.get()),
-    counter!(GridDisk, "GD_IO_BY_W_LG", Bytes, "bytes of large writes to a grid disk", |c| c.writes.large.bytes.get()),
-    counter!(GridDisk, "GD_IO_BY_W_SM", Bytes, "bytes of small writes to a grid disk", |c| c.writes.small.bytes.get()),
-    metric!(
-        GridDisk,
-        "GD_IO_ERRS",
-        Count,
-        "requests to a grid disk answered with an error",
-        Formula::Counter(Reading::GridDisk(|c| c.errors.get()))
-    ),
-    metric!(
-        GridDisk,
-        "GD_IO_ERRS_MIN",
-        Count,
-        "requests to a grid disk answered with an error, a minute",
-        Formula::PerMinute("GD_IO_ERRS")
-    ),
-    counter!(GridDisk, "GD_IO_FLUSH", Requests, "flushes of a grid disk", |c| c.flushes.get()),
-    counter!(GridDisk, "GD_IO_RQ_R_LG", Requests, "large reads of a grid disk", |c| c.reads.large.requests.get()),
-    counter!(GridDisk, "GD_IO_RQ_R_SM", Requests, "small reads of a grid disk", |c| c.reads.small.requests.get()),
-    counter!(GridDisk, "GD_IO_RQ_W_LG", Requests, "large writes to a grid disk", |c| c.writes.large.requests.get()),
-    counter!(GridDisk, "GD_IO_RQ_W_SM", Requests, "small writes to a grid disk", |c| c.writes.small.requests.get()),
-];
-
 pub(crate) fn milli_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 100_000).checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
@@ -712,15 +277,17 @@ pub(crate) fn milli_percent(part: u64, whole: u64) -> u64 {
 /// Every metric.
 pub fn definitions() -> impl Iterator<Item = &'static Definition> {
     let tables = [
-        TABLE,
-        crate::member_metrics::ROWS,
+        host::ROWS,
+        cell_disk::ROWS,
+        flash_cache::ROWS,
+        grid_disk::ROWS,
+        member::ROWS,
         crate::saving::ROWS,
-        crate::keep_metrics::ROWS,
-        crate::ordered_metrics::ROWS,
-        crate::redo_metrics::ROWS,
-        crate::fill_metrics::ROWS,
-        crate::host_metrics::ROWS,
-        crate::iorm_metrics::ROWS,
+        keep::ROWS,
+        ordered::ROWS,
+        redo::ROWS,
+        fill::ROWS,
+        database::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }
@@ -738,6 +305,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
     let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
+    let held = HeldFor::all(cell);
     let grid_disks = cell.grid_disks();
     let accounts = cell.iorm().accounts();
     let mut samples = Vec::new();
@@ -750,6 +318,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
             Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
+            Reading::HeldFor(read) => held.iter().for_each(|disk| push(disk.name.clone(), read(disk))),
             Reading::Member(read) => {
                 let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
                 known.for_each(|(member, value)| push(member.name.clone(), value));
@@ -811,7 +380,8 @@ mod tests {
                 MetricObject::GridDisk => "GD_",
                 MetricObject::Database => "DB_",
             };
-            assert!(d.name.starts_with(prefix) || d.name == "IORM_MODE", "{}", d.name);
+            let of_host = d.object == MetricObject::Cell && d.name.starts_with("N_NIC_");
+            assert!(d.name.starts_with(prefix) || of_host || d.name == "IORM_MODE", "{}", d.name);
         }
     }
 

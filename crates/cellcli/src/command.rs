@@ -130,6 +130,56 @@ pub struct List {
     pub order_by: Vec<OrderKey>,
     /// LIMIT: at most so many objects.
     pub limit: Option<u64>,
+    /// OVER: of METRICHISTORY one row for so much time.
+    pub over: Option<Over>,
+}
+
+/// `OVER minutes [AVG] [MAX] [MIN]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// Minutes of one row, from 1 to [`OVER_MINUTES_MAX`].
+    pub minutes: u64,
+    /// What is shown of them besides the last value; empty for all.
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// The longest time of a row: a year of minutes.
+pub const OVER_MINUTES_MAX: u64 = 366 * 24 * 60;
+
+/// What is made of several values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aggregate {
+    /// Their mean.
+    Average,
+    /// The highest.
+    Maximum,
+    /// The lowest.
+    Minimum,
+}
+
+impl Aggregate {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Average, Self::Maximum, Self::Minimum];
+
+    /// Its word behind OVER.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Average => "AVG",
+            Self::Maximum => "MAX",
+            Self::Minimum => "MIN",
+        }
+    }
+
+    /// The attribute it is shown as.
+    #[must_use]
+    pub const fn attribute(self) -> &'static str {
+        match self {
+            Self::Average => "metricValueAvg",
+            Self::Maximum => "metricValueMax",
+            Self::Minimum => "metricValueMin",
+        }
+    }
 }
 
 impl List {
@@ -144,6 +194,7 @@ impl List {
             detail: false,
             order_by: Vec::new(),
             limit: None,
+            over: None,
         }
     }
 }

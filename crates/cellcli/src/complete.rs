@@ -3,9 +3,10 @@
 //! It follows the words before the cursor loosely and never judges them; a line that cannot be right gets fewer
 //! suggestions, not an error.
 
+use crate::command::Aggregate;
 use crate::command::{DiskType, Flag};
 use crate::lexer::{Lexer, Raw, Token, TokenKind};
-use crate::parser::CLAUSES;
+use crate::parser::clauses_of;
 use crate::table::{Form, Kind, OBJECTS, ObjectSpec, ObjectType, TargetKind, VERBS, Verb};
 
 const OPERATORS: [&str; 10] = ["=", "!=", "<", "<=", ">", ">=", "LIKE", "NOT LIKE", "IN (", "NOT IN ("];
@@ -110,21 +111,22 @@ fn offer(tokens: &[Token], names: &dyn Fn(ObjectType) -> Vec<String>, out: &mut 
 }
 
 /// The clause keyword the last token belongs to, and the tokens behind that keyword.
-fn current_clause(tokens: &[Token]) -> Option<(&'static str, &[Token])> {
-    let at = tokens.iter().rposition(|token| CLAUSES.iter().any(|clause| is_word(Some(token), clause)))?;
-    let clause = CLAUSES.into_iter().find(|clause| is_word(tokens.get(at), clause))?;
+fn current_clause(object: ObjectType, tokens: &[Token]) -> Option<(&'static str, &[Token])> {
+    let clauses = clauses_of(object);
+    let at = tokens.iter().rposition(|token| clauses.iter().any(|clause| is_word(Some(token), clause)))?;
+    let clause = clauses.iter().copied().find(|clause| is_word(tokens.get(at), clause))?;
     Some((clause, &tokens[at + 1..]))
 }
 
 fn offer_list(spec: &ObjectSpec, tokens: &[Token], names: &dyn Fn(ObjectType) -> Vec<String>, out: &mut Vec<String>) {
     let attributes = || spec.attributes.iter().map(|attribute| attribute.name);
     let last = tokens.last();
-    let Some((clause, behind)) = current_clause(tokens) else {
+    let Some((clause, behind)) = current_clause(spec.object, tokens) else {
         if tokens.is_empty() || is_symbol(last, ",") {
             out.extend(names(spec.object));
         }
         if !is_symbol(last, ",") {
-            offer_clauses(tokens, out);
+            offer_clauses(spec.object, tokens, out);
         }
         return;
     };
@@ -132,7 +134,7 @@ fn offer_list(spec: &ObjectSpec, tokens: &[Token], names: &dyn Fn(ObjectType) ->
         "WHERE" => {
             if offer_condition(spec, behind, names, out) {
                 push_words(out, ["AND", "OR"]);
-                offer_clauses(tokens, out);
+                offer_clauses(spec.object, tokens, out);
             }
         }
         "ATTRIBUTES" if behind.is_empty() => {
@@ -145,16 +147,22 @@ fn offer_list(spec: &ObjectSpec, tokens: &[Token], names: &dyn Fn(ObjectType) ->
             if !is_word(last, "ASC") && !is_word(last, "DESC") {
                 push_words(out, ["ASC", "DESC"]);
             }
-            offer_clauses(tokens, out);
+            offer_clauses(spec.object, tokens, out);
         }
-        "LIMIT" if behind.is_empty() => {}
-        _ => offer_clauses(tokens, out),
+        "LIMIT" | "OVER" if behind.is_empty() => {}
+        "OVER" => {
+            let unused = Aggregate::ALL.map(Aggregate::word).into_iter();
+            push_words(out, unused.filter(|word| !behind.iter().any(|token| is_word(Some(token), word))));
+            offer_clauses(spec.object, tokens, out);
+        }
+        _ => offer_clauses(spec.object, tokens, out),
     }
 }
 
 /// The clauses not there yet.
-fn offer_clauses(tokens: &[Token], out: &mut Vec<String>) {
-    let unused = CLAUSES.into_iter().filter(|clause| !tokens.iter().any(|token| is_word(Some(token), clause)));
+fn offer_clauses(object: ObjectType, tokens: &[Token], out: &mut Vec<String>) {
+    let all = clauses_of(object).iter().copied();
+    let unused = all.filter(|clause| !tokens.iter().any(|token| is_word(Some(token), clause)));
     push_words(out, unused.map(|clause| if clause == "ORDER" { "ORDER BY" } else { clause }));
 }
 

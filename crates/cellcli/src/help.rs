@@ -1,6 +1,7 @@
 //! HELP, generated from the table. Never says more than the parser takes: both read the same rows.
 
 use crate::command::Flag;
+use crate::parser::clauses_of;
 use crate::table::{Form, OBJECTS, ObjectSpec, ObjectType, TargetKind, VERBS, Verb};
 
 /// The text of `HELP [verb [object type] | object type]`, lines ended by line feeds.
@@ -154,8 +155,9 @@ fn syntax(verb: Verb, object: &'static ObjectSpec) -> Vec<String> {
 pub(crate) fn list_syntax(object: &ObjectSpec) -> String {
     format!(
         "LIST {} [name [, name]...] [WHERE condition] [ATTRIBUTES {{ALL | attribute [, attribute]...}}] [DETAIL] \
-         [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]",
-        object.word
+         [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]{}",
+        object.word,
+        if clauses_of(object.object).contains(&"OVER") { " [OVER minutes [AVG] [MAX] [MIN]]" } else { "" }
     )
 }
 

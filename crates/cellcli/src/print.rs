@@ -77,10 +77,12 @@ fn write_list(out: &mut Formatter<'_>, list: &List) -> fmt::Result {
         let before = if index == 0 { " ORDER BY" } else { "," };
         write!(out, "{before} {}{}", key.attribute, if key.descending { " DESC" } else { "" })?;
     }
-    match list.limit {
-        Some(limit) => write!(out, " LIMIT {limit}"),
-        None => Ok(()),
+    if let Some(limit) = list.limit {
+        write!(out, " LIMIT {limit}")?;
     }
+    let Some(over) = &list.over else { return Ok(()) };
+    write!(out, " OVER {}", over.minutes)?;
+    over.aggregates.iter().try_for_each(|aggregate| write!(out, " {}", aggregate.word()))
 }
 
 fn write_change(out: &mut Formatter<'_>, change: &Change) -> fmt::Result {

@@ -486,6 +486,9 @@ fn describe_every_type() {
         <TAB> metricObjectName
         <TAB> metricType
         <TAB> metricValue
+        <TAB> metricValueAvg
+        <TAB> metricValueMax
+        <TAB> metricValueMin
         <TAB> objectType
         <TAB> unit
         <TAB> collectionTime

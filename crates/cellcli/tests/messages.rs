@@ -107,6 +107,10 @@ fn errors_of_list() {
             "list griddisk 'a",
             "list griddisk a- b",
             "list griddisk where name in (a b)",
+            "list griddisk over 5",
+            "list metrichistory over",
+            "list metrichistory over 0",
+            "list metrichistory over 5 max, max",
         ],
         &expect![[r#"
             CELL-09001: GRIDDISK has no attribute sise.
@@ -179,6 +183,22 @@ fn errors_of_list() {
 
             CELL-01504: Invalid command syntax: expected ',', found b.
               list griddisk where name in (a b)
+                                             ^
+
+            CELL-01504: Invalid command syntax: expected WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT or the end of the statement, found 5.
+              list griddisk over 5
+                                 ^
+
+            CELL-01504: Invalid command syntax: expected a number of minutes, found the end of the statement.
+              list metrichistory over
+                                     ^
+
+            CELL-09003: OVER takes from 1 to 527040 minutes, not 0.
+              list metrichistory over 0
+                                      ^
+
+            CELL-01504: Invalid command syntax: MAX is given twice.
+              list metrichistory over 5 max, max
                                              ^
 
         "#]],

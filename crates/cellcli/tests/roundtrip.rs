@@ -3,8 +3,8 @@
 
 use cellcli::answer::{Decimal, Timestamp};
 use cellcli::command::{
-    Change, Comparison, DateFormat, DiskType, Filter, Flag, List, Literal, Operation, Operator, OrderKey, Projection,
-    Setting, SettingValue, Spool, SpoolMode, Target,
+    Aggregate, Change, Comparison, DateFormat, DiskType, Filter, Flag, List, Literal, OVER_MINUTES_MAX, Operation,
+    Operator, OrderKey, Over, Projection, Setting, SettingValue, Spool, SpoolMode, Target,
 };
 use cellcli::table::{Form, Kind, OBJECTS, ObjectSpec, TargetKind, VERBS, Verb};
 use cellcli::{Command, ObjectType, parse_one, parse_script};
@@ -141,6 +141,12 @@ fn filter(spec: &'static ObjectSpec) -> impl Strategy<Value = Filter> {
     })
 }
 
+fn over(object: ObjectType) -> impl Strategy<Value = Option<Over>> {
+    let aggregates = prop::sample::subsequence(Aggregate::ALL.to_vec(), 0..=Aggregate::ALL.len()).prop_shuffle();
+    let over = (1..=OVER_MINUTES_MAX, aggregates).prop_map(|(minutes, aggregates)| Over { minutes, aggregates });
+    prop::option::of(over).prop_map(move |over| over.filter(|_| object == ObjectType::MetricHistory))
+}
+
 fn list() -> impl Strategy<Value = Command> {
     select(OBJECTS.iter().collect::<Vec<_>>()).prop_flat_map(|spec| {
         let attribute = select(spec.attributes.iter().map(|it| it.name).collect::<Vec<_>>());
@@ -158,9 +164,10 @@ fn list() -> impl Strategy<Value = Command> {
             any::<bool>(),
             prop::collection::vec(key, 0..3),
             prop::option::of(any::<u64>()),
+            over(spec.object),
         )
-            .prop_map(|(names, filter, projection, detail, order_by, limit)| {
-                Command::List(List { object: spec.object, names, filter, projection, detail, order_by, limit })
+            .prop_map(|(names, filter, projection, detail, order_by, limit, over)| {
+                Command::List(List { object: spec.object, names, filter, projection, detail, order_by, limit, over })
             })
     })
 }

@@ -26,6 +26,7 @@ mod conditions;
 mod history;
 mod iorm;
 mod listen;
+mod metric_definitions;
 mod metric_history;
 mod openapi;
 mod operations;
@@ -119,6 +120,12 @@ impl Context {
     pub(crate) fn history_days(&self, attributes: &BTreeMap<String, String>) -> u64 {
         let said = attributes.get(history::HISTORY_DAYS).and_then(|text| text.parse().ok());
         said.filter(|days| (1..=history::HISTORY_DAYS_MAX).contains(days)).unwrap_or(self.history_days_default)
+    }
+
+    /// Let the store keep the history as the catalog says.
+    pub(crate) fn keep_history(&self) {
+        let attributes = &self.cell.store().catalog().attributes;
+        self.store.keep_for(self.history_days(attributes), metric_definitions::annual_counters(attributes));
     }
 
     /// Do `work` on an executor thread of the cell; nothing when the cell is stopping. It is done to its end though nobody

@@ -7,9 +7,11 @@ use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
 use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
-use device::layers::stats::VerbSnapshot;
+use device::layers::stats::{BusyTime, VerbSnapshot};
 use device::layers::{Delay, Forgetful, Stats};
-use device::{Address, Class, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World};
+use device::{
+    Address, Class, Clock, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
+};
 use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -21,12 +23,15 @@ const FORGETFUL_BYTES_MAX: u64 = 256 << 20;
 pub(crate) struct BySize {
     small: Arc<Stats>,
     large: Arc<Stats>,
+    busy: Arc<BusyTime>,
+    clock: Arc<dyn Clock>,
 }
 
 impl BySize {
     fn new(inner: Device, world: &World) -> Arc<BySize> {
-        let stats = || Stats::new(inner.clone(), world.clock.clone());
-        Arc::new(BySize { small: stats(), large: stats() })
+        let (busy, clock) = (Arc::<BusyTime>::default(), world.clock.clone());
+        let stats = || Stats::with_busy(inner.clone(), clock.clone(), busy.clone());
+        Arc::new(BySize { small: stats(), large: stats(), busy, clock })
     }
 
     /// The figures of both sizes: `(size, figures by verb)`.
@@ -51,6 +56,9 @@ impl BySize {
             flush: totals(small, Verb::Flush),
             errors: all().map(|v| v.short + v.failed + v.unknown).sum(),
             in_flight: all().map(|v| v.in_flight).sum(),
+            utilised_ns: self.busy.busy_ns(self.clock.now()),
+            utilised_small_ns: small.busy_ns(),
+            utilised_large_ns: large.busy_ns(),
         }
     }
 
@@ -377,5 +385,7 @@ mod tests {
         assert_eq!((totals.read_small.requests, totals.read_small.bytes), (2, (128 << 10) + 512));
         assert_eq!((totals.read_large.requests, totals.read_large.bytes), (1, (128 << 10) + 512));
         assert_eq!((totals.flush.requests, totals.errors, totals.in_flight), (1, 0, 0));
+        let each = totals.utilised_small_ns + totals.utilised_large_ns;
+        assert!(totals.utilised_ns <= each, "one after the other: {totals:?}");
     }
 }

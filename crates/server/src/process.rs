@@ -3,6 +3,7 @@
 //! Never fails: what cannot be read is 0.
 
 use cell::metrics::ProcessUse;
+use std::path::Path;
 
 /// Kernel clock ticks a second in `/proc`: 100 on every Linux there is (USER_HZ).
 const TICK_NS: u64 = 10_000_000;
@@ -17,7 +18,22 @@ pub(crate) fn usage() -> ProcessUse {
     let mut usage =
         parse(&read("/proc/self/stat"), &read("/proc/self/statm"), &read("/proc/meminfo"), &read("/proc/loadavg"));
     usage.host_cpu_ns = host_cpu_ns(&read("/proc/stat"));
+    let is_hardware = |name: &str| Path::new("/sys/class/net").join(name).join("device").exists();
+    (usage.nic_received_bytes, usage.nic_sent_bytes) = nic_bytes(&read("/proc/net/dev"), is_hardware);
     usage
+}
+
+/// Bytes received and sent by the interfaces of a host that are hardware, or by all but its loopback where none is: what is stacked on
+/// others would be counted twice.
+fn nic_bytes(dev: &str, is_hardware: impl Fn(&str) -> bool) -> (u64, u64) {
+    let lines = dev.lines().filter_map(|line| line.split_once(':')).map(|(name, rest)| (name.trim(), rest));
+    let all: Vec<(&str, &str)> = lines.filter(|(name, _)| *name != "lo").collect();
+    let any = all.iter().any(|(name, _)| is_hardware(name));
+    let bytes = |rest: &str, at| rest.split_whitespace().nth(at).and_then(|word: &str| word.parse::<u64>().ok());
+    let counted = all.iter().filter(|(name, _)| !any || is_hardware(name));
+    counted.fold((0, 0), |(received, sent), (_, rest)| {
+        (received + bytes(rest, 0).unwrap_or(0), sent + bytes(rest, 8).unwrap_or(0))
+    })
 }
 
 /// Processor time in use, in the mean of the processors of a host.
@@ -55,8 +71,8 @@ fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
         host_memory_used_bytes: host_kib.saturating_sub(kib("MemAvailable")) << 10,
         host_swap_bytes: swap_kib << 10,
         host_swap_used_bytes: swap_kib.saturating_sub(kib("SwapFree")) << 10,
-        host_cpu_ns: 0,
         load_milli: number(Some(&load)) * 10,
+        ..ProcessUse::default()
     }
 }
 
@@ -98,6 +114,14 @@ mod tests {
         let stat = "cpu  10 20 30 1000 500 1 2 3 7 7\ncpu0 5 10 15 500 250 1 1 1 3 3\ncpu1 5 10 15 500 250 0 1 2 4 4\nintr 5\n";
         assert_eq!(host_cpu_ns(stat), 66 * TICK_NS / 2);
         assert_eq!(host_cpu_ns(""), 0);
+    }
+
+    #[test]
+    fn interfaces_count_once() {
+        let dev = "Inter-|   Receive\n face |bytes packets\n    lo: 5 1 0 0 0 0 0 0 5 1 0\n  eth0: 100 2 0 0 0 0 0 0 40 1 0\n   br0:100 2 0 0 0 0 0 0 40 1 0\n";
+        assert_eq!(nic_bytes(dev, |name| name == "eth0"), (100, 40));
+        assert_eq!(nic_bytes(dev, |_| false), (200, 80));
+        assert_eq!(nic_bytes("", |_| true), (0, 0));
     }
 
     #[test]

@@ -167,7 +167,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         history: History::default(),
         addresses,
     });
-    context.store.keep_days(context.history_days(&context.cell.store().catalog().attributes));
+    context.keep_history();
     ready(&context)?;
     let mut admin = admin.serve(context.clone());
 

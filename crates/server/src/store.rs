@@ -1,7 +1,7 @@
 //! What a cell has observed, in one file beside cell.toml: readings of the metrics, once a minute, and alerts.
 //!
 //! An embedded store (redb): a crash at any moment leaves the last commit. Bounded three ways: readings older than so many days
-//! go, the oldest go when all take more than their share of the size, and the file never grows beyond the size. Never
+//! go, but for the values of metrics that are kept for a year; the oldest go when all take more than their share of the size, and the file never grows beyond the size. Never
 //! stops a cell: a file that cannot be used is set aside and a new one begun; without any, the cell remembers nothing and
 //! says so. Never holds what the operator has set: that is in the catalog.
 
@@ -13,7 +13,7 @@ pub(crate) use reading::{Moment, Reading};
 use bounded::Bounded;
 use device::sync::lock;
 use redb::{Database, ReadableTable, ReadableTableMetadata, StorageError, TableDefinition};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,9 @@ pub(crate) const FILE_NAME: &str = "history.redb";
 const ASIDE_NAME: &str = "history.redb.damaged";
 /// Smallest bound of the file: the store's own structures, doubling as they grow, and a day of a small cell.
 pub(crate) const SIZE_BYTES_MIN: u64 = 16 << 20;
+/// Readings of metrics that are kept for a year go after so many days.
+pub(crate) const ANNUAL_DAYS: u64 = 366;
+const DAY_NS: u64 = 86_400_000_000_000;
 /// Of the file, the tenths that readings may take: the rest is for the tree around them, for pages that a commit has replaced, and
 /// for the file growing by doubling.
 const READINGS_TENTHS: u64 = 3;
@@ -77,6 +80,8 @@ pub(crate) struct Store {
 
 struct State {
     limits: Limits,
+    /// Metrics kept for a year.
+    annual: Arc<BTreeSet<&'static str>>,
     open: Result<Open, String>,
     /// What the operator should know.
     notes: Vec<String>,
@@ -90,6 +95,8 @@ struct Open {
     /// Number and bytes of each reading, oldest first.
     readings: std::collections::VecDeque<(u64, u64)>,
     readings_bytes: u64,
+    /// Readings below this number hold nothing but what is kept for a year, and what that was.
+    thinned: (u64, Arc<BTreeSet<&'static str>>),
 }
 
 /// Any error of the store library, by its text.
@@ -136,11 +143,22 @@ impl Open {
         }
         writing.commit()?;
         let readings_bytes = readings.iter().map(|(_, bytes)| bytes).sum();
-        Ok(Open { database, series, readings, readings_bytes })
+        Ok(Open { database, series, readings, readings_bytes, thinned: Default::default() })
     }
 
-    fn keep(&mut self, at: Moment, values: &[(&str, &str, u64)], limits: Limits) -> Result<(), StoreError> {
-        let oldest_ns = at.wall_ns.saturating_sub(limits.days.saturating_mul(86_400_000_000_000));
+    fn keep(
+        &mut self,
+        at: Moment,
+        values: &[(&str, &str, u64)],
+        limits: Limits,
+        annual: &Arc<BTreeSet<&'static str>>,
+    ) -> Result<(), StoreError> {
+        let since = |days: u64| at.wall_ns.saturating_sub(days.saturating_mul(DAY_NS));
+        let thin_ns = since(limits.days);
+        let oldest_ns = if annual.is_empty() { thin_ns } else { since(limits.days.max(ANNUAL_DAYS)) };
+        if self.thinned.1 != *annual {
+            self.thinned = (0, annual.clone());
+        }
         let mut reading = Reading { at, values: Vec::with_capacity(values.len()) };
         let mut new = Vec::new();
         let mut next = self.series.values().max().map_or(0, |id| id + 1);
@@ -164,6 +182,7 @@ impl Open {
         let writing = self.database.begin_write()?;
         let number = self.readings.back().map_or(0, |(number, _)| number + 1);
         let mut gone = Vec::new();
+        let mut thinned: Vec<(usize, u64)> = Vec::new();
         {
             let mut series = writing.open_table(SERIES)?;
             for ((name, object), id) in &new {
@@ -182,12 +201,38 @@ impl Open {
             for old in &gone {
                 readings.remove(old)?;
             }
+            if !annual.is_empty() {
+                let kept: BTreeSet<u32> = self
+                    .series
+                    .iter()
+                    .filter(|((name, _), _)| annual.contains(name.as_str()))
+                    .map(|(_, id)| *id)
+                    .collect();
+                let first = self.readings.partition_point(|(old, _)| *old < self.thinned.0).max(gone.len());
+                for (place, (old, _)) in self.readings.iter().enumerate().skip(first).take(REMOVED_AT_ONCE_MAX) {
+                    let whole = readings.get(old)?.and_then(|it| Reading::decode(it.value())).unwrap_or_default();
+                    if whole.at.wall_ns >= thin_ns {
+                        break;
+                    }
+                    let values = whole.values.into_iter().filter(|(id, _)| kept.contains(id)).collect();
+                    let left = Reading { values, ..whole }.encode();
+                    readings.insert(old, left.as_slice())?;
+                    thinned.push((place, left.len() as u64));
+                }
+            }
             if bytes.len() as u64 <= limits.readings_bytes() {
                 readings.insert(number, bytes.as_slice())?;
             }
         }
         writing.commit()?;
         self.series.extend(new);
+        for (place, bytes) in thinned {
+            if let Some((old, before)) = self.readings.get_mut(place) {
+                self.readings_bytes -= *before - (*before).min(bytes);
+                *before = (*before).min(bytes);
+                self.thinned.0 = *old + 1;
+            }
+        }
         for _ in gone {
             self.readings_bytes -= self.readings.pop_front().map_or(0, |(_, bytes)| bytes);
         }
@@ -201,7 +246,7 @@ impl Open {
 
     /// Give up the numbers of series that no reading names, and a half of the readings when all are named.
     fn forget_series(&mut self) -> Result<(), StoreError> {
-        let mut named = std::collections::BTreeSet::new();
+        let mut named = BTreeSet::new();
         self.walk(&mut |reading| {
             named.extend(reading.values.iter().map(|(id, _)| *id));
             ControlFlow::Continue(())
@@ -348,7 +393,8 @@ impl State {
 impl Store {
     /// The store in a cell's directory.
     pub(crate) fn open(dir: &Path, limits: Limits) -> Store {
-        let mut state = State { limits, open: Err(String::new()), notes: Vec::new(), told: None };
+        let (annual, open) = (Arc::default(), Err(String::new()));
+        let mut state = State { limits, annual, open, notes: Vec::new(), told: None };
         state.open(dir);
         Store { dir: dir.to_owned(), state: Mutex::new(state) }
     }
@@ -358,14 +404,18 @@ impl Store {
         std::mem::take(&mut lock(&self.state).notes)
     }
 
-    /// Keep readings for so many days from now on.
-    pub(crate) fn keep_days(&self, days: u64) {
-        lock(&self.state).limits.days = days;
+    /// Keep readings for so many days from now on, and of these metrics for a year.
+    pub(crate) fn keep_for(&self, days: u64, annual: BTreeSet<&'static str>) {
+        let mut state = lock(&self.state);
+        state.limits.days = days;
+        state.annual = Arc::new(annual);
     }
 
     /// Keep a reading: metric, object, value of each.
     pub(crate) fn keep(&self, at: Moment, values: &[(&str, &str, u64)]) -> Result<(), StoreError> {
-        lock(&self.state).tried(&self.dir, |open, limits| open.keep(at, values, limits))
+        let mut state = lock(&self.state);
+        let annual = state.annual.clone();
+        state.tried(&self.dir, |open, limits| open.keep(at, values, limits, &annual))
     }
 
     /// Every reading, oldest first, until told to stop; before it the numbers by which readings name metric and object.

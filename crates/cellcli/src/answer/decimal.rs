@@ -51,6 +51,13 @@ impl Decimal {
         Self::normal((scaled + denominator / 2) / denominator, DECIMAL_SCALE_MAX)
     }
 
+    /// The mean of so many numbers whose sum is so many billionths, rounded half up.
+    #[must_use]
+    pub fn mean_of(sum_at_full_scale: i128, count: NonZeroU64) -> Self {
+        let count = i128::from(count.get());
+        Self::normal((sum_at_full_scale + count / 2).div_euclid(count), DECIMAL_SCALE_MAX)
+    }
+
     fn normal(mut units: i128, mut scale: u8) -> Self {
         while scale > 0 && units % 10 == 0 {
             units /= 10;

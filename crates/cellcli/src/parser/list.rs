@@ -2,31 +2,41 @@
 
 use super::{NESTING_MAX, Parsed, Parser, shortened};
 use crate::answer::{Decimal, Timestamp, compile_pattern, parse_size};
-use crate::command::{Comparison, Filter, List, Literal, Operator, OrderKey, Projection};
+use crate::command::{
+    Aggregate, Comparison, Filter, List, Literal, OVER_MINUTES_MAX, Operator, OrderKey, Over, Projection,
+};
 use crate::error::ErrorKind;
 use crate::lexer::TokenKind;
-use crate::table::{ObjectSpec, Verb};
+use crate::table::{ObjectSpec, ObjectType, Verb};
 
 /// Comparisons in one WHERE: each may hold a compiled pattern of up to 64 KiB.
 pub const WHERE_COMPARISONS_MAX: usize = 256;
 
 /// The clauses of LIST, which may come in any order, each at most once.
-pub(crate) const CLAUSES: [&str; 5] = ["WHERE", "ATTRIBUTES", "DETAIL", "ORDER", "LIMIT"];
+pub(crate) const CLAUSES: [&str; 6] = ["WHERE", "ATTRIBUTES", "DETAIL", "ORDER", "LIMIT", "OVER"];
+
+/// Those that a type has: OVER is of METRICHISTORY.
+pub(crate) fn clauses_of(object: ObjectType) -> &'static [&'static str] {
+    if object == ObjectType::MetricHistory { &CLAUSES } else { &CLAUSES[..5] }
+}
 
 impl Parser<'_> {
-    /// `LIST type [name, ...] [WHERE ..] [ATTRIBUTES ..] [DETAIL] [ORDER BY ..] [LIMIT n]`, behind the verb.
+    /// `LIST type [name, ...] [WHERE ..] [ATTRIBUTES ..] [DETAIL] [ORDER BY ..] [LIMIT n]
+    /// [OVER minutes ..]`, behind the verb.
     pub(super) fn list(&mut self) -> Parsed<List> {
         let spec = self.object(Verb::List)?;
         let mut list = List::all(spec.object);
-        let at_clause = CLAUSES.iter().any(|clause| self.is_word(clause));
+        let clauses = clauses_of(spec.object);
+        let at_clause = clauses.iter().any(|clause| self.is_word(clause));
         if matches!(self.peek(), Some(TokenKind::Word(_) | TokenKind::Quoted(_))) && !at_clause {
             list.names = self.names()?;
         }
         let mut seen = [false; CLAUSES.len()];
         while self.peek().is_some() {
-            let Some(clause) = CLAUSES.iter().position(|clause| self.is_word(clause)) else {
-                let expected = "WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT or the end of the statement";
-                return self.unexpected_among(expected, CLAUSES);
+            let Some(clause) = clauses.iter().position(|clause| self.is_word(clause)) else {
+                let over = if clauses.contains(&"OVER") { ", OVER" } else { "" };
+                let expected = format!("WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT{over} or the end of the statement");
+                return self.unexpected_among(expected, clauses.iter().copied());
             };
             if seen[clause] {
                 return self.fault(ErrorKind::Repeated { what: CLAUSES[clause] });
@@ -38,7 +48,8 @@ impl Parser<'_> {
                 1 => list.projection = self.projection(spec)?,
                 2 => list.detail = true,
                 3 => list.order_by = self.order_by(spec)?,
-                _ => list.limit = Some(self.limit()?),
+                4 => list.limit = Some(self.limit()?),
+                _ => list.over = Some(self.over()?),
             }
         }
         Ok(list)
@@ -83,6 +94,30 @@ impl Parser<'_> {
         };
         self.at += 1;
         Ok(number)
+    }
+
+    /// `minutes [AVG] [MAX] [MIN]`, behind OVER.
+    fn over(&mut self) -> Parsed<Over> {
+        let word = match self.peek() {
+            Some(TokenKind::Word(word)) if word.bytes().all(|it| it.is_ascii_digit()) => word.clone(),
+            _ => return self.unexpected("a number of minutes"),
+        };
+        let minutes = word.parse().ok().filter(|minutes| (1..=OVER_MINUTES_MAX).contains(minutes));
+        let Some(minutes) = minutes else {
+            let expected = format!("from 1 to {OVER_MINUTES_MAX} minutes");
+            return self.fault(ErrorKind::InvalidValue { name: "OVER", expected, found: shortened(&word) });
+        };
+        self.at += 1;
+        let mut aggregates = Vec::new();
+        while let Some(aggregate) = Aggregate::ALL.into_iter().find(|aggregate| self.is_word(aggregate.word())) {
+            if aggregates.contains(&aggregate) {
+                return self.fault(ErrorKind::Repeated { what: aggregate.word() });
+            }
+            self.at += 1;
+            aggregates.push(aggregate);
+            self.take_symbol(",");
+        }
+        Ok(Over { minutes, aggregates })
     }
 
     /// The condition behind WHERE.

@@ -8,8 +8,8 @@ mod list;
 mod session;
 mod value;
 
-pub(crate) use list::CLAUSES;
 pub use list::WHERE_COMPARISONS_MAX;
+pub(crate) use list::{CLAUSES, clauses_of};
 
 use crate::command::Command;
 use crate::error::{ErrorKind, Position, PositionCursor, StatementError};

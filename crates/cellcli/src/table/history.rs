@@ -17,6 +17,9 @@ pub(super) const HISTORY: ObjectSpec = ObjectSpec {
         Attribute::new("metricObjectName", Kind::Name, "object the value is about").default_column(),
         Attribute::new("metricType", METRIC_TYPE, "how the value is formed"),
         Attribute::new("metricValue", Kind::Measure, "the value with its unit").default_column(),
+        Attribute::new("metricValueAvg", Kind::Measure, "with OVER: the mean of the values"),
+        Attribute::new("metricValueMax", Kind::Measure, "with OVER: the highest of them"),
+        Attribute::new("metricValueMin", Kind::Measure, "with OVER: the lowest of them"),
         Attribute::new("objectType", OBJECT_TYPE, "type of the object"),
         Attribute::new("unit", Kind::Text, "unit of the value").own(),
         // Last, since the field's listings have it there.

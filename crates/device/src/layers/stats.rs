@@ -3,6 +3,10 @@
 //! Lock-free: a request costs two looks at the clock and a few relaxed additions. Never samples, never forgets; who
 //! wants a rate takes two snapshots and their difference.
 
+mod busy;
+
+pub use busy::BusyTime;
+
 use crate::clock::{Clock, Instant};
 use crate::io::{Completed, Completion, Device, Geometry, Io, Op, Outcome, Verb};
 use std::sync::Arc;
@@ -162,6 +166,7 @@ pub struct VerbSnapshot {
 pub struct Stats {
     inner: Device,
     clock: Arc<dyn Clock>,
+    busy: [Arc<BusyTime>; 2],
     verbs: Arc<[Counters; Verb::ALL.len()]>,
 }
 
@@ -169,7 +174,19 @@ impl Stats {
     /// Count the requests of `inner`.
     #[must_use]
     pub fn new(inner: Device, clock: Arc<dyn Clock>) -> Arc<Stats> {
-        Arc::new(Stats { inner, clock, verbs: Arc::default() })
+        Stats::with_busy(inner, clock, Arc::default())
+    }
+
+    /// The same, where the requests of others count as well for the time in which any is under way.
+    #[must_use]
+    pub fn with_busy(inner: Device, clock: Arc<dyn Clock>, all: Arc<BusyTime>) -> Arc<Stats> {
+        Arc::new(Stats { inner, clock, busy: [Arc::default(), all], verbs: Arc::default() })
+    }
+
+    /// Nanoseconds in which at least one of its requests was under way.
+    #[must_use]
+    pub fn busy_ns(&self) -> u64 {
+        self.busy[0].busy_ns(self.clock.now())
     }
 
     /// The figures as they are now, in the order of [`Verb::ALL`].
@@ -202,20 +219,23 @@ impl Stats {
 /// One request; dropped without an end it counts as unknown.
 struct Watch {
     verbs: Arc<[Counters; Verb::ALL.len()]>,
+    busy: [Arc<BusyTime>; 2],
     clock: Arc<dyn Clock>,
     verb: Verb,
     bytes: u64,
     start: Instant,
-    over: bool,
+    /// When it ended, if somebody waited for that.
+    over: Option<Instant>,
 }
 
 impl Watch {
     fn end(mut self, completed: Completed) -> Completed {
-        self.over = true;
+        let now = self.clock.now();
+        self.over = Some(now);
         let counters = &self.verbs[self.verb as usize];
         match completed.outcome {
             Outcome::Done => {
-                counters.latency.record(self.clock.now().ns_since(self.start));
+                counters.latency.record(now.ns_since(self.start));
                 counters.bytes.fetch_add(self.bytes, Ordering::Relaxed);
             }
             Outcome::Short(bytes) => {
@@ -237,9 +257,11 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let counters = &self.verbs[self.verb as usize];
         counters.ended.fetch_add(1, Ordering::Relaxed);
-        if !self.over {
+        if self.over.is_none() {
             counters.unknown.fetch_add(1, Ordering::Relaxed);
         }
+        let now = self.over.unwrap_or_else(|| self.clock.now());
+        self.busy.iter().for_each(|busy| busy.end(now));
     }
 }
 
@@ -252,7 +274,9 @@ impl Io for Stats {
         let (verb, bytes) = (op.verb(), op.range().1);
         self.verbs[verb as usize].started.fetch_add(1, Ordering::Relaxed);
         let (verbs, clock) = (self.verbs.clone(), self.clock.clone());
-        let watch = Watch { verbs, start: clock.now(), clock, verb, bytes, over: false };
+        let start = clock.now();
+        self.busy.iter().for_each(|busy| busy.begin(start));
+        let watch = Watch { verbs, busy: self.busy.clone(), start, clock, verb, bytes, over: None };
         let inner = self.inner.submit(op);
         Completion::future(async move { watch.end(inner.await) })
     }

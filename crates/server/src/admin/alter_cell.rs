@@ -52,7 +52,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change, lines: &mut V
         }
     });
     stood(changed.await?);
-    context.store.keep_days(context.history_days(&context.cell.store().catalog().attributes));
+    context.keep_history();
     lines.push(format::altered(ObjectType::Cell, &context.cell_name()));
     Ok(())
 }

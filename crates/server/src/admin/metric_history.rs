@@ -1,21 +1,26 @@
 //! LIST METRICHISTORY: readings of the store as rows.
 //!
 //! The store keeps counters and gauges; rates are made here, of each reading and the one before of the same run of the cell. What
-//! the condition says of the metric and of the time is asked before rows are made. Never makes more than [`ROWS_MAX`].
+//! the condition says of the metric and of the time is asked before rows are made; with OVER it chooses readings by that, and rows by
+//! their values. Never makes more than [`ROWS_MAX`].
+
+mod window;
 
 use super::Context;
 use super::rows::{amount, history_row, metric_object, rate};
 use crate::store::{Moment, Reading};
 use cell::metrics::{Definition, Formula, RateSample, Sample, definition, definitions};
 use cellcli::answer::Matcher;
-use cellcli::command::{Filter, List};
+use cellcli::command::{Aggregate, Filter, List, Projection};
 use cellcli::{ErrorCode, Measure, ObjectType, Row, failure_text};
 use device::WallTime;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use window::Window;
 
 /// Rows of one answer, each about a kilobyte while it is made.
 const ROWS_MAX: usize = 50_000;
+const MINUTE_NS: u64 = 60_000_000_000;
 /// What a condition may say of a metric whatever its values are.
 const OF_SERIES: [&str; 6] = ["name", "description", "metricObjectName", "metricType", "objectType", "unit"];
 /// What it may say of the time of a reading.
@@ -43,66 +48,132 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
         let what = format!("{} does not exist: {name}", ObjectType::MetricDefinition.spec().title);
         return Err(failure_text(ErrorCode::NoSuchObject, &what, Some("LIST METRICDEFINITION shows the metrics")));
     }
-    let is_named = |row: &Row| names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&row.name()));
+    show_aggregates(query);
     let matcher = |part: Option<Filter>| {
         part.map(|part| Matcher::new(ObjectType::MetricHistory, &part)).transpose().map_err(|error| error.to_string())
     };
-    let holds = |matcher: &Option<Matcher>, row: &Row| matcher.as_ref().is_none_or(|matcher| matcher.matches(row));
     let of_series = matcher(part(query.filter.as_ref(), &OF_SERIES))?;
-    let of_time = matcher(part(query.filter.as_ref(), &OF_TIME))?;
-    let whole = matcher(query.filter.clone())?;
-    let enough = match query.limit {
-        Some(limit) if query.order_by.is_empty() => usize::try_from(limit).unwrap_or(usize::MAX),
-        _ => usize::MAX,
-    };
     let now_ns = context.world.clock.wall().0;
-    let (mut found, mut too_many) = (Vec::new(), false);
+    let mut listing = Listing {
+        now_ns,
+        of_time: matcher(part(query.filter.as_ref(), &OF_TIME))?,
+        whole: matcher(query.filter.clone())?,
+        window_ns: query.over.as_ref().map(|over| over.minutes * MINUTE_NS),
+        enough: match query.limit {
+            Some(limit) if query.order_by.is_empty() => usize::try_from(limit).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        },
+        lines: Vec::new(),
+        before: None,
+        rows: Vec::new(),
+        too_many: false,
+    };
+    let is_named = |row: &Row| names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&row.name()));
+    let is_wanted = |it: &Wanted| {
+        let row = history_row(it.definition, &it.object, WallTime(now_ns), now_ns);
+        is_named(&row) && holds(of_series.as_ref(), &row) && may_see(&row)
+    };
     let walked = context.store.walk(|series| {
-        let wanted: Vec<Wanted> = wanted(series)
-            .into_iter()
-            .filter(|it| {
-                let row = history_row(it.definition, &it.object, WallTime(now_ns), now_ns);
-                is_named(&row) && holds(&of_series, &row) && may_see(&row)
-            })
-            .collect();
-        let (found, too_many) = (&mut found, &mut too_many);
-        let (of_time, whole) = (&of_time, &whole);
-        let mut before: Option<(Moment, BTreeMap<u32, u64>)> = None;
-        move |reading: Reading| {
-            let at = reading.at;
-            let values: BTreeMap<u32, u64> = reading.values.into_iter().collect();
-            let last = before.take().filter(|(then, _)| then.life == at.life);
-            let time = Row::new(ObjectType::MetricHistory);
-            let time = super::rows::with_time(time, WallTime(at.wall_ns), now_ns);
-            if of_time.as_ref().is_none_or(|matcher| matcher.matches(&time)) {
-                for it in &wanted {
-                    let Some(measure) = value(it, at, &values, last.as_ref()) else { continue };
-                    let row = history_row(it.definition, &it.object, WallTime(at.wall_ns), now_ns);
-                    let row = row.with("metricValue", cellcli::Value::Measure(measure));
-                    if !whole.as_ref().is_none_or(|matcher| matcher.matches(&row)) {
-                        continue;
-                    }
-                    if found.len() >= enough {
-                        return ControlFlow::Break(());
-                    }
-                    if found.len() == ROWS_MAX {
-                        *too_many = true;
-                        return ControlFlow::Break(());
-                    }
-                    found.push(row);
-                }
-            }
-            before = Some((at, values));
-            ControlFlow::Continue(())
-        }
+        let listing = &mut listing;
+        listing.lines = wanted(series).into_iter().filter(is_wanted).map(|it| (it, None)).collect();
+        |reading| listing.take(reading)
     });
-    if too_many {
+    let _ = listing.end();
+    if listing.too_many {
         let what = format!("the answer has more than {ROWS_MAX} values");
-        let hint = "ask for less: LIST METRICHISTORY name WHERE age < 3600 AND metricObjectName = '...'";
+        let hint = "ask for less: LIST METRICHISTORY name WHERE age < 3600 AND metricObjectName = '...', or for one row an hour: OVER 60";
         return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
     }
     walked.map_err(|error| failure_text(ErrorCode::DeviceFailed, &error.to_string(), None))?;
-    Ok(found)
+    Ok(listing.rows)
+}
+
+fn holds(matcher: Option<&Matcher>, row: &Row) -> bool {
+    matcher.is_none_or(|matcher| matcher.matches(row))
+}
+
+/// With OVER what is asked for of the values of a row is among its columns, unless columns are named.
+fn show_aggregates(query: &mut List) {
+    let Some(over) = &query.over else { return };
+    if query.detail || query.projection != Projection::Default {
+        return;
+    }
+    let all = if over.aggregates.is_empty() { &Aggregate::ALL[..] } else { &over.aggregates };
+    let shown = all.iter().map(|aggregate| aggregate.attribute());
+    let columns: Vec<&'static str> =
+        ObjectType::MetricHistory.spec().default_columns().map(|attribute| attribute.name).collect();
+    // The time stays last.
+    let (last, first) = columns.split_last().map_or((None, &[][..]), |(last, first)| (Some(*last), first));
+    let columns = first.iter().copied().filter(|name| *name != "metricValue").chain(shown).chain(last);
+    query.projection = Projection::Attributes(columns.collect());
+}
+
+/// A LIST on its way through the store.
+struct Listing {
+    now_ns: u64,
+    of_time: Option<Matcher>,
+    whole: Option<Matcher>,
+    /// OVER: nanoseconds of a row.
+    window_ns: Option<u64>,
+    /// Rows asked for.
+    enough: usize,
+    lines: Vec<(Wanted, Option<Window>)>,
+    before: Option<(Moment, BTreeMap<u32, u64>)>,
+    rows: Vec<Row>,
+    too_many: bool,
+}
+
+impl Listing {
+    fn take(&mut self, reading: Reading) -> ControlFlow<()> {
+        let at = reading.at;
+        let values: BTreeMap<u32, u64> = reading.values.into_iter().collect();
+        let last = self.before.take().filter(|(then, _)| then.life == at.life);
+        let time = super::rows::with_time(Row::new(ObjectType::MetricHistory), WallTime(at.wall_ns), self.now_ns);
+        if holds(self.of_time.as_ref(), &time) {
+            let mut lines = std::mem::take(&mut self.lines);
+            for (it, window) in &mut lines {
+                let Some(measure) = value(it, at, &values, last.as_ref()) else { continue };
+                let over = match self.window_ns {
+                    None => Some(Window::of(at.wall_ns, measure)),
+                    Some(window_ns) => Window::take(window, window_ns, at.wall_ns, measure),
+                };
+                if let Some(over) = over {
+                    self.push(it, &over)?;
+                }
+            }
+            self.lines = lines;
+        }
+        self.before = Some((at, values));
+        ControlFlow::Continue(())
+    }
+
+    /// What is still open, once there are no more readings.
+    fn end(&mut self) -> ControlFlow<()> {
+        for (it, window) in std::mem::take(&mut self.lines) {
+            if let Some(over) = window {
+                self.push(&it, &over)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn push(&mut self, it: &Wanted, over: &Window) -> ControlFlow<()> {
+        let row = history_row(it.definition, &it.object, WallTime(over.last_ns), self.now_ns);
+        let row = if self.window_ns.is_some() { over.aggregated(row) } else { row };
+        let row = row.with("metricValue", cellcli::Value::Measure(over.last));
+        if !holds(self.whole.as_ref(), &row) {
+            return ControlFlow::Continue(());
+        }
+        if self.rows.len() >= self.enough {
+            return ControlFlow::Break(());
+        }
+        if self.rows.len() == ROWS_MAX {
+            self.too_many = true;
+            return ControlFlow::Break(());
+        }
+        self.rows.push(row);
+        ControlFlow::Continue(())
+    }
 }
 
 /// Those of the conditions that must all hold which speak of these attributes alone.

@@ -3,8 +3,8 @@
 //! Never lists what the router does not have: both walk the same table.
 
 use super::operations::{VERBS, path};
-use cellcli::Verb;
 use cellcli::table::{Attribute, Form, Kind, OBJECTS, ObjectSpec, OperationSpec, SettingView, TargetKind};
+use cellcli::{ObjectType, Verb};
 use serde_json::{Map, Value, json};
 
 /// The whole document.
@@ -179,13 +179,18 @@ fn list_parameters(object: &ObjectSpec) -> Value {
     let text = |name: &str, about: &str, schema: Value| json!({"name": name, "in": "query", "description": about, "schema": schema});
     let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
     let order = format!("({any})( ASC| DESC)?");
-    json!([
+    let mut all = vec![
         text("names", "these objects, separated by commas", pattern(format!("^({NAME}(,{NAME})*)?$"))),
         text("attributes", "these attributes; else all", pattern(format!("^(({any})(,({any}))*)?$"))),
         text("where", "a condition, as in LIST ... WHERE: name='a' AND size>1G", json!({"type": "string"})),
         text("orderBy", "attributes, each with ASC or DESC", pattern(format!("^({order}(,{order})*)?$"))),
         text("limit", "at most so many", json!({"type": "integer", "minimum": 0, "maximum": u32::MAX})),
-    ])
+    ];
+    if object.object == ObjectType::MetricHistory {
+        let about = "one row for so many minutes, with the mean, the highest and the lowest of their values";
+        all.push(text("over", about, pattern("^[1-9][0-9]{0,4}( (AVG|MAX|MIN)){0,1}$".to_owned())));
+    }
+    Value::Array(all)
 }
 
 /// What a name looks like in this document; the language takes more.

@@ -79,6 +79,7 @@ struct ListQuery {
     r#where: Option<String>,
     order_by: Option<String>,
     limit: Option<u32>,
+    over: Option<String>,
 }
 
 /// What is there is a value: a null that stands for nothing could stand for a mistake.
@@ -146,6 +147,9 @@ fn list_text(object: &ObjectSpec, query: &ListQuery) -> String {
     }
     if let Some(limit) = query.limit {
         text.push_str(&format!(" LIMIT {limit}"));
+    }
+    if let Some(over) = filled(&query.over) {
+        text.push_str(&format!(" OVER {over}"));
     }
     text
 }

@@ -20,7 +20,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::GridDisk => grid_disks(context),
         ObjectType::FlashCache => flash_cache(context).into_iter().collect(),
         ObjectType::FlashLog => flash_log(context).into_iter().collect(),
-        ObjectType::MetricDefinition => cell::metrics::definitions().map(metric_definition).collect(),
+        ObjectType::MetricDefinition => super::metric_definitions::rows(context),
         ObjectType::MetricCurrent => metrics_current(context),
         ObjectType::Pin => pins(context),
         ObjectType::Threshold => alert_statements::thresholds(context),
@@ -340,6 +340,7 @@ pub(super) fn metric_object(definition: &Definition) -> &'static str {
 /// The unit a metric is printed in.
 fn metric_unit(definition: &Definition) -> Unit {
     match (definition.base, definition.formula) {
+        (Base::Bytes, Formula::PerSecond(_)) if is_in_kb(definition) => Unit::KbPerSecond,
         (Base::Bytes, Formula::PerSecond(_)) => Unit::MbPerSecond,
         (Base::Bytes, _) => Unit::Mb,
         (Base::Requests, Formula::PerSecond(_)) => Unit::IoPerSecond,
@@ -359,11 +360,17 @@ fn is_wait(definition: &Definition) -> bool {
     definition.name.contains("_IO_WT_")
 }
 
+/// What the host's network carries is shown in kilobytes a second, as the vendor's.
+fn is_in_kb(definition: &Definition) -> bool {
+    definition.name.starts_with("N_NIC_KB_")
+}
+
 /// How many of its base unit make one of the printed unit.
 fn divisor(definition: &Definition) -> NonZeroU64 {
     const ONE: NonZeroU64 = NonZeroU64::MIN;
     let n = match definition.base {
         Base::Nanoseconds if is_wait(definition) => 1_000_000,
+        Base::Bytes if is_in_kb(definition) => 1 << 10,
         Base::Bytes => 1 << 20,
         Base::Requests | Base::Count => 1,
         Base::Nanoseconds | Base::Milli | Base::MilliPercent => 1_000,
@@ -371,14 +378,14 @@ fn divisor(definition: &Definition) -> NonZeroU64 {
     NonZeroU64::new(n).unwrap_or(ONE)
 }
 
-fn metric_definition(definition: &'static Definition) -> Row {
+/// A row of METRICDEFINITION without what is set of it.
+pub(super) fn metric_definition(definition: &'static Definition) -> Row {
     Row::new(ObjectType::MetricDefinition)
         .with("name", definition.name)
         .with("description", definition.description)
         .with("fineGrained", "Disabled")
         .with("metricType", metric_type(definition))
         .with("objectType", metric_object(definition))
-        .with("retentionPolicy", "Default")
         .with("streaming", "Disabled")
         .with("unit", metric_unit(definition).text())
 }

@@ -52,9 +52,36 @@ fn old_readings_go() {
     assert_eq!(all(&store).len(), 2, "seven days to the minute");
     store.keep(at(7 * 24 * 60 + 1), &[("A", "x", 3)]).unwrap();
     assert_eq!(all(&store).iter().map(|(_, values)| values[0].1).collect::<Vec<_>>(), [2, 3]);
-    store.keep_days(1);
+    store.keep_for(1, BTreeSet::new());
     store.keep(at(9 * 24 * 60), &[("A", "x", 4)]).unwrap();
     assert_eq!(all(&store).len(), 1);
+}
+
+#[test]
+fn some_metrics_are_kept_for_a_year() {
+    let dir = tempfile::tempdir().unwrap();
+    let day = |n: u64| at(n * 24 * 60);
+    let store = Store::open(dir.path(), LIMITS);
+    store.keep_for(7, BTreeSet::from(["A"]));
+    for n in 0..5 {
+        store.keep(day(n), &[("A", "x", n), ("B", "x", n)]).unwrap();
+    }
+    let names = |store: &Store| all(store).into_iter().map(|(_, values)| values.len()).collect::<Vec<_>>();
+    store.keep(day(9), &[("A", "x", 9), ("B", "x", 9)]).unwrap();
+    assert_eq!(names(&store), [1, 1, 2, 2, 2, 2], "those of the first two days are old");
+    // What was thinned stays so, in this run and the next.
+    drop(store);
+    let store = Store::open(dir.path(), LIMITS);
+    store.keep_for(7, BTreeSet::from(["A"]));
+    store.keep(day(11), &[("A", "x", 11), ("B", "x", 11)]).unwrap();
+    assert_eq!(names(&store), [1, 1, 1, 1, 2, 2, 2]);
+    assert!(all(&store)[..4].iter().all(|(_, values)| values[0].0 == "A.x"));
+    store.keep(day(ANNUAL_DAYS + 1), &[("A", "x", 0), ("B", "x", 0)]).unwrap();
+    assert_eq!(all(&store).first().unwrap().0, 24 * 60, "a year to the minute");
+    // Nothing is annual any more.
+    store.keep_for(7, BTreeSet::new());
+    store.keep(day(ANNUAL_DAYS + 2), &[("A", "x", 0)]).unwrap();
+    assert_eq!(names(&store), [2, 1]);
 }
 
 /// Values that take all their bytes, for much longer than fit.

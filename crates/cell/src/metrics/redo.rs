@@ -3,8 +3,8 @@
 //! Never keeps a value: read from what grid disks and rings have counted when asked. Exactly one of `FL_DISK_FIRST`,
 //! `FL_FLASH_FIRST` and the skips counts each redo write that was answered well.
 
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 use crate::Cell;
-use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 use device::sync::lock;
 use flashlog::{RingTotals, Skip};
 use std::collections::VecDeque;

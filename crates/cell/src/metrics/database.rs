@@ -4,7 +4,7 @@
 //! What counts requests counts them plan or no plan; what is measured in the plan (waits, times, utilisation, load) stands still while
 //! nothing is delayed by one, so that it costs nothing then.
 
-use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 
 /// A time and how long it was for one request.
 macro_rules! time {

@@ -1,0 +1,227 @@
+//! What the flash cache holds and does, of all its flash together.
+//!
+//! Never keeps a value: read when asked.
+
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+
+/// The metrics of it.
+pub(super) const ROWS: &[&[Definition]] = &[
+    metric!(
+        FlashCache,
+        "FC_BY_ALLOCATED",
+        Bytes,
+        "flash given to the cache",
+        Formula::Gauge(Reading::FlashCache(|c| c.size_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_DIRTY",
+        Bytes,
+        "data in the cache that is newer than on disk",
+        Formula::Gauge(Reading::FlashCache(|c| c.dirty_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM",
+        Bytes,
+        "memory of the cache: index, checksums, names of blocks that left",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX",
+        Bytes,
+        "memory of the cache's index",
+        Formula::Gauge(Reading::FlashCache(|c| c.index_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_MAX",
+        Bytes,
+        "the most memory the cache may take",
+        Formula::Gauge(Reading::FlashCache(|c| c.memory_bytes_max))
+    ),
+    metric!(
+        FlashCache,
+        "FC_ENTRIES",
+        Count,
+        "entries of the cache's index: one a block, or more where its parts came by themselves",
+        Formula::Gauge(Reading::FlashCache(|c| c.entries))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_MEM_INDEX_ENTRY",
+        Bytes,
+        "memory of the cache's index for each of its entries, rounded up",
+        Formula::Gauge(Reading::FlashCache(|c| if c.entries == 0 { 0 } else { c.index_bytes.div_ceil(c.entries) }))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_STALE_DIRTY",
+        Bytes,
+        "data newer than on disk on flash that has failed: its grid disks are offline",
+        Formula::Gauge(Reading::FlashCache(|c| c.stale_dirty_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_BY_USED",
+        Bytes,
+        "valid data in the cache",
+        Formula::Gauge(Reading::FlashCache(|c| c.used_bytes))
+    ),
+    metric!(
+        FlashCache,
+        "FC_DIRTY_AGE",
+        Nanoseconds,
+        "age of the oldest acknowledged write that is not on disk, at most",
+        Formula::Gauge(Reading::FlashCache(|c| c.dirty_age_ns))
+    ),
+    counter!(FlashCache, "FC_IO_BY_DISK_WRITE", Bytes, "bytes destaged: newer than on disk, written there", |c| c
+        .member("destage_bytes")),
+    counter!(FlashCache, "FC_IO_RQ_DISK_WRITE", Requests, "4 KiB parts destaged", |c| c.member("destages")),
+    counter!(FlashCache, "FC_IO_RQ_W_FIRST", Requests, "4 KiB parts that a write made newer than on disk", |c| c
+        .member("dirty_writes")
+        .saturating_sub(c.member("dirty_overwrites"))),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_OVERWRITE",
+        Requests,
+        "4 KiB parts written again before they were destaged: writes the disk was spared",
+        |c| c.member("dirty_overwrites")
+    ),
+    counter!(FlashCache, "FC_IO_BY_DISCARD", Bytes, "bytes of flash discarded before they were reused", |c| c
+        .member("discard_bytes")),
+    counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
+        .member("flash_bytes_written")),
+    counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
+    counter!(FlashCache, "FC_IO_BY_R_MISS", Bytes, "bytes of reads of which nothing was cached", |c| c.misses.bytes),
+    counter!(FlashCache, "FC_IO_BY_R_SKIP", Bytes, "bytes of reads that went past the cache", |c| c
+        .read_skips_large
+        .bytes
+        + c.read_skips_flash.bytes
+        + c.read_skips_busy.bytes
+        + c.read_skips_plan().1),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_R_SKIP_FC_BUSY",
+        Bytes,
+        "bytes of reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.bytes
+    ),
+    counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
+        + c.member("write_fill_bytes")
+        + c.member("insert_bytes")
+        + c.member("dirty_write_bytes")),
+    counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
+    counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
+        .write_skips_large
+        .bytes
+        + c.write_fill_skips_busy.bytes
+        + c.write_skips_plan().1),
+    metric!(
+        FlashCache,
+        "FC_IO_ERRS",
+        Count,
+        "I/O errors of flash",
+        Formula::Counter(Reading::FlashCache(|c| c.member("errors")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_ROT",
+        Count,
+        "cached 4 KiB parts whose checksum did not match",
+        Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
+    ),
+    counter!(FlashCache, "FC_IO_RQ_DISCARD", Requests, "segments discarded before they were reused", |c| c
+        .member("discards")),
+    counter!(FlashCache, "FC_IO_RQ_EVICT", Requests, "blocks that left the cache", |c| c.member("evictions")),
+    counter!(FlashCache, "FC_IO_RQ_R", Requests, "reads served whole from the cache", |c| c.hits.requests),
+    counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests
+        + c.partial.requests),
+    counter!(FlashCache, "FC_IO_RQ_R_PARTIAL", Requests, "reads of which a part was cached", |c| c.partial.requests),
+    counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache", |c| c
+        .read_skips_large
+        .requests
+        + c.read_skips_flash.requests
+        + c.read_skips_busy.requests
+        + c.read_skips_plan().0),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_R_SKIP_FC_BUSY",
+        Requests,
+        "reads that were cached and came from disk since flash was busier",
+        |c| c.read_skips_busy.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_R_SKIP_FC_THROTTLE",
+        Requests,
+        "reads that went past the cache since flash was slow or its content rotten",
+        |c| c.read_skips_flash.requests
+    ),
+    counter!(FlashCache, "FC_IO_RQ_R_SKIP_LG", Requests, "reads that went past the cache since they are large", |c| c
+        .read_skips_large
+        .requests),
+    metric!(
+        FlashCache,
+        "FC_IO_RQ_MOVE_SKIP_ENDURANCE",
+        Requests,
+        "blocks not written again at reclaim since the endurance budget was empty",
+        Formula::Counter(Reading::FlashCache(|c| c.member("move_skips_endurance")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_RQ_REPLACEMENT_ATTEMPTED",
+        Requests,
+        "segments reclaimed to make room",
+        Formula::Counter(Reading::FlashCache(|c| c.member("reclaims")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_RQ_REPLACEMENT_FAILED",
+        Requests,
+        "fills refused since no segment was free",
+        Formula::Counter(Reading::FlashCache(|c| c.member("fill_skips_space")))
+    ),
+    counter!(FlashCache, "FC_IO_RQ_W", Requests, "4 KiB parts written into the cache", |c| c.member("fills")
+        + c.member("write_fills")
+        + c.member("inserts")),
+    counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
+        .member("fills")),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_POPULATE_SKIP_FC_BUSY",
+        Requests,
+        "reads whose misses were not kept in the cache since flash was busier than the disk",
+        |c| c.fill_skips_busy.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_REFILL",
+        Requests,
+        "blocks brought back to flash that came in the place of other flash",
+        |c| c.refills
+    ),
+    counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
+        .write_skips_large
+        .requests
+        + c.write_fill_skips_busy.requests
+        + c.write_skips_plan().0),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_FC_BUSY",
+        Requests,
+        "writes not kept in the cache since flash was busier than the disk",
+        |c| c.write_fill_skips_busy.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_ENDURANCE",
+        Requests,
+        "blocks not filled since the endurance budget was low",
+        |c| c.member("fill_skips_endurance")
+    ),
+    counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
+        .write_skips_large
+        .requests),
+];
