@@ -89,6 +89,9 @@ pub(crate) struct Change {
     syncs: SmallVec<[SyncId; 2]>,
     /// Its disk write makes it durable.
     fua: bool,
+    /// Some of it is on the disk, or was replaced, by a write that is not durable when it is done: a durable write of the rest
+    /// says nothing of that.
+    needs_flush: bool,
     /// The disk has refused it, or a flush that had to cover it: only the ring can make it durable for now.
     disk_failed: bool,
     /// A ring has a record of it, or may have: replay may bring it back.
@@ -117,6 +120,7 @@ impl Change {
             acked: false,
             syncs: SmallVec::new(),
             fua: false,
+            needs_flush: false,
             disk_failed: false,
             lies_in_ring: false,
             tried: false,
@@ -308,6 +312,7 @@ impl Ledger {
     fn inherit(&mut self, older: Seq, heir: Seq, bytes: u64) {
         let Some(mut change) = self.changes.edit(older) else { return };
         change.left -= bytes;
+        change.needs_flush = true;
         drop(change);
         let Some(mut new) = self.changes.edit(heir) else { return };
         if !new.heir_of.contains(&older) {

@@ -43,7 +43,8 @@ impl Ledger {
                 self.give_up(seq);
             }
             let Some(mut change) = self.changes.edit(seq) else { continue };
-            if flying.fua && change.left == 0 && change.heirs == 0 {
+            change.needs_flush |= !flying.fua;
+            if !change.needs_flush && change.left == 0 && change.heirs == 0 {
                 change.on_disk = true;
             }
             drop(change);

@@ -98,7 +98,7 @@ impl Ledger {
         for seq in open {
             let held = |c: &Edit<'_>| !matches!(c.content, Content::Unheld);
             let Some(mut change) = self.changes.edit(seq).filter(held) else { continue };
-            (change.left, change.heirs, change.done_at) = (0, 0, None);
+            (change.left, change.heirs, change.done_at, change.needs_flush) = (0, 0, None, false);
             change.heir_of.clear();
             again.push((seq, change.range.clone()));
         }

@@ -159,3 +159,48 @@ fn tallies_follow_every_event() {
         }
     }
 }
+
+const ZEROES: Content = Content::Zeroes { may_unmap: false };
+
+fn pages(from: u64, to: u64) -> (Range<u64>, Content) {
+    let len = ((to - from) * PAGE) as usize;
+    (from * PAGE..to * PAGE, Content::Data(Buf::padded(&vec![7; len], PAGE as usize).freeze().into()))
+}
+
+/// Its last bytes go to the disk in one durable write with somebody else's, its first ones in a write that is not.
+#[test]
+fn a_durable_write_of_a_part_does_not_make_the_whole_durable() {
+    let mut ledger = Ledger::new(false, false);
+    let (all, bytes) = pages(0, 4);
+    let in_the_way = ledger.begin(1, all, bytes.clone(), bytes, false, false).remove(0);
+    let (most, bytes) = pages(0, 3);
+    assert!(ledger.begin(2, most, bytes.clone(), bytes, false, false).is_empty());
+    assert!(ledger.begin(3, page(1), ZEROES, ZEROES, false, false).is_empty());
+    assert!(ledger.begin(4, page(3), data(4), data(4), true, false).is_empty());
+    let writes = ledger.disk_wrote(in_the_way.id, true);
+    let shown: Vec<(u64, bool)> = writes.iter().map(|write| (write.range.start / PAGE, write.fua)).collect();
+    assert_eq!(shown, [(0, false), (1, false), (2, true)]);
+    writes.iter().for_each(|write| assert!(ledger.disk_wrote(write.id, true).is_empty()));
+    assert!(ledger.change(4).is_none(), "durable, and over");
+    // A flush that has failed: the disk may have dropped the first page.
+    let again = ledger.flush_ended(ledger.flush_begins(), false);
+    assert!(again.iter().any(|write| write.range.start == 0), "{again:?}");
+}
+
+/// A durable write whose first page was replaced by something newer, which the disk has and may lose.
+#[test]
+fn a_durable_write_is_not_durable_by_what_has_replaced_it() {
+    let mut ledger = Ledger::new(false, false);
+    let (both, bytes) = pages(0, 2);
+    let in_the_way = ledger.begin(1, both.clone(), bytes.clone(), bytes.clone(), false, false).remove(0);
+    assert!(ledger.begin(2, both, bytes.clone(), bytes, true, false).is_empty());
+    assert!(ledger.begin(3, page(0), ZEROES, ZEROES, false, false).is_empty());
+    let sync = ledger.begin_sync(Some(2)).unwrap();
+    for write in ledger.disk_wrote(in_the_way.id, true) {
+        assert!(ledger.disk_wrote(write.id, true).is_empty());
+    }
+    let synced = |ledger: &mut Ledger| ledger.take_effects().contains(&Effect::Synced { sync, by_ring: false });
+    assert!(!synced(&mut ledger) && ledger.flush_wanted(false), "a flush makes it so");
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert!(synced(&mut ledger) && ledger.is_empty());
+}
