@@ -29,6 +29,8 @@ const EVICTED_AT_ONCE_MAX: usize = 1024;
 const ROUNDS_MAX: u32 = 5;
 /// The cache is not full any more when reclaim has got so many segments ahead.
 const AHEAD_SEGMENTS: usize = 4;
+/// And, where memory is limited, with one in so many entries of the index free: twice what reclaim begins at.
+const AHEAD_ENTRIES: usize = 16;
 /// A segment of whose pages so many quarters have left in favour of others of their database is the next to be reclaimed: else it
 /// would take room from other databases until its turn comes.
 const EMPTIED_QUARTERS: u32 = 3;
@@ -49,6 +51,10 @@ pub struct Quota {
 impl Quota {
     fn min_parts(&self) -> u64 {
         self.min_bytes / PART_BYTES
+    }
+
+    fn is_bound(&self) -> bool {
+        self.size_bytes.is_some() || self.limit_bytes.is_some()
     }
 
     fn cap_parts(&self, is_full: bool) -> Option<u64> {
@@ -221,14 +227,20 @@ impl Member {
 
     /// Reclaim rests with so many segments free, and wants more than so many.
     pub(crate) fn note_plenty(&self, free: usize, low: usize) {
-        if free > low + AHEAD_SEGMENTS {
+        // Where memory is limited, the index is full long before the flash.
+        let max = self.index.entries_max();
+        let has_entries = max >= self.crcs.len() || self.index.len() < max - max / AHEAD_ENTRIES;
+        if free > low + AHEAD_SEGMENTS && has_entries {
             self.quota.full.store(false, Ordering::Release);
         }
     }
 
-    /// To be held from [`Member::has_room`] to the entry; none: whose it will be has no quota.
+    /// To be held from [`Member::has_room`] to the entry; none: nothing bounds whose it will be.
     pub(crate) fn quota_turn(&self, tenant: Tenant) -> Option<MutexGuard<'_, ()>> {
-        let bound = tenant.is_somebody() && self.config.quotas.any() && self.config.quotas.terms().of(tenant).is_some();
+        if !tenant.is_somebody() || !self.config.quotas.any() {
+            return None;
+        }
+        let bound = self.config.quotas.terms().of(tenant).is_some_and(Quota::is_bound);
         bound.then(|| self.tally().turn())
     }
 

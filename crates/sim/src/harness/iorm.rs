@@ -18,17 +18,17 @@ pub(super) fn database_of(client: u64) -> Option<Arc<str>> {
     client.is_multiple_of(2).then(|| Arc::from(format!("DB{}", client / 2 % DATABASES)))
 }
 
-/// Sizes of the flash cache, drawn apart. Small ones, so that all that is guaranteed fits the smallest cache.
+/// Sizes of the flash cache, drawn apart. Small ones, so that all that is guaranteed fits the smallest cache, of 512 KiB.
 fn add_sizes(prng: &mut Prng, all: &mut [Directive]) {
     const KIB: u64 = 1 << 10;
     for one in all {
         if prng.chance(1, 2) {
             continue;
         }
-        let least = if one.subject == Subject::Default { 0 } else { prng.between(0, 64) * 4 * KIB };
+        let least = if one.subject == Subject::Default { 0 } else { prng.between(0, 24) * 4 * KIB };
         one.flash_cache_min_bytes = prng.chance(1, 2).then_some(least).filter(|least| *least > 0);
         match prng.below(3) {
-            0 => one.flash_cache_limit_bytes = Some(least + prng.between(0, 256) * 4 * KIB),
+            0 => one.flash_cache_limit_bytes = Some(least + prng.between(0, 64) * 4 * KIB),
             1 => one.flash_cache_size_bytes = Some(4 << 20),
             _ => {}
         }
