@@ -317,7 +317,11 @@ impl Member {
     /// Clean blocks leave. Under the log's lock the segment cannot begin another life between the two.
     fn evict(&self, log: &mut LogState, doomed: &[(BlockKey, Page)]) {
         for &(key, page) in doomed {
-            // An entry that was clean stays so: what is written dirty is another.
+            // Looked at again: since it was listed its segment may have begun another life, with newer data of the same block at the
+            // same place. Nothing becomes dirty without this lock.
+            if self.index.get_at(key, page).is_none_or(|entry| entry.dirty()) {
+                continue;
+            }
             let Some(entry) = self.index.remove_at(key, page) else { continue };
             self.append_deaths(log, &KilledList::from_iter([Killed::clean(page, entry.valid())]));
             add(&self.counters.quota_evictions, 1);
