@@ -29,6 +29,14 @@ pub struct GridDiskLabels {
     pub read_only: Option<bool>,
 }
 
+/// The largest grid disk: as many blocks of the smallest size as an index entry of the flash cache can name, 4 PiB.
+pub const GRID_DISK_BYTES_MAX: u64 = flashcache::BLOCKS_MAX * flashcache::PART_BYTES;
+
+/// Whether a grid disk may be of this size.
+fn check_size(name: &str, size_bytes: u64) -> Result<(), AdminError> {
+    if size_bytes > GRID_DISK_BYTES_MAX { Err(AdminError::TooLarge(name.to_owned(), size_bytes)) } else { Ok(()) }
+}
+
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
@@ -41,6 +49,12 @@ pub enum AdminError {
     /// The grid disk has sessions.
     #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
     InUse(String, usize),
+    /// Larger than the flash cache can name the blocks of.
+    #[error(
+        "grid disk {0} would be {1} bytes large: the flash cache names blocks of grid disks of up to {GRID_DISK_BYTES_MAX} bytes\n\
+         hint: make several grid disks of it"
+    )]
+    TooLarge(String, u64),
     /// Not a flash cell disk.
     #[error(
         "cell disk {0} is no flash\nhint: LIST CELLDISK WHERE diskType=FlashDisk shows those that a flash cache may be on"
@@ -184,6 +198,7 @@ impl Cell {
         progress: Progress<'_>,
     ) -> Result<Arc<GridDisk>, AdminError> {
         let _turn = self.turn().await?;
+        check_size(&spec.name, spec.size_bytes)?;
         self.check_write_back(spec.caching_mode)?;
         let mut spec = spec;
         let ordered = needs_journal(spec.caching_mode);
@@ -296,6 +311,7 @@ impl Cell {
     ) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
+        check_size(name, size_bytes)?;
         let id = GridDiskId(disk.id());
         let before = disk.size_bytes();
         let generation_before = self.record(&disk).map(|r| r.cache_generation);

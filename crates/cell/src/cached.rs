@@ -11,7 +11,7 @@ use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
-use flashcache::{FillCause, FillReport, HitError, Stretch, WriteTicket};
+use flashcache::{FillCause, FillReport, HitError, Stretch, Tenant, WriteTicket};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -29,6 +29,8 @@ pub(crate) struct Change {
 pub(crate) struct FillPermit {
     membership: u64,
     losses: u64,
+    /// Whose it will be.
+    tenant: Tenant,
 }
 
 /// What becomes of what a read has missed.
@@ -62,7 +64,7 @@ impl GridDisk {
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
         let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
-        let stretches = binding.cache.lookup(&binding.disk, parts.clone());
+        let stretches = binding.cache.lookup(&binding.disk.of(context.tenant()), parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
             let timer = binding.time_hit(parts.start, len, begun);
@@ -119,12 +121,12 @@ impl GridDisk {
         // What is fed or offered later takes the range alone then.
         let mode = if matches!(fill, Fill::Now) { LockMode::Exclusive } else { LockMode::Shared };
         let guard = self.lock_bytes(offset, len, mode).await;
-        let permit = self.fill_permit(binding);
+        let permit = self.fill_permit(context, binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
         let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {
             return self.read_current(offset, bufs).await;
         };
-        let stretches = binding.cache.lookup(&binding.disk, parts.clone());
+        let stretches = binding.cache.lookup(&binding.disk.of(context.tenant()), parts.clone());
         let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
         if let Err(error) = self.check_not_lost() {
             return (Err(error), bufs);
@@ -194,8 +196,8 @@ impl GridDisk {
     }
 
     /// To be taken before data is read from disk or a write is marked, and before the look whether fills are allowed.
-    pub(crate) fn fill_permit(&self, binding: &Binding) -> FillPermit {
-        FillPermit { membership: binding.cache.membership(), losses: self.lost_epoch() }
+    pub(crate) fn fill_permit(&self, context: &Context, binding: &Binding) -> FillPermit {
+        FillPermit { membership: binding.cache.membership(), losses: self.lost_epoch(), tenant: context.tenant() }
     }
 
     /// Offer data to the cache unless it may not be what the disk holds any more.
@@ -207,7 +209,7 @@ impl GridDisk {
         cause: FillCause,
         permit: FillPermit,
     ) -> FillReport {
-        let report = binding.cache.fill(&binding.disk, parts.clone(), data, cause, permit.membership);
+        let report = binding.cache.fill(&binding.disk.of(permit.tenant), parts.clone(), data, cause, permit.membership);
         // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
         if self.lost_epoch() != permit.losses {
             binding.cache.end_copies(&binding.disk, parts);
@@ -326,10 +328,15 @@ impl GridDisk {
     ///
     /// # Errors
     /// A flash device has failed and the label of the disk cannot say so: the disk must not be changed.
-    pub(crate) async fn begin_change(&self, offset: u64, len: u64) -> Result<Option<Change>, RequestError> {
+    pub(crate) async fn begin_change(
+        &self,
+        context: &Context,
+        offset: u64,
+        len: u64,
+    ) -> Result<Option<Change>, RequestError> {
         let Some(binding) = self.cache() else { return Ok(None) };
         let span = cover(offset, len, PART_BYTES);
-        let permit = self.fill_permit(&binding);
+        let permit = self.fill_permit(context, &binding);
         let begun = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
         let ticket = begun.map_err(|_| RequestError::Io)?;
         // A member that failed while this waited for its mark is waited for, with its clean blocks, if it has dirty data.
@@ -380,7 +387,7 @@ impl GridDisk {
         }
         let bufs = self.arena.alloc((span.end - span.start) as usize).await;
         let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
-        let permit = self.fill_permit(&binding);
+        let permit = self.fill_permit(context, &binding);
         let serving = self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache));
         let Some(binding) = serving else { return Ok(()) };
         let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);

@@ -138,9 +138,12 @@ impl Cell {
     }
 
     pub(crate) fn assemble(world: World, config: CellConfig, store: Option<Arc<CellStore>>, state: State) -> Cell {
+        let mut config = config;
+        // Its own, whoever else is configured alike.
+        config.cache.quotas = Arc::default();
         Cell {
             arena: Arena::new(config.arena_bytes),
-            iorm: Iorm::new(&world),
+            iorm: Iorm::new(&world, config.cache.quotas.clone()),
             redo_record: RedoRecord::new(world.clock.clone()),
             world,
             block_bytes: config.cache.block_bytes,

@@ -12,6 +12,7 @@ mod admin;
 mod depth;
 mod fair;
 mod meter;
+mod numbers;
 pub mod plan;
 mod policy;
 mod queue;
@@ -27,6 +28,8 @@ pub(crate) use seat::{PlanSeat, Verb};
 use celldisk::DeviceId;
 use device::World;
 use device::sync::lock;
+use flashcache::{Quotas, Tenant};
+use numbers::Numbers;
 use policy::Policy;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +45,8 @@ pub struct Iorm {
     /// The plan may delay something.
     delays: Arc<AtomicBool>,
     rest: Arc<Account>,
+    /// What the flash cache goes by.
+    quotas: Arc<Quotas>,
     state: Mutex<State>,
 }
 
@@ -52,16 +57,20 @@ struct State {
     /// By folded name.
     accounts: BTreeMap<String, Arc<Account>>,
     next_id: u32,
+    numbers: Numbers,
+    /// Of the flash cache.
+    cache_bytes: u64,
     queues: BTreeMap<DeviceId, Arc<DeviceQueue>>,
 }
 
 impl Iorm {
-    pub(crate) fn new(world: &World) -> Arc<Iorm> {
+    pub(crate) fn new(world: &World, quotas: Arc<Quotas>) -> Arc<Iorm> {
         let delays = Arc::new(AtomicBool::new(false));
         Arc::new(Iorm {
             world: World { prng: world.prng.fork("iorm"), ..world.clone() },
             rest: Arc::new(Account::new(0, OTHER_DATABASE, delays.clone())),
             delays,
+            quotas,
             state: Mutex::new(State { next_id: 1, ..State::default() }),
         })
     }
@@ -82,11 +91,53 @@ impl Iorm {
             let (cache, log) = (state.plan.uses_flash_cache(account.tag()), state.plan.uses_flash_log(account.tag()));
             account.set_switches(cache, log);
         }
+        self.share_cache(&state);
         // Requests may come to the queues first and find no plan there yet; none comes later than it may.
         self.delays.store(policy.is_some(), Ordering::Release);
         let queues: Vec<Arc<DeviceQueue>> = state.queues.values().cloned().collect();
         // Under the lock, so that of two plans the later one stays in every queue.
         queues.iter().for_each(|queue| queue.set_policy(policy.clone()));
+    }
+
+    /// Give numbers to all databases whose part of the flash cache a plan states, before it is set. Those that others had: what the
+    /// cache holds of them is nobody's from now on.
+    pub(crate) fn make_room(&self, plan: &Plan) -> Vec<Tenant> {
+        let mut state = lock(&self.state);
+        let taken = state.numbers.make_room(plan);
+        let accounts = state.accounts.values().filter(|account| taken.contains(&account.tenant()));
+        accounts.for_each(|account| account.set_tenant(Tenant::REST));
+        taken
+    }
+
+    /// The flash cache has so many bytes.
+    pub(crate) fn set_cache_bytes(&self, bytes: u64) {
+        let mut state = lock(&self.state);
+        state.cache_bytes = bytes;
+        self.share_cache(&state);
+    }
+
+    /// Who has which number, and what he may have.
+    fn share_cache(&self, state: &State) {
+        for account in state.accounts.values() {
+            account.set_tenant(state.numbers.of(&account.folded).unwrap_or(Tenant::REST));
+        }
+        let rest = |directive: &Directive| !matches!(directive.subject, Subject::Database(_));
+        let counts = !state.plan.inactive && numbers::sized(&state.plan).any(rest);
+        // Without, what has no tag costs the cache nothing.
+        self.rest.set_tenant(if counts { Tenant::REST } else { Tenant::NOBODY });
+        self.quotas.set(state.numbers.quotas(&state.plan, state.cache_bytes));
+    }
+
+    /// The number of a database in the flash cache; none where it is one of the rest.
+    #[must_use]
+    pub fn tenant_of(&self, database: &str) -> Option<Tenant> {
+        lock(&self.state).numbers.of(&database.to_lowercase())
+    }
+
+    /// The database whose blocks these are; none where it is not known, or one of the rest.
+    #[must_use]
+    pub fn database_of(&self, tenant: Tenant) -> Option<Arc<str>> {
+        lock(&self.state).numbers.name_of(tenant)
     }
 
     /// Nothing is delayed any more: the cell is about to stop. The plan stays as it is.
@@ -116,7 +167,11 @@ impl Iorm {
         let account = Arc::new(Account::new(state.next_id, name, self.delays.clone()));
         state.next_id = state.next_id.wrapping_add(1).max(1);
         account.set_switches(state.plan.uses_flash_cache(database), state.plan.uses_flash_log(database));
+        account.set_tenant(state.numbers.give(&folded, name));
         state.accounts.insert(folded, account.clone());
+        if numbers::sized(&state.plan).next().is_some() {
+            self.share_cache(&state);
+        }
         account
     }
 

@@ -284,6 +284,7 @@ impl Cell {
                 }
             }
         }
+        self.resize_quotas();
         for disk in &disks {
             if let Some(record) = self.record(disk) {
                 self.bind(disk, &record);

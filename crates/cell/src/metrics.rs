@@ -23,10 +23,11 @@ pub use totals::CacheTotals;
 use crate::Cell;
 use crate::counters::GridDiskCounters;
 use crate::grid_disk::GridDisk;
-use crate::iorm::Account;
-use flashcache::EnduranceFigures;
+use crate::iorm::{Account, OTHER_DATABASE};
+use flashcache::{EnduranceFigures, Tenant};
 use member::MemberFigures;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How a value is formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,8 @@ pub enum Reading {
     Cell(fn(&ProcessUse) -> u64),
     /// From what each database has done.
     Database(fn(&Account) -> u64),
+    /// From the flash cache: bytes of each database that has a number there, and of all others together.
+    DatabaseContent,
     /// From the I/O plan; none where there is nothing to tell.
     Plan(fn(&crate::iorm::Iorm) -> Option<u64>),
 }
@@ -325,10 +328,36 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
             }
             Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
             Reading::Database(read) => accounts.iter().for_each(|one| push(one.name().to_owned(), read(one))),
+            Reading::DatabaseContent => {
+                content_by_database(cell, &accounts, totals.as_ref()).for_each(|(name, bytes)| push(name, bytes));
+            }
             Reading::Plan(read) => read(cell.iorm()).into_iter().for_each(|value| push(cell_name.to_owned(), value)),
         }
     }
     samples
+}
+
+/// Bytes of the flash cache by database. What is nobody's, or of databases without a number, is with the rest.
+fn content_by_database(
+    cell: &Cell,
+    accounts: &[Arc<Account>],
+    totals: Option<&CacheTotals>,
+) -> impl Iterator<Item = (String, u64)> {
+    let cache = cell.flash_cache();
+    let bytes = |tenant| cache.as_ref().map_or(0, |cache| cache.tenant_bytes(tenant));
+    let used_bytes = totals.map_or(0, |totals| totals.used_bytes);
+    let known: u64 = Tenant::all().map(&bytes).sum();
+    let mut found = Vec::new();
+    for account in accounts.iter().filter(|_| cache.is_some()) {
+        let is_rest = account.name() == OTHER_DATABASE;
+        if is_rest {
+            // Counted at two moments.
+            found.push((account.name().to_owned(), used_bytes.saturating_sub(known)));
+        } else if account.tenant() != Tenant::REST {
+            found.push((account.name().to_owned(), bytes(account.tenant())));
+        }
+    }
+    found.into_iter()
 }
 
 /// Every rate over the time between two calls of [`samples`], `elapsed_ns` apart. An object that is new has grown from 0;

@@ -6,6 +6,7 @@
 use crate::cached::FillPermit;
 use crate::grid_disk::{Binding, GridDisk};
 use crate::range_lock::LockMode;
+use crate::request::Context;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,10 +66,10 @@ impl GridDisk {
     }
 
     /// The same, waiting for changes under way. None: it is not cached.
-    pub(crate) async fn note(&self, bytes: Range<u64>) -> Option<Note> {
+    pub(crate) async fn note(&self, context: &Context, bytes: Range<u64>) -> Option<Note> {
         let _guard = self.lock_bytes(bytes.start, bytes.end - bytes.start, LockMode::Shared).await;
         let binding = self.serving_cache()?;
-        let permit = self.fill_permit(&binding);
+        let permit = self.fill_permit(context, &binding);
         Some(self.note_held(&binding, bytes, permit))
     }
 

@@ -41,7 +41,7 @@ impl VictimSink for Session {
         Box::pin(async move {
             let whole = len > 0 && offset.is_multiple_of(PART_BYTES) && len.is_multiple_of(PART_BYTES);
             let fits = whole && len <= crate::session::PIECE_BYTES_MAX && self.grid_disk().check(offset, len).is_ok();
-            if fits { self.grid_disk().note(offset..offset + len).await } else { None }
+            if fits { self.grid_disk().note(self.context(), offset..offset + len).await } else { None }
         })
     }
 

@@ -271,6 +271,7 @@ impl Cell {
         let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
         let at_work = CacheAtWork { cache, devices: ids.into() };
         lock(&self.state).cache = Some(at_work.clone());
+        self.resize_quotas();
         for (id, member) in at_work.devices.iter().zip(at_work.cache.members()) {
             let listeners = lock(&self.losses).get(id).cloned();
             if let Some(listeners) = listeners {

@@ -26,7 +26,7 @@ pub(crate) use stale::stale_note;
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::outcome_to_result;
 use crate::range_lock::{LockMode, RangeGuard, RangeLock};
-use crate::request::{CachingMode, RequestError};
+use crate::request::{CachingMode, Context, RequestError};
 use crate::write_back::OneAtATime;
 use batch::Cut;
 use celldisk::CachingMode as CatalogMode;
@@ -265,6 +265,7 @@ impl GridDisk {
     /// Flash with dirty data of the grid disk has failed.
     pub(crate) async fn place(
         &self,
+        context: &Context,
         passed: &mut Passed<'_>,
         offset: u64,
         data: &SharedBufs,
@@ -287,7 +288,9 @@ impl GridDisk {
         };
         let mut done = 0;
         let taken = if open {
-            binding.cache.write_dirty_from(&binding.disk, parts, data, false, &mut done).await
+            // It can go nowhere else, whatever the I/O plan says: order is all the grid disk has.
+            let disk = binding.disk.of(context.tenant()).beyond_size();
+            binding.cache.write_dirty_from(&disk, parts, data, false, &mut done).await
         } else {
             Err(DirtyRefused::NoRoom)
         };

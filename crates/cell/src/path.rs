@@ -231,7 +231,7 @@ impl GridDisk {
     ) -> Result<Written, RequestError> {
         self.check_not_lost()?;
         match passed {
-            Some(passed) => match self.place(passed, offset, &data).await? {
+            Some(passed) => match self.place(context, passed, offset, &data).await? {
                 Placed::NotNow => return Ok(Written::NotNow),
                 Placed::Taken if fua => self.sync_dirty_redo().await?,
                 Placed::Taken => {}
@@ -253,7 +253,7 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         // What is dirty already goes to flash all the same, below.
-        if !context.is_past_flash_cache() && self.try_write_dirty(offset, &data).await? {
+        if !context.is_past_flash_cache() && self.try_write_dirty(context, offset, &data).await? {
             context.served_by_cache(len);
             return if fua { self.sync_dirty_redo().await } else { Ok(()) };
         }
@@ -285,7 +285,7 @@ impl GridDisk {
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
-        let begun = self.begin_change(offset, len).await?;
+        let begun = self.begin_change(context, offset, len).await?;
         self.counters.disk_writes.count(len);
         let op = Op::Write { offset, data: data.clone(), fua };
         let outcome = self.submit_redo(context, op).await.outcome;
@@ -383,7 +383,7 @@ impl GridDisk {
         len: u64,
         flags: ZeroFlags,
     ) -> Result<Outcome, RequestError> {
-        let begun = self.begin_change(offset, len).await?;
+        let begun = self.begin_change(context, offset, len).await?;
         let op = Op::WriteZeroes { offset, len, fua: flags.fua, may_unmap: !flags.no_hole };
         let outcome = self.submit_redo(context, op).await.outcome;
         self.wrote_to_disk();

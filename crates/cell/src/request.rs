@@ -3,6 +3,7 @@
 //! Never knows a wire format.
 
 use crate::iorm::Account;
+use flashcache::Tenant;
 use std::sync::Arc;
 
 /// What a request is for, as far as it is known. Admission and the I/O plan go by it.
@@ -57,6 +58,11 @@ impl Context {
     /// Whether the plan keeps redo of the database from the flash log.
     pub(crate) fn is_past_flash_log(&self) -> bool {
         self.account.as_ref().is_some_and(|account| account.is_past_flash_log())
+    }
+
+    /// Whose the blocks are that it brings into the flash cache.
+    pub(crate) fn tenant(&self) -> Tenant {
+        self.account.as_ref().map_or(Tenant::NOBODY, |account| account.tenant())
     }
 
     /// The flash cache has served it.

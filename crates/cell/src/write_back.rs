@@ -10,7 +10,7 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::path::cover;
 use crate::range_lock::LockMode;
-use crate::request::{CachingMode, RequestError};
+use crate::request::{CachingMode, Context, RequestError};
 use celldisk::{CellDisk, DeviceId, FlashState};
 use device::sync::Semaphore;
 use device::{Buf, Bufs, Outcome, SharedBufs, World};
@@ -244,7 +244,12 @@ impl GridDisk {
     ///
     /// # Errors
     /// Flash with dirty data of the grid disk has failed.
-    pub(crate) async fn try_write_dirty(&self, offset: u64, data: &SharedBufs) -> Result<bool, RequestError> {
+    pub(crate) async fn try_write_dirty(
+        &self,
+        context: &Context,
+        offset: u64,
+        data: &SharedBufs,
+    ) -> Result<bool, RequestError> {
         let Some(binding) = self.cache() else { return Ok(false) };
         let len = data.len_bytes() as u64;
         // Less than whole parts: it was in another mode when the request began.
@@ -259,7 +264,8 @@ impl GridDisk {
         if !gate.pass().await || self.is_drying() {
             return Ok(false);
         }
-        match binding.cache.write_dirty(&binding.disk, parts_of(offset, len), data, false).await {
+        let disk = binding.disk.of(context.tenant());
+        match binding.cache.write_dirty(&disk, parts_of(offset, len), data, false).await {
             Ok(()) => Ok(true),
             Err(DirtyRefused::NoRoom) => Ok(false),
             Err(DirtyRefused::Failed) if binding.cache.has_lost(&binding.disk) => Err(RequestError::Io),

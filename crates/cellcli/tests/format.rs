@@ -394,6 +394,10 @@ fn describe_every_type() {
         DATABASE
         <TAB> name
         <TAB> flashCache
+        <TAB> flashCacheLimit
+        <TAB> flashCacheMin
+        <TAB> flashCacheSize
+        <TAB> flashCacheUsed
         <TAB> flashLog
         <TAB> iormLimit
         <TAB> iormShare

@@ -40,7 +40,7 @@ fn overview() {
           PHYSICALDISK       devices the cell has opened, and those it misses
           LUN                devices as CREATE CELLDISK ... LUN= names them
           ACTIVEREQUEST      requests of clients under way
-          FLASHCACHECONTENT  what the flash cache holds, by grid disk and range
+          FLASHCACHECONTENT  what the flash cache holds, by grid disk, range and database
 
         HELP verb, HELP verb object_type and HELP object_type tell more.
         Keywords and names ignore case. A line that ends in - goes on in the next; ; is optional.

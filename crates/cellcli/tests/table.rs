@@ -167,6 +167,7 @@ fn own_attributes_are_marked() {
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
             "DATABASE.flashCache",
+            "DATABASE.flashCacheUsed",
             "DATABASE.flashLog",
             "FLASHLOG.outlierLimit",
             "GRIDDISK.cachingMode",

@@ -8,11 +8,13 @@ use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::member::{Member, MemberConfig, MemberError};
+use crate::quota::Quotas;
 use crate::read::{Residence, Stretch};
 use crate::recover::{Evidence, Recovered};
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
 use crate::snapshot::CheckpointPlace;
+use crate::tenant::{Tally, Tenant};
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, Worths};
 use device::sync::{Notify, lock};
@@ -56,6 +58,8 @@ pub struct CacheConfig {
     pub memory_bytes_max: Option<u64>,
     /// When flash counts as busier than the disk, which then serves a share of the clean hits; without, it never does.
     pub busy: Option<BusyTuning>,
+    /// How much databases may have.
+    pub quotas: Arc<Quotas>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -74,6 +78,7 @@ impl Default for CacheConfig {
             keep_unused: KEEP_UNUSED,
             memory_bytes_max: None,
             busy: None,
+            quotas: Arc::default(),
             sabotage: None,
         }
     }
@@ -112,6 +117,10 @@ pub struct DiskHandle {
     pub(crate) slot: DiskSlot,
     pub(crate) id: u64,
     pub(crate) home: u128,
+    /// On whose behalf.
+    pub(crate) tenant: Tenant,
+    /// His size does not matter.
+    pub(crate) beyond: bool,
 }
 
 impl DiskHandle {
@@ -251,6 +260,7 @@ impl FlashCache {
             dirty_wanted: dirty_wanted.clone(),
             sequence,
             failures,
+            tally: Arc::default(),
         };
         for (i, device) in members.into_iter().enumerate() {
             let size_bytes = device.device.geometry().size_bytes;
@@ -337,7 +347,7 @@ impl FlashCache {
             }
             seat.member.register(slot, id, generation);
         }
-        DiskHandle { slot, id, home }
+        DiskHandle { slot, id, home, tenant: Tenant::NOBODY, beyond: false }
     }
 
     /// Cut parts into those that are cached and those that are not.
@@ -440,7 +450,7 @@ impl FlashCache {
             let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
             match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
                 Some(member) => self.by_worth(disk, parts, |parts, cached| {
-                    member.lookup(disk.slot, parts, slow || !cached, &mut out);
+                    member.lookup(disk, parts, slow || !cached, &mut out);
                 }),
                 None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
             }
@@ -543,7 +553,7 @@ impl FlashCache {
                 if cached {
                     let (low, high) = ((parts.start - first) * PART_BYTES, (parts.end - first) * PART_BYTES);
                     let data = data.slice(low as usize..high as usize);
-                    self.seats[seat].member.fill(disk.slot, parts, data, cause, &mut report);
+                    self.seats[seat].member.fill(disk, parts, data, cause, &mut report);
                 }
             });
         }
@@ -716,6 +726,7 @@ impl FlashCache {
             seat.member.changed.notify_all();
             seat.member.keep.wake.notify_all();
         }
+        self.config.quotas.look();
         self.stopped.store(true, Ordering::Release);
         self.changed.notify_all();
     }
@@ -762,6 +773,7 @@ pub(crate) struct Shared {
     pub(crate) dirty_wanted: Arc<Notify>,
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) failures: Arc<AtomicUsize>,
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// A member that has not looked at its flash yet.
@@ -793,6 +805,8 @@ pub(crate) fn new_seat(
         sequence: shared.sequence.clone(),
         mirrored,
         failures: shared.failures.clone(),
+        quotas: config.quotas.clone(),
+        tally: shared.tally.clone(),
     };
     let mut world = world.clone();
     world.prng = world.prng.fork(name);
@@ -805,6 +819,7 @@ pub(crate) fn start(member: &Arc<Member>, world: &World) {
     world.spawn.spawn(Box::pin(member.clone().run_reclaim()));
     world.spawn.spawn(Box::pin(member.clone().run_chunk_writer()));
     world.spawn.spawn(Box::pin(member.clone().run_keep()));
+    world.spawn.spawn(Box::pin(member.clone().run_quotas()));
 }
 
 /// From its checkpoint if it has one that can be believed, else from its log.

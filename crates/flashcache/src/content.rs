@@ -4,6 +4,7 @@
 //! Never more ranges than asked for.
 
 use crate::cache::FlashCache;
+use crate::tenant::Tenant;
 use crate::units::{DiskSlot, PART_BYTES};
 use device::sync::lock;
 use std::collections::BTreeMap;
@@ -21,15 +22,15 @@ pub struct Content {
 
 impl FlashCache {
     /// The content of ranges of so many bytes each, by grid disk: `range_bytes` says how many of which disk, a multiple of a cache
-    /// block. By disk and number of the range; those with nothing in the cache are left out.
+    /// block. By disk, number of the range and whose the blocks are; those with nothing in the cache are left out.
     #[must_use]
-    pub fn content(&self, range_bytes: &BTreeMap<u64, u64>) -> BTreeMap<(u64, u64), Content> {
+    pub fn content(&self, range_bytes: &BTreeMap<u64, u64>) -> BTreeMap<(u64, u64, Tenant), Content> {
         let slots: BTreeMap<DiskSlot, (u64, u64)> = {
             let disks = lock(&self.disks);
             let wanted = disks.iter().filter_map(|(id, slot)| Some((*slot, (*id, *range_bytes.get(id)?))));
             wanted.filter(|(_, (_, bytes))| *bytes > 0).collect()
         };
-        let mut all: BTreeMap<(u64, u64), Content> = BTreeMap::new();
+        let mut all: BTreeMap<(u64, u64, Tenant), Content> = BTreeMap::new();
         for member in self.members().filter(|member| !member.has_failed()) {
             let block_bytes = u64::from(member.block_bytes());
             for shard in 0..member.index.shards() {
@@ -37,7 +38,7 @@ impl FlashCache {
                     let Some((id, range_bytes)) = slots.get(&entry.key().slot()) else { return };
                     let range = entry.key().block() * block_bytes / range_bytes;
                     let bytes = u64::from(entry.valid().count_ones()) * PART_BYTES;
-                    let content = all.entry((*id, range)).or_default();
+                    let content = all.entry((*id, range, entry.tenant())).or_default();
                     content.cached_bytes += bytes;
                     if member.keep.holds(member.segment_of(entry.page())) {
                         content.keep_bytes += bytes;

@@ -43,6 +43,8 @@ counters! {
         fill_skips_endurance,
         /// Fills refused: the index is full.
         fill_skips_index,
+        /// Fills refused: the database has what the I/O plan lets it have.
+        fill_skips_quota,
         /// Fills refused: already there.
         fill_skips_exists,
         /// Blocks evicted.
@@ -107,6 +109,14 @@ counters! {
         keep_overwrites,
         /// Bytes of them.
         keep_overwritten_bytes,
+        /// Blocks that left since their database has what the I/O plan lets it have.
+        quota_evictions,
+        /// Blocks written again at reclaim whatever the policy says: the I/O plan guarantees their database so much.
+        quota_moves,
+        /// Segments kept as they are for the same reason.
+        quota_keeps,
+        /// Blocks that left all the same: no room, or no budget, to write them again.
+        quota_overwrites,
         /// Blocks of NONE ranges that were freed.
         none_frees,
         /// Parts written dirty: acknowledged from flash.
@@ -117,6 +127,8 @@ counters! {
         dirty_overwrites,
         /// Dirty writes that went to the disk: no room.
         dirty_skips_space,
+        /// Dirty writes that went to the disk: the database has what the I/O plan lets it have.
+        dirty_skips_quota,
         /// Dirty parts the disk has been given durably.
         destages,
         /// Bytes of them.

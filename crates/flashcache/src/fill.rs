@@ -3,6 +3,7 @@
 //! A fill never waits: it copies what it can into staging memory and appends it, or says why not. The caller holds the
 //! range exclusively, so a fill that started before a write cannot land after it.
 
+use crate::cache::DiskHandle;
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::{Allowance, admits};
@@ -11,6 +12,7 @@ use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGME
 use crate::member::{Member, MemberError};
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
+use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
 use crate::worth::{Worth, WorthMap};
 use device::sync::lock;
@@ -130,12 +132,13 @@ impl Member {
     /// Offer the data of `parts`. Never waits, never fails: what is refused is counted.
     pub(crate) fn fill(
         self: &Arc<Self>,
-        slot: DiskSlot,
+        disk: &DiskHandle,
         parts: Range<u64>,
         data: View<'_>,
         cause: FillCause,
         report: &mut FillReport,
     ) {
+        let (slot, tenant) = (disk.slot, disk.tenant);
         if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
             report.crowded += 1;
             return;
@@ -166,6 +169,12 @@ impl Member {
             let admitted =
                 if kept { self.admit_keep(allowance) } else { self.admit(key, mask.count_ones(), allowance) };
             let Some(mut head) = admitted else { continue };
+            // Held until the block is in the index.
+            let turn = self.quota_turn(tenant);
+            if turn.is_some() && !self.has_room(tenant, mask.count_ones(), None) {
+                add(&self.counters.fill_skips_quota, 1);
+                continue;
+            }
             let bytes = mask.count_ones() as usize * PART_BYTES as usize;
             let Some(mut copy) = self.config.staging.try_alloc(bytes) else {
                 add(&self.counters.fill_skips_buffer, 1);
@@ -178,8 +187,13 @@ impl Member {
                 copy.copy_in_view(k * PART_BYTES as usize, data.slice(at..at + PART_BYTES as usize));
                 crcs.push(crc_of(part));
             }
-            let entry =
-                NewEntry { key, name: BlockName { disk: name.id, generation: name.generation, block }, mask, crcs };
+            let entry = NewEntry {
+                key,
+                name: BlockName { disk: name.id, generation: name.generation, block },
+                mask,
+                crcs,
+                tenant,
+            };
             let copy = copy.freeze();
             let again = (head == HeadKind::Keep).then(|| (entry.clone(), copy.clone()));
             let mut appended = self.append(head, entry, copy, FILL_RESERVE_SEGMENTS, 0, false, &mut writes);
@@ -270,7 +284,7 @@ impl Member {
         suspect: bool,
         writes: &mut Vec<crate::log::LogWrite>,
     ) -> Result<(Page, KilledList), AppendRefused> {
-        let NewEntry { key, name, mask, crcs } = entry;
+        let NewEntry { key, name, mask, crcs, tenant } = entry;
         let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
         let page = {
             let mut log = lock(&self.log);
@@ -281,7 +295,12 @@ impl Member {
             }
             page
         };
-        match self.index.insert(Entry::new(key, page, mask, frequency, suspect)) {
+        let inserted = self.index.insert(Entry::new(key, page, mask, frequency, suspect).of(tenant));
+        if self.has_failed() {
+            // It may have come after all that was there has ended, and would be counted for ever.
+            self.index.clear();
+        }
+        match inserted {
             Ok(dead) => {
                 if !dead.is_empty() {
                     self.append_deaths(&mut lock(&self.log), &dead);
@@ -399,6 +418,7 @@ pub(crate) struct NewEntry {
     pub(crate) name: BlockName,
     pub(crate) mask: u16,
     pub(crate) crcs: SmallVec<[u32; 4]>,
+    pub(crate) tenant: Tenant,
 }
 
 /// Why an entry was not made.

@@ -7,11 +7,12 @@
 //! A block may have several entries with disjoint valid parts. Locks are held for memory work only. Never does I/O, never
 //! decides what is cached.
 
+use crate::tenant::{TENANT_BITS, Tally, Tenant};
 use crate::units::{BlockKey, Page};
 use device::sync::lock;
 use smallvec::SmallVec;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How many shards at least: enough that threads seldom meet.
 const SHARDS_MIN: usize = 64;
@@ -28,11 +29,15 @@ const fn places_enough(places: usize, entries: usize) -> bool {
 const fn places_next(places: usize) -> usize {
     places + places / 8 + 1
 }
-const META_BITS: u32 = 8;
+/// Frequency and flags in the lower five, the tenant above.
+const META_BITS: u32 = 12;
 const FREQUENCY_MASK: u8 = 0b11;
 const SUSPECT_BIT: u8 = 0b100;
 const DIRTY_BIT: u8 = 0b1000;
 const AGED_BIT: u8 = 0b1_0000;
+const TENANT_SHIFT: u32 = 5;
+const TENANT_MASK: u64 = ((1 << TENANT_BITS) - 1) << TENANT_SHIFT;
+const _: () = assert!(TENANT_SHIFT + TENANT_BITS == META_BITS);
 
 /// One entry: some parts of a block in consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +147,21 @@ impl Entry {
         let bit = u64::from(DIRTY_BIT);
         self.key_and_meta = if dirty { self.key_and_meta | bit } else { self.key_and_meta & !bit };
     }
+    /// Whose it is.
+    #[must_use]
+    pub fn tenant(&self) -> Tenant {
+        Tenant::from_bits((self.key_and_meta >> TENANT_SHIFT) as u8)
+    }
+    /// It is this tenant's. Of one in an index only where the index sees it: in [`Index::visit`] and [`Index::for_each`].
+    pub fn set_tenant(&mut self, tenant: Tenant) {
+        self.key_and_meta = self.key_and_meta & !TENANT_MASK | u64::from(tenant.bits()) << TENANT_SHIFT;
+    }
+    /// The same entry, of this tenant.
+    #[must_use]
+    pub fn of(mut self, tenant: Tenant) -> Entry {
+        self.set_tenant(tenant);
+        self
+    }
     fn is_empty(&self) -> bool {
         self.mask == 0
     }
@@ -158,13 +178,15 @@ pub struct Killed {
     pub dirty: bool,
     /// How often the entry had been asked for.
     pub frequency: u8,
+    /// Whose they were.
+    pub tenant: Tenant,
 }
 
 impl Killed {
     /// Parts of a clean entry that nobody has asked for.
     #[must_use]
     pub fn clean(page: Page, mask: u16) -> Killed {
-        Killed { page, mask, dirty: false, frequency: 0 }
+        Killed { page, mask, dirty: false, frequency: 0, tenant: Tenant::NOBODY }
     }
 }
 
@@ -186,6 +208,10 @@ pub struct Index {
     places_max: usize,
     /// An entry was refused.
     refused: AtomicBool,
+    /// Of all indexes of a cache.
+    tally: Arc<Tally>,
+    /// Deliberate fault: an entry that has moved is nobody's, and counted as before.
+    forgets_tenants: bool,
 }
 
 struct Shard {
@@ -308,6 +334,7 @@ impl Shard {
                 mask: entry.valid & mask,
                 dirty: entry.dirty(),
                 frequency: entry.frequency(),
+                tenant: entry.tenant(),
             });
             entry.valid &= !mask;
             if entry.valid == 0 {
@@ -333,6 +360,33 @@ impl Index {
             entries_max,
             dirty_max: entries_max,
             refused: AtomicBool::new(false),
+            tally: Arc::default(),
+            forgets_tenants: false,
+        }
+    }
+
+    /// The same, counted together with others. `forgets_tenants`: deliberately wrong.
+    pub(crate) fn with_tally(self, tally: &Arc<Tally>, forgets_tenants: bool) -> Index {
+        Index { tally: tally.clone(), forgets_tenants, ..self }
+    }
+
+    /// How much each tenant has, in this index and those counted together with it.
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    fn uncount(&self, dead: &[Killed]) {
+        dead.iter().for_each(|killed| self.tally.sub(killed.tenant, killed.mask.count_ones()));
+    }
+
+    /// Let somebody look at an entry, and count it anew when it has another tenant.
+    fn shown(tally: &Tally, entry: &mut Entry, f: &mut impl FnMut(&mut Entry)) {
+        let before = entry.tenant();
+        f(entry);
+        let after = entry.tenant();
+        if before != after {
+            tally.sub(before, entry.valid.count_ones());
+            tally.add(after, entry.valid.count_ones());
         }
     }
 
@@ -408,7 +462,7 @@ impl Index {
         let mut distance = 0;
         while !shard.table[at].is_empty() {
             if shard.table[at].key() == key {
-                f(&mut shard.table[at]);
+                Self::shown(&self.tally, &mut shard.table[at], &mut f);
             } else if shard.distance(at) < distance {
                 return;
             }
@@ -452,6 +506,8 @@ impl Index {
         let gone = shard.kill(entry.key(), entry.valid, &mut dead);
         shard.put(entry);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
+        self.uncount(&dead);
+        self.tally.add(entry.tenant(), entry.valid.count_ones());
         Ok(dead)
     }
 
@@ -477,6 +533,8 @@ impl Index {
             let mut dead = KilledList::new();
             shard.kill(entry.key(), entry.valid, &mut dead);
             shard.put(entry);
+            self.uncount(&dead);
+            self.tally.add(entry.tenant(), entry.valid.count_ones());
             if !dead.is_empty() {
                 f(entry, dead);
             }
@@ -491,8 +549,10 @@ impl Index {
     #[must_use]
     pub fn kill(&self, key: BlockKey, mask: u16) -> KilledList {
         let mut dead = KilledList::new();
-        let gone = lock(self.shard(key)).kill(key, mask, &mut dead);
+        let mut shard = lock(self.shard(key));
+        let gone = shard.kill(key, mask, &mut dead);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
+        self.uncount(&dead);
         dead
     }
 
@@ -503,6 +563,7 @@ impl Index {
         let entry = shard.table[at];
         shard.remove(at);
         self.entries.fetch_sub(1, Ordering::Relaxed);
+        self.tally.sub(entry.tenant(), entry.valid.count_ones());
         Some(entry)
     }
 
@@ -511,6 +572,7 @@ impl Index {
         let mut shard = lock(self.shard(key));
         let Some(at) = shard.position(key, |e| e.page == page.0) else { return 0 };
         let ended = shard.table[at].valid & mask;
+        self.tally.sub(shard.table[at].tenant(), ended.count_ones());
         shard.table[at].valid &= !mask;
         if shard.table[at].valid == 0 {
             shard.remove(at);
@@ -528,14 +590,17 @@ impl Index {
         if entry.valid != expected || entry.dirty() {
             return false;
         }
-        shard.table[at] = Entry::new(key, to, expected, frequency, entry.suspect());
+        let tenant = if self.forgets_tenants { Tenant::NOBODY } else { entry.tenant() };
+        shard.table[at] = Entry::new(key, to, expected, frequency, entry.suspect()).of(tenant);
         true
     }
 
     /// Call `f` with every entry, shard by shard, each under its lock.
     pub fn for_each(&self, mut f: impl FnMut(&mut Entry)) {
         for shard in &self.shards {
-            lock(shard).table.iter_mut().filter(|e| !e.is_empty()).for_each(&mut f);
+            let mut shard = lock(shard);
+            let all = shard.table.iter_mut().filter(|e| !e.is_empty());
+            all.for_each(|entry| Self::shown(&self.tally, entry, &mut f));
         }
     }
 
@@ -549,19 +614,60 @@ impl Index {
     ///
     /// # Panics
     /// When there is no such shard.
-    pub fn for_each_of(&self, shard: usize, f: impl FnMut(&mut Entry)) {
-        lock(&self.shards[shard]).table.iter_mut().filter(|e| !e.is_empty()).for_each(f);
+    pub fn for_each_of(&self, shard: usize, mut f: impl FnMut(&mut Entry)) {
+        let mut shard = lock(&self.shards[shard]);
+        let all = shard.table.iter_mut().filter(|e| !e.is_empty());
+        all.for_each(|entry| Self::shown(&self.tally, entry, &mut f));
+    }
+
+    /// Go round from a place on, at most so many places, and call `f` with every entry there until it says enough. Where to go on.
+    /// Tables change meanwhile: an entry may be missed in a round, or met twice.
+    pub(crate) fn go_round(&self, from: Place, places_max: u32, mut f: impl FnMut(&mut Entry) -> bool) -> Place {
+        let Place { shard, mut at } = from;
+        let mut number = shard as usize % self.shards.len();
+        let mut left = places_max as usize;
+        loop {
+            let mut shard = lock(&self.shards[number]);
+            let end = shard.table.len().min((at as usize).saturating_add(left));
+            for place in at as usize..end {
+                let mut enough = false;
+                let entry = &mut shard.table[place];
+                if !entry.is_empty() {
+                    Self::shown(&self.tally, entry, &mut |entry| enough = f(entry));
+                }
+                if enough {
+                    return Place { shard: number as u32, at: place as u32 + 1 };
+                }
+            }
+            left -= end.saturating_sub(at as usize);
+            if end < shard.table.len() {
+                return Place { shard: number as u32, at: end as u32 };
+            }
+            (number, at) = ((number + 1) % self.shards.len(), 0);
+            if left == 0 {
+                return Place { shard: number as u32, at };
+            }
+        }
     }
 
     /// Forget everything.
     pub fn clear(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
+            let all = shard.table.iter().filter(|e| !e.is_empty());
+            all.for_each(|entry| self.tally.sub(entry.tenant(), entry.valid.count_ones()));
             self.entries.fetch_sub(shard.len, Ordering::Relaxed);
             self.places.fetch_sub(shard.table.len() - SHARD_PLACES_MIN, Ordering::Relaxed);
             *shard = Shard::new();
         }
     }
+}
+
+/// A place in the tables, see [`Index::go_round`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) shard: u32,
+    pub(crate) at: u32,
 }
 
 impl std::fmt::Debug for Index {
@@ -571,108 +677,4 @@ impl std::fmt::Debug for Index {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Goal: the tables never lose, duplicate or confuse an entry. Method: random operations against a map from
-    //! (block, part) to page.
-    use super::*;
-    use crate::units::DiskSlot;
-    use device::Prng;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn agrees_with_a_map_of_parts() {
-        for seed in 0..40 {
-            let mut prng = Prng::new(seed);
-            let index = Index::new(10_000);
-            let mut model: BTreeMap<(u64, u32), u32> = BTreeMap::new();
-            let mut next_page = 0;
-            for _ in 0..3000 {
-                let key = BlockKey::new(DiskSlot(prng.below(3) as u16), prng.below(300));
-                let mask = prng.between(1, 15) as u16;
-                match prng.below(4) {
-                    0 | 1 => {
-                        index.insert(Entry::new(key, Page(next_page), mask, 0, false)).expect("room");
-                        for (k, part) in (0..16).filter(|p| mask >> p & 1 == 1).enumerate() {
-                            model.insert((key.0, part), next_page + k as u32);
-                        }
-                        next_page += 16;
-                    }
-                    2 => {
-                        let dead = index.kill(key, mask);
-                        let parts: u32 = dead.iter().map(|d| d.mask.count_ones()).sum();
-                        let before = model.len();
-                        model.retain(|&(k, part), _| k != key.0 || mask >> part & 1 == 0);
-                        assert_eq!(parts as usize, before - model.len());
-                    }
-                    _ => {
-                        let mut first = None;
-                        index.visit(key, |e| first = first.or(Some(*e)));
-                        if let Some(entry) = first {
-                            assert!(index.relocate(key, entry.page(), entry.valid(), Page(next_page), 1));
-                            for (k, part) in (0..16).filter(|p| entry.valid() >> p & 1 == 1).enumerate() {
-                                model.insert((key.0, part), next_page + k as u32);
-                            }
-                            next_page += 16;
-                        }
-                    }
-                }
-            }
-            let mut found = BTreeMap::new();
-            let mut entries = 0;
-            index.for_each(|e| {
-                entries += 1;
-                for part in (0..16).filter(|p| e.valid() >> p & 1 == 1) {
-                    assert!(found.insert((e.key().0, part), e.page_of_part(part).0).is_none());
-                }
-            });
-            assert_eq!(found, model, "seed {seed}");
-            assert_eq!(index.len(), entries);
-        }
-    }
-
-    #[test]
-    fn memory_stays_within_twenty_bytes_an_entry() {
-        let entries_max = 1 << 21;
-        let index = Index::new(entries_max);
-        let mut prng = Prng::new(1);
-        for n in 1..=300_000_u32 {
-            let key = BlockKey::new(DiskSlot(0), prng.below(1 << 40));
-            index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
-            if n >= 50_000 && n % 10_000 == 0 {
-                let bytes = index.memory_bytes() as u64;
-                assert!(bytes <= u64::from(n) * 20, "{bytes} bytes for {n} entries");
-                assert!(bytes <= Index::memory_bytes_max(entries_max as u64));
-            }
-        }
-    }
-
-    #[test]
-    fn chains_stay_in_order_when_entries_come_and_go() {
-        let index = Index::new(10_000);
-        let mut prng = Prng::new(9);
-        let mut there = Vec::new();
-        for n in 0..40_000_u32 {
-            if there.len() < 3_000 && prng.below(3) > 0 {
-                let key = BlockKey::new(DiskSlot(0), prng.below(1 << 40));
-                index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
-                there.push((key, Page(n)));
-            } else if !there.is_empty() {
-                let (key, page) = there.swap_remove(prng.below(there.len() as u64) as usize);
-                assert_eq!(index.remove_at(key, page).map(|e| e.page()), Some(page));
-            }
-        }
-        for &(key, page) in &there {
-            assert_eq!(index.get_at(key, page).map(|e| e.page()), Some(page));
-        }
-        for shard in &index.shards {
-            let shard = lock(shard);
-            for at in 0..shard.table.len() {
-                let next = shard.next(at);
-                if !shard.table[next].is_empty() && shard.distance(next) > 0 {
-                    assert!(!shard.table[at].is_empty(), "no hole within a chain");
-                    assert!(shard.distance(next) <= shard.distance(at) + 1, "nobody has jumped the queue");
-                }
-            }
-        }
-    }
-}
+mod tests;

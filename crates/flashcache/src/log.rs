@@ -313,8 +313,7 @@ impl LogState {
     /// The next segment of the keep head that is to be cleaned, taken as a victim.
     pub(crate) fn take_cleaning(&mut self) -> Option<SegmentId> {
         while let Some(id) = self.cleaning.pop_front() {
-            if self.segments[id.0 as usize].unwritten.is_empty() && self.take_out(id, HeadKind::Keep) {
-                self.set_state(id, SegmentState::Reclaiming);
+            if self.take(id, HeadKind::Keep) {
                 return Some(id);
             }
         }
@@ -715,6 +714,15 @@ impl LogState {
         let id = self.sealed[head as usize].remove(at)?;
         self.set_state(id, SegmentState::Reclaiming);
         Some(id)
+    }
+
+    /// Take a sealed segment of a head as a victim, whatever its place; false when it is not there, or not on the device yet.
+    pub(crate) fn take(&mut self, id: SegmentId, head: HeadKind) -> bool {
+        let taken = self.segments[id.0 as usize].unwritten.is_empty() && self.take_out(id, head);
+        if taken {
+            self.set_state(id, SegmentState::Reclaiming);
+        }
+        taken
     }
 
     /// A segment taken as a victim stays after all, as the youngest of a head.

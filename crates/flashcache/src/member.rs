@@ -11,8 +11,10 @@ use crate::keep::Keep;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::memory::{self, MemoryNeed};
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
+use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
+use crate::tenant::Tally;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
@@ -80,6 +82,10 @@ pub struct MemberConfig {
     pub mirrored: bool,
     /// Members of the cache that have failed.
     pub failures: Arc<AtomicUsize>,
+    /// How much databases may have.
+    pub(crate) quotas: Arc<Quotas>,
+    /// How much they have, in all members of the cache together.
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// A grid disk as a member knows it: entries are valid only for this generation.
@@ -138,6 +144,8 @@ pub struct Member {
     pub(crate) readable: Arc<[AtomicU32]>,
     /// What KEEP is about.
     pub(crate) keep: Keep,
+    /// What is about sizes of databases.
+    pub(crate) quota: QuotaState,
     /// By slot.
     pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
     pub(crate) governor: Option<Governor>,
@@ -172,11 +180,12 @@ impl Member {
         let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
         let readable = log.readable();
         let keep = Keep::new(log.kept());
+        let forgets_tenants = config.sabotage == Some(Sabotage::TenantLostWhenMoved);
         Ok(Arc::new(Member {
             shape,
             block_parts: config.block_bytes / 4096,
             policy: Arc::new(AdaptiveLog::new(cache_shape)),
-            index: Index::new(entries_max).with_dirty_max(pages),
+            index: Index::new(entries_max).with_dirty_max(pages).with_tally(&config.tally, forgets_tenants),
             regions: Regions::default(),
             dirty: Dirty::new(shape.segments),
             log: Mutex::new(log),
@@ -185,6 +194,7 @@ impl Member {
             pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
             readable,
             keep,
+            quota: QuotaState::new(shape.segments),
             disks: RwLock::new(Vec::new()),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
@@ -265,6 +275,7 @@ impl Member {
         self.config.alarm.notify_all();
         self.changed.notify_all();
         self.keep.wake.notify_all();
+        self.config.quotas.look();
     }
 
     /// It leaves the cache: nothing is read from it or written to it any more, and that is no failure.
@@ -285,6 +296,7 @@ impl Member {
         self.config.alarm.notify_all();
         self.changed.notify_all();
         self.keep.wake.notify_all();
+        self.config.quotas.look();
     }
 
     pub(crate) fn set_mirrored(&self, mirrored: bool) {

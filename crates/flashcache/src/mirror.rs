@@ -8,7 +8,7 @@
 
 use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, by_region};
 use crate::counters::add;
-use crate::fill::blocks_of;
+use crate::fill::{NewEntry, blocks_of};
 use crate::format::EntryKind;
 use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
@@ -173,7 +173,7 @@ impl FlashCache {
         let first = &self.seats[first].member;
         let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
         let second = second.map(|i| &self.seats[i].member);
-        match take(first, second, disk.slot, parts, data, again, done).await {
+        match take(first, second, disk, parts, data, again, done).await {
             Err(DirtyRefused::Failed) if self.config.mirrored => {
                 // Whoever is left goes on, unless nobody is.
                 if self.seats.iter().all(|seat| seat.member.has_failed()) {
@@ -365,12 +365,13 @@ impl FlashCache {
 async fn take(
     first: &Arc<Member>,
     second: Option<&Arc<Member>>,
-    slot: DiskSlot,
+    disk: &DiskHandle,
     parts: Range<u64>,
     data: &SharedBufs,
     again: bool,
     done: &mut u64,
 ) -> Result<(), DirtyRefused> {
+    let slot = disk.slot;
     let mut taken_parts = 0;
     let mut pages: SmallVec<[(Page, Option<Page>); 4]> = SmallVec::new();
     let mut refused = None;
@@ -378,7 +379,17 @@ async fn take(
         let from = block * u64::from(first.block_parts) + u64::from(mask.trailing_zeros());
         let at = (from - parts.start) as usize * PART_BYTES as usize;
         let piece = data.slice(at..at + mask.count_ones() as usize * PART_BYTES as usize);
-        let Some(entry) = first.dirty_entry(slot, block, mask, &piece) else { return Err(DirtyRefused::Failed) };
+        // What is dirty stays whose it was: he has room for it already.
+        let inherited = if again { first.dirty_tenant(BlockKey::new(slot, block), mask) } else { None };
+        let tenant = inherited.unwrap_or(disk.tenant);
+        let entry = first.dirty_entry((slot, tenant), block, mask, &piece);
+        let Some(entry) = entry else { return Err(DirtyRefused::Failed) };
+        let turn = if again || disk.beyond { None } else { first.quota_turn(tenant) };
+        if turn.is_some() && !has_room_for(first, second, &entry) {
+            add(&first.counters.dirty_skips_quota, 1);
+            refused = Some(DirtyRefused::NoRoom);
+            break;
+        }
         let taken = match second {
             Some(second) => first.take_block_twice(second, &entry, piece, again).map(|(a, b)| (a, Some(b))),
             None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (page, None)),
@@ -412,6 +423,13 @@ async fn take(
     refused.map_or(Ok(()), Err)
 }
 
+/// Whether the plan lets its tenant have an entry, on two members if there is a second. The caller has the turn.
+fn has_room_for(first: &Arc<Member>, second: Option<&Arc<Member>>, entry: &NewEntry) -> bool {
+    let more = |member: &Arc<Member>| entry.mask.count_ones() - member.parts_there(entry.key, entry.mask, entry.tenant);
+    let parts = more(first) + second.map_or(0, more);
+    parts == 0 || first.has_room(entry.tenant, parts, second)
+}
+
 /// Give a member the mirror of parts that are dirty on another.
 async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, parts: Range<u64>) -> bool {
     for (hit, _) in first.dirty_hits(slot, parts) {
@@ -424,7 +442,8 @@ async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, p
             Some(found) => found,
             None => continue,
         };
-        let Some(entry) = second.dirty_entry(slot, block, mask, &data) else { return false };
+        let tenant = first.dirty_tenant(BlockKey::new(slot, block), mask).unwrap_or_default();
+        let Some(entry) = second.dirty_entry((slot, tenant), block, mask, &data) else { return false };
         loop {
             let ticket = second.changed.ticket();
             match second.take_block(EntryKind::Mirror, &entry, data.clone(), true) {

@@ -3,6 +3,7 @@
 //! Never falls back to the disk itself: it says what it could not answer. Every part is checked against its checksum
 //! before it is handed out (I4).
 
+use crate::cache::DiskHandle;
 use crate::counters::add;
 use crate::format::part_crc_seed;
 use crate::member::Member;
@@ -139,14 +140,15 @@ pub enum HitError {
 
 impl Member {
     /// What of `parts` of a grid disk is cached, or with `dirty_only` lives here alone, appended to `out` in order. Counts a
-    /// hit on each block found.
+    /// hit on each block found, which becomes the tenant's if it was nobody's.
     pub(crate) fn lookup(
         self: &Arc<Self>,
-        slot: DiskSlot,
+        disk: &DiskHandle,
         parts: Range<u64>,
         dirty_only: bool,
         out: &mut SmallVec<[Stretch; 4]>,
     ) {
+        let (slot, tenant) = (disk.slot, disk.tenant);
         let block_parts = u64::from(self.block_parts);
         let mut part = parts.start;
         while part < parts.end {
@@ -156,6 +158,8 @@ impl Member {
             let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
             let key = BlockKey::new(slot, block);
             let mut hit = false;
+            // Held while the index counts.
+            let mut turn = None;
             self.index.visit(key, |entry| {
                 if entry.suspect() || (dirty_only && !entry.dirty()) {
                     return;
@@ -185,8 +189,16 @@ impl Member {
                 if touched {
                     entry.touch();
                     hit = true;
+                    if tenant.is_somebody() && !entry.tenant().is_somebody() && turn.is_none() {
+                        let (may, held) = self.may_adopt(tenant, entry.valid().count_ones());
+                        turn = held;
+                        if may {
+                            entry.set_tenant(tenant);
+                        }
+                    }
                 }
             });
+            drop(turn);
             if hit {
                 self.policy.hit(key);
             }

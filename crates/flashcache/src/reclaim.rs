@@ -15,7 +15,7 @@ use crate::recover::read_segment;
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
 use crate::snapshot::checkpoint_segments;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
+use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
 use crate::worth::{Worth, Worths};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
@@ -33,6 +33,8 @@ const ENTRIES_LOW: usize = 32;
 enum Reclaimed {
     /// It stays.
     Kept,
+    /// The same, at the main head, since the I/O plan guarantees databases what is in it: others are to give up something.
+    Guarded,
     /// Its space is free.
     Freed,
     /// There is none to look at.
@@ -60,6 +62,13 @@ struct Candidate {
     aged: bool,
 }
 
+/// What is to become of a segment.
+enum Sorted {
+    Stays(Reclaimed),
+    /// These are written again, then it goes.
+    Move(Vec<Candidate>),
+}
+
 impl Member {
     /// Keep segments free; ends when the member stops or fails.
     pub(crate) async fn run_reclaim(self: Arc<Self>) {
@@ -68,7 +77,9 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            if lock(&self.log).free.len() > self.free_segments_low() && !self.index_is_short() {
+            let (free, low) = (lock(&self.log).free.len(), self.free_segments_low());
+            if free > low && !self.index_is_short() {
+                self.note_plenty(free, low);
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
                 let Some(id) = self.take_cleaning() else {
                     self.changed.wait(ticket).await;
@@ -80,6 +91,7 @@ impl Member {
                 add(&self.counters.keep_cleans, 1);
                 continue;
             }
+            self.note_full();
             let gained = match self.reclaim_one().await {
                 Ok(false) => self.release_dirty_segments().await,
                 gained => gained,
@@ -109,9 +121,11 @@ impl Member {
 
     /// Reclaim one segment; false when there is none to reclaim.
     pub(crate) async fn reclaim_one(self: &Arc<Self>) -> Result<bool, MemberError> {
+        let mut guarded = false;
         for keeps in 0..=KEEPS_MAX {
-            match self.look_at_one(keeps).await? {
+            match self.look_at_one(keeps, guarded).await? {
                 Reclaimed::Kept => {}
+                Reclaimed::Guarded => guarded = true,
                 Reclaimed::Freed => return Ok(true),
                 Reclaimed::Nothing => return Ok(false),
             }
@@ -119,15 +133,18 @@ impl Member {
         unreachable!("the last segment looked at is not kept");
     }
 
-    /// Look at the oldest segment of a head: it is kept, or reclaimed.
-    async fn look_at_one(self: &Arc<Self>, keeps: u32) -> Result<Reclaimed, MemberError> {
+    /// Look at the oldest segment of a head, after one was `guarded` rather not of the main head, where that is now: it is kept, or
+    /// reclaimed.
+    async fn look_at_one(self: &Arc<Self>, keeps: u32, guarded: bool) -> Result<Reclaimed, MemberError> {
         let victim = {
             let mut log = lock(&self.log);
-            let over_share = log.keep_segments() > log.keep_segments_max();
+            let emptied = self.take_emptied(&mut log).map(|(id, head)| (id, Origin::Head(head)));
+            let over_share = emptied.is_none() && log.keep_segments() > log.keep_segments_max();
             let kept = if over_share { log.take_victim(HeadKind::Keep) } else { None };
-            let head = self.policy.victim(log.held());
+            let head = if guarded { HeadKind::Small } else { self.policy.victim(log.held()) };
             let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
             kept.map(|id| (id, Origin::OverShare))
+                .or(emptied)
                 .or_else(|| log.take_victim(head).map(|id| (id, Origin::Head(head))))
                 .or_else(|| log.take_victim(other).map(|id| (id, Origin::Head(other))))
         };
@@ -149,9 +166,15 @@ impl Member {
         let records = found.records;
         // Looking at one after the other takes time in which records use up space: nothing is kept when that is short.
         let short = lock(&self.log).free.len() < FREE_SEGMENTS_LOW;
-        let Some(moved) = self.sort_out(id, origin, &records, short || keeps == KEEPS_MAX) else {
-            add(&self.counters.keeps, 1);
-            return Ok(Reclaimed::Kept);
+        let must = short || keeps == KEEPS_MAX;
+        // What is guaranteed stays then too, while writers have room.
+        let guards = keeps < KEEPS_MAX && origin != Origin::Cleaning;
+        let moved = match self.sort_out(id, origin, &records, (must, guards)) {
+            Sorted::Move(moved) => moved,
+            Sorted::Stays(reclaimed) => {
+                add(&self.counters.keeps, 1);
+                return Ok(reclaimed);
+            }
         };
         self.move_entries(id, moved).await?;
         // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
@@ -207,6 +230,7 @@ impl Member {
                 }
             }
         }
+        self.quota.released(id);
         lock(&self.log).release(id);
         add(&self.counters.reclaims, 1);
         self.changed.notify_all();
@@ -236,7 +260,7 @@ impl Member {
         for (_, record) in records {
             let Record::Entry { kind, name, position, .. } = record else { continue };
             let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
-            if name.block >= 1 << 44 {
+            if name.block >= BLOCKS_MAX {
                 continue;
             }
             let page = self.shape.page(id, position.0);
@@ -251,9 +275,15 @@ impl Member {
         [kept, others]
     }
 
-    /// Ask the policy, but for KEEP data, which goes to its own head as far as its share goes; return what is to be written
-    /// again, or nothing when the segment is kept.
-    fn sort_out(&self, id: SegmentId, origin: Origin, records: &[(u64, Record)], must: bool) -> Option<Vec<Candidate>> {
+    /// Ask the policy, but for KEEP data, which goes to its own head as far as its share goes, and for what the I/O plan
+    /// guarantees, or is more than it gives; what is to be written again, unless the segment is kept.
+    fn sort_out(
+        &self,
+        id: SegmentId,
+        origin: Origin,
+        records: &[(u64, Record)],
+        (must, guards): (bool, bool),
+    ) -> Sorted {
         let aged = lock(&self.log).segments[id.0 as usize].aged;
         let maps = self.config.worths.all();
         // What has aged counts as DEFAULT data until it is asked for again; old hits are no question.
@@ -265,13 +295,16 @@ impl Member {
                 && (!aged || entry.frequency() > 0)
                 && Worths::is(&maps, entry.key(), self.block_parts, entry.valid(), Worth::Keep)
         };
-        let [kept, mut rest] = self.residents_of(id, records, &is_keep);
+        let [kept, others] = self.residents_of(id, records, &is_keep);
+        // With whether it is KEEP data.
+        let mut rest: Vec<(BlockName, Entry, bool)> =
+            others.into_iter().map(|(name, entry)| (name, entry, false)).collect();
         let kept_pages: u32 = kept.iter().map(|(_, entry)| entry.valid().count_ones()).sum();
         let joins = matches!(origin, Origin::Head(_)) && kept_pages > self.shape.segment_pages / 2;
         if joins && !must && !self.keep_is_full() {
             lock(&self.log).keep(id, HeadKind::Keep);
             add(&self.counters.keep_adopted, 1);
-            return None;
+            return Sorted::Stays(Reclaimed::Kept);
         }
         // Down to what reclaim itself lives on, nothing is written again: records come first.
         let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
@@ -279,7 +312,6 @@ impl Member {
         let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
         let has_share = origin == Origin::Cleaning || (origin != Origin::OverShare && !self.keep_is_full());
         let mut moved = Vec::new();
-        let kept_first = rest.len();
         for (name, entry) in kept {
             let parts = entry.valid().count_ones();
             if has_share && parts <= room {
@@ -287,10 +319,33 @@ impl Member {
                 let (frequency, head) = (entry.frequency(), HeadKind::Keep);
                 moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged: false });
             } else {
-                rest.push((name, entry));
+                rest.push((name, entry, true));
             }
         }
-        let resident = |(_, entry): &(BlockName, Entry)| Resident {
+        let mut claims = self.claims();
+        if let Some(claims) = &claims {
+            let guarded = claims.guard(&mut rest);
+            let pages: u32 = guarded.iter().map(|(_, entry, _)| entry.valid().count_ones()).sum();
+            if guards && !scarce && pages > self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX {
+                guarded.iter().chain(&rest).for_each(|(_, entry, _)| self.cool(entry));
+                lock(&self.log).keep(id, HeadKind::Main);
+                add(&self.counters.quota_keeps, 1);
+                return Sorted::Stays(Reclaimed::Guarded);
+            }
+            for (name, entry, is_kept) in guarded {
+                let parts = entry.valid().count_ones();
+                if parts <= room {
+                    room -= parts;
+                    let (frequency, head) = (entry.frequency().saturating_sub(1), HeadKind::Main);
+                    let aged = entry.aged() || aged && !is_kept;
+                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
+                    add(&self.counters.quota_moves, 1);
+                } else {
+                    add(&self.counters.quota_overwrites, 1);
+                }
+            }
+        }
+        let resident = |(_, entry, _): &(BlockName, Entry, bool)| Resident {
             key: entry.key(),
             frequency: entry.frequency(),
             pages: entry.valid().count_ones(),
@@ -304,25 +359,20 @@ impl Member {
         let verdicts = match self.policy.judge(head, &residents, must) {
             Judgement::Keep(_) if must => Vec::new(),
             Judgement::Keep(head) => {
-                for (_, entry) in &rest {
-                    self.index.visit(entry.key(), |e| {
-                        if e.page() == entry.page() {
-                            e.cool();
-                        }
-                    });
-                }
+                rest.iter().for_each(|(_, entry, _)| self.cool(entry));
                 lock(&self.log).keep(id, head);
-                return None;
+                return Sorted::Stays(Reclaimed::Kept);
             }
             Judgement::Reclaim(verdicts) => verdicts,
         };
         let verdicts = verdicts.into_iter().chain(std::iter::repeat(Verdict::Evict));
-        for (n, ((name, entry), verdict)) in rest.into_iter().zip(verdicts).enumerate() {
+        for ((name, entry, is_kept), verdict) in rest.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
-            match verdict {
+            let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));
+            match if excess { Verdict::Evict } else { verdict } {
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
-                    let aged = entry.aged() || aged && n < kept_first;
+                    let aged = entry.aged() || aged && !is_kept;
                     moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
@@ -330,17 +380,26 @@ impl Member {
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }
-            if n >= kept_first {
+            if is_kept {
                 add(&self.counters.keep_overwrites, 1);
                 add(&self.counters.keep_overwritten_bytes, u64::from(parts) * PART_BYTES);
             }
         }
-        Some(moved)
+        Sorted::Move(moved)
+    }
+
+    /// One hit less of an entry, if it is still there.
+    fn cool(&self, entry: &Entry) {
+        self.index.visit(entry.key(), |e| {
+            if e.page() == entry.page() {
+                e.cool();
+            }
+        });
     }
 
     fn drop_entry(&self, id: SegmentId, name: BlockName, position: Position) {
         let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
-        if name.block >= 1 << 44 {
+        if name.block >= BLOCKS_MAX {
             return;
         }
         let page = self.shape.page(id, position.0);

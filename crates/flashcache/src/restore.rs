@@ -9,7 +9,7 @@ use crate::member::{DiskName, Member};
 use crate::recover::{Found, Gather};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
-use crate::units::{BlockKey, DiskSlot, Position, REGION_PARTS, SegmentId};
+use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Position, REGION_PARTS, SegmentId};
 use device::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -83,7 +83,7 @@ impl Sparse {
             _ => member.slot_of(name.disk, name.generation),
         };
         self.last = Some((named, slot));
-        let is_within = u32::from(mask) >> member.block_parts == 0 && name.block < 1 << 44;
+        let is_within = u32::from(mask) >> member.block_parts == 0 && name.block < BLOCKS_MAX;
         let Some(slot) = slot.filter(|_| is_within) else {
             if is_dirty {
                 self.strangers.push((sequence, Record::of(Seen::Entry(*seen))));

@@ -39,11 +39,13 @@ pub enum Sabotage {
     RemovedBeforeDestage,
     /// A flash device keeps what it holds of regions that have gone to a new one.
     MovedRegionKept,
+    /// What is written again at reclaim is counted as its database's, and known as nobody's.
+    TenantLostWhenMoved,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 17] = [
+    pub const ALL: [Sabotage; 18] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -61,6 +63,7 @@ impl Sabotage {
         Sabotage::NoteNotChecked,
         Sabotage::RemovedBeforeDestage,
         Sabotage::MovedRegionKept,
+        Sabotage::TenantLostWhenMoved,
     ];
 
     /// Its name on the command line.
@@ -84,6 +87,7 @@ impl Sabotage {
             Sabotage::NoteNotChecked => "note-not-checked",
             Sabotage::RemovedBeforeDestage => "removed-before-destage",
             Sabotage::MovedRegionKept => "moved-region-kept",
+            Sabotage::TenantLostWhenMoved => "tenant-lost-when-moved",
         }
     }
 }

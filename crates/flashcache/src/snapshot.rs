@@ -15,7 +15,7 @@ use crate::log::{LogState, SegmentState, Shape};
 use crate::member::{DiskName, Member, MemberError};
 use crate::recover::{Evidence, Recovered, read_bytes};
 use crate::regions::RegionKey;
-use crate::units::{BlockKey, DiskSlot, Page, Position, SegmentId};
+use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Page, Position, SegmentId};
 use device::sync::lock;
 use device::{Buf, Outcome};
 use futures_util::future::select;
@@ -330,7 +330,8 @@ impl Loaded {
         let pages = u64::from(member.shape.segments) * u64::from(member.shape.segment_pages);
         let count = item.mask.count_ones();
         let Position(position) = member.shape.place(Page(item.page)).1;
-        let fits = u64::from(item.page) < pages && position + count <= member.shape.segment_pages;
+        let fits =
+            u64::from(item.page) < pages && position + count <= member.shape.segment_pages && item.block < BLOCKS_MAX;
         if !fits || u32::from(item.mask) >> member.block_parts != 0 {
             self.bad = true;
             return;

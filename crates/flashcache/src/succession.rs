@@ -80,6 +80,7 @@ impl FlashCache {
             dirty_wanted: self.dirty_wanted.clone(),
             sequence: first.sequence.clone(),
             failures: first.failures.clone(),
+            tally: first.tally.clone(),
         };
         let mut seats = Vec::new();
         for (_, seat) in self.seats.iter().enumerate().filter(|(i, _)| !leaving.contains(i)) {

@@ -29,10 +29,12 @@ pub struct DiskSlot(pub u16);
 
 /// The most grid disks one cache serves: the slot's bits in a [`BlockKey`].
 pub const DISK_SLOTS_MAX: u16 = 1 << 12;
-/// Bits of a block number in a [`BlockKey`]: 2^44 blocks of 4 KiB are 64 PiB.
-const BLOCK_BITS: u32 = 44;
+/// Bits of a block number in a [`BlockKey`]: 2^40 blocks of 4 KiB are 4 PiB.
+const BLOCK_BITS: u32 = 40;
+/// The most blocks of a grid disk that is cached.
+pub const BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
 
-/// A block of a grid disk in 56 bits: slot above, block number below; 8 bits are left to the index entry.
+/// A block of a grid disk in 52 bits: slot above, block number below; 12 bits are left to the index entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey(pub u64);
 
@@ -43,7 +45,7 @@ impl BlockKey {
     /// When slot or block number are beyond their bits.
     #[must_use]
     pub fn new(slot: DiskSlot, block: u64) -> BlockKey {
-        assert!(block < 1 << BLOCK_BITS, "block numbers have 44 bits");
+        assert!(block < BLOCKS_MAX, "block numbers have 40 bits");
         assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
         BlockKey(u64::from(slot.0) << BLOCK_BITS | block)
     }
@@ -55,7 +57,7 @@ impl BlockKey {
     /// The block number.
     #[must_use]
     pub fn block(self) -> u64 {
-        self.0 & ((1 << BLOCK_BITS) - 1)
+        self.0 & (BLOCKS_MAX - 1)
     }
     /// A well mixed hash.
     #[must_use]

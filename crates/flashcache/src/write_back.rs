@@ -14,6 +14,7 @@ use crate::index::Entry;
 use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace};
 use crate::member::{Member, MemberError};
 use crate::read::Hit;
+use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
 use device::SharedBufs;
 use device::sync::lock;
@@ -113,7 +114,13 @@ impl Member {
     }
 
     /// Name and checksums for the data of one block.
-    pub(crate) fn dirty_entry(&self, slot: DiskSlot, block: u64, mask: u16, data: &SharedBufs) -> Option<NewEntry> {
+    pub(crate) fn dirty_entry(
+        &self,
+        (slot, tenant): (DiskSlot, Tenant),
+        block: u64,
+        mask: u16,
+        data: &SharedBufs,
+    ) -> Option<NewEntry> {
         let name = self.disk_name(slot)?;
         let first = block * u64::from(self.block_parts);
         let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
@@ -122,7 +129,7 @@ impl Member {
             crcs.push(name.part_crc(first + part, data.view(at..at + PART_BYTES as usize)));
         }
         let name = BlockName { disk: name.id, generation: name.generation, block };
-        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, crcs })
+        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, crcs, tenant })
     }
 
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
@@ -152,7 +159,7 @@ impl Member {
         for (k, crc) in entry.crcs.iter().enumerate() {
             self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
         }
-        let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false);
+        let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
         indexed.set_dirty(true);
         let inserted = self.dirty.insert(&self.index, indexed, self.segment_of(page), self.world.clock.now());
         let dead = inserted.map_err(|_| NoSpace)?;
@@ -352,6 +359,10 @@ impl Member {
                 self.dirty.settle(&self.index, key);
             }
         }
+        if cleaned > 0 && self.config.quotas.any() {
+            // What was too much and dirty may leave now.
+            self.config.quotas.look();
+        }
         add(&self.counters.destages, cleaned);
         add(&self.counters.destage_bytes, cleaned * PART_BYTES);
         self.release_dirty_segments().await.map(|_| ())
@@ -393,6 +404,17 @@ impl Member {
                 self.dirty.settle(&self.index, key);
             }
         }
+    }
+
+    /// Whose the dirty parts of a block are.
+    pub(crate) fn dirty_tenant(&self, key: BlockKey, mask: u16) -> Option<Tenant> {
+        let mut found = None;
+        self.index.visit(key, |entry| {
+            if entry.dirty() && entry.valid() & mask != 0 {
+                found = Some(entry.tenant());
+            }
+        });
+        found
     }
 
     /// Where parts of a block are dirty.

@@ -4,8 +4,9 @@
 
 use crate::counters::{Counter, SMALL_BYTES_MAX};
 use device::Op;
+use flashcache::Tenant;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// The object name of all that is done by connections without a tag.
 pub const OTHER_DATABASE: &str = "_OTHER_DATABASE_";
@@ -99,6 +100,8 @@ pub struct Account {
     delays: Arc<AtomicBool>,
     past_flash_cache: AtomicBool,
     past_flash_log: AtomicBool,
+    /// Its number in the flash cache.
+    tenant: AtomicU8,
     waiting_bytes: AtomicU64,
     /// On disks.
     pub disk: Deeds,
@@ -123,6 +126,7 @@ impl Account {
             delays,
             past_flash_cache: AtomicBool::new(false),
             past_flash_log: AtomicBool::new(false),
+            tenant: AtomicU8::new(Tenant::NOBODY.bits()),
             waiting_bytes: AtomicU64::new(0),
             disk: Deeds::default(),
             flash: Deeds::default(),
@@ -165,6 +169,16 @@ impl Account {
     pub(crate) fn set_switches(&self, uses_cache: bool, uses_log: bool) {
         self.past_flash_cache.store(!uses_cache, Ordering::Release);
         self.past_flash_log.store(!uses_log, Ordering::Release);
+    }
+
+    /// Whose its blocks in the flash cache are.
+    #[must_use]
+    pub fn tenant(&self) -> Tenant {
+        Tenant::from_bits(self.tenant.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_tenant(&self, tenant: Tenant) {
+        self.tenant.store(tenant.bits(), Ordering::Relaxed);
     }
 
     /// Whether what it reads and writes goes past the flash cache.

@@ -2,7 +2,7 @@
 //!
 //! Never goes by a plan that the catalog does not have.
 
-use super::plan::{Directive, Objective, Plan, PlanError};
+use super::plan::{Directive, Objective, Plan};
 use super::text;
 use crate::admin::AdminError;
 use crate::cell::Cell;
@@ -23,7 +23,12 @@ impl Cell {
     /// Go by the plan of the catalog. One that cannot be read stops nothing: the cell serves as if there were none, and says so.
     pub(crate) fn load_plan(&self, report: &mut OpenReport) {
         match text::read(&self.store().catalog().iorm_plan) {
-            Ok(plan) => self.iorm.set(plan),
+            Ok(plan) => {
+                // Nobody has a number yet that would have to be taken.
+                let _ = self.iorm.make_room(&plan);
+                self.iorm.set(plan);
+                self.resize_quotas();
+            }
             Err(error) => {
                 let note = format!("serving without an I/O resource plan: {error}");
                 self.alert(note.clone());
@@ -46,28 +51,27 @@ impl Cell {
         if let Some(size_bytes) = self.flash_cache().map(|cache| cache.members().map(|m| m.size_bytes()).sum()) {
             plan.check_flash_cache(size_bytes)?;
         }
-        check_supported(&plan)?;
         let written = text::write(&plan);
         if written != self.store().catalog().iorm_plan {
             let changed = self.store().alter_cell(|catalog| catalog.iorm_plan = written).await;
             self.stood(changed?);
         }
+        for tenant in self.iorm.make_room(&plan) {
+            if let Some(cache) = self.flash_cache() {
+                cache.disown(tenant).await;
+            }
+        }
         self.iorm.set(plan);
         Ok(())
     }
-}
 
-/// Nothing is taken and then ignored.
-fn check_supported(plan: &Plan) -> Result<(), PlanError> {
-    for directive in plan.directives() {
-        let sizes = [
-            ("flashcachemin", directive.flash_cache_min_bytes),
-            ("flashcachelimit", directive.flash_cache_limit_bytes),
-            ("flashcachesize", directive.flash_cache_size_bytes),
-        ];
-        if let Some((attribute, _)) = sizes.iter().find(|(_, bytes)| bytes.is_some()) {
-            return Err(PlanError::NotSupported(directive.subject.name().to_owned(), (*attribute).to_owned()));
+    /// The flash cache has other members: what the plan says of it counts for what there is now.
+    pub(crate) fn resize_quotas(&self) {
+        let Some(cache) = self.flash_cache() else { return };
+        let size_bytes = cache.members().map(|member| member.size_bytes()).sum();
+        self.iorm.set_cache_bytes(size_bytes);
+        if let Err(error) = self.iorm.plan().check_flash_cache(size_bytes) {
+            self.alert(format!("the I/O resource plan guarantees less than it states: {error}"));
         }
     }
-    Ok(())
 }

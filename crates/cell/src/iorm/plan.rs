@@ -14,6 +14,8 @@ pub const DATABASE_BYTES_MAX: usize = 128;
 pub const SHARE_MAX: u32 = 32;
 /// The lowest level; the highest is 1.
 pub const LEVEL_MAX: u32 = 8;
+/// Fifths of the flash cache that are guaranteed to databases at most.
+const GUARANTEED_FIFTHS_MAX: u64 = 4;
 /// The least `flashcachesize`.
 pub const FLASH_CACHE_SIZE_BYTES_MIN: u64 = 4 << 20;
 
@@ -206,14 +208,27 @@ pub enum PlanError {
     /// The least is more than the most.
     #[error("the directive of {0} has a flashcachemin beyond its flashcachesize or flashcachelimit")]
     MinBeyondSize(String),
-    /// More than the cache.
-    #[error("the flashcachemin of all directives come to {sum_bytes} bytes, the flash cache has {size_bytes}")]
+    /// More than the cache can guarantee.
+    #[error(
+        "the flashcachemin of all directives come to {sum_bytes} bytes, the flash cache of {size_bytes} bytes guarantees \
+         {max_bytes}: the rest is for what comes and goes\nhint: state less, or make the flash cache larger",
+        max_bytes = Plan::guaranteed_bytes_max(*size_bytes)
+    )]
     MinBeyondCache {
         /// Of all directives.
         sum_bytes: u64,
         /// Of the flash cache.
         size_bytes: u64,
     },
+    /// A promise to nobody knows how many.
+    #[error(
+        "the directive of default has a flashcachemin, and nobody knows how many databases it will be for\n\
+         hint: state it by name, or for other, which is one"
+    )]
+    MinOfDefault,
+    /// More than there are numbers.
+    #[error("{0} directives state sizes of the flash cache\nhint: at most {max} do", max = super::numbers::SIZED_MAX)]
+    TooManySized(usize),
     /// Longer than the catalog takes.
     #[error("the plan is {0} bytes long as text\nhint: at most {max}: fewer directives, or shorter names", max = celldisk::layout::IORM_PLAN_BYTES_MAX)]
     TooLong(usize),
@@ -323,11 +338,39 @@ impl Plan {
     /// The sum of all `flashcachemin` against a flash cache of this size.
     ///
     /// # Errors
-    /// It is more.
+    /// It is more than the cache guarantees.
     pub fn check_flash_cache(&self, size_bytes: u64) -> Result<(), PlanError> {
-        let mins = self.directives.iter().filter_map(|d| d.flash_cache_min_bytes);
-        let sum_bytes = mins.fold(0_u64, u64::saturating_add);
-        if sum_bytes > size_bytes { Err(PlanError::MinBeyondCache { sum_bytes, size_bytes }) } else { Ok(()) }
+        let sum_bytes = self.min_bytes();
+        let fits = sum_bytes <= Plan::guaranteed_bytes_max(size_bytes);
+        if fits { Ok(()) } else { Err(PlanError::MinBeyondCache { sum_bytes, size_bytes }) }
+    }
+
+    /// What a flash cache of this size guarantees to databases in all: as much as to KEEP data, since what comes and goes needs some
+    /// room, whoever has it.
+    #[must_use]
+    pub fn guaranteed_bytes_max(size_bytes: u64) -> u64 {
+        size_bytes / 5 * GUARANTEED_FIFTHS_MAX
+    }
+
+    /// All `flashcachemin`.
+    fn min_bytes(&self) -> u64 {
+        self.directives.iter().filter_map(|d| d.flash_cache_min_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// What is guaranteed if sizes are reservations.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        let least = |d: &Directive| d.flash_cache_min_bytes.max(d.flash_cache_size_bytes);
+        let named = self.directives.iter().filter(|d| d.subject != Subject::Default);
+        named.filter_map(least).fold(0, u64::saturating_add)
+    }
+
+    /// What a flash cache of this size guarantees of so many bytes: less where it is smaller than when the plan was stated.
+    pub(crate) fn cut_to(&self, bytes: u64, size_bytes: u64) -> u64 {
+        let (sum, max) = (self.min_bytes(), Plan::guaranteed_bytes_max(size_bytes));
+        if sum <= max {
+            return bytes;
+        }
+        (u128::from(bytes) * u128::from(max) / u128::from(sum)) as u64
     }
 
     fn check(&self) -> Result<(), PlanError> {
@@ -351,6 +394,10 @@ impl Plan {
             if kind == Kind::Levels && directive.level.is_none() {
                 return Err(PlanError::HalfLevel(directive.subject.name().to_owned()));
             }
+        }
+        let sized = self.directives.iter().filter(|d| d.is_sized()).count();
+        if sized > super::numbers::SIZED_MAX {
+            return Err(PlanError::TooManySized(sized));
         }
         let has = |subject| self.directives.iter().any(|d| d.subject == subject);
         match kind {
@@ -382,6 +429,12 @@ impl Plan {
 }
 
 impl Directive {
+    /// Whether it states how much of the flash cache somebody may have.
+    pub(crate) fn is_sized(&self) -> bool {
+        let sizes = [self.flash_cache_min_bytes, self.flash_cache_limit_bytes, self.flash_cache_size_bytes];
+        sizes.iter().any(Option::is_some)
+    }
+
     fn check(&self) -> Result<(), PlanError> {
         let name = self.subject.name();
         if name.is_empty()
@@ -421,6 +474,9 @@ impl Directive {
             let value = self.flash_cache_size_bytes.unwrap_or(0).to_string();
             let (attribute, wanted) = ("flashcachesize", "at least 4M");
             return Err(PlanError::BadValue { name: name.to_owned(), attribute, value, wanted });
+        }
+        if self.subject == Subject::Default && self.flash_cache_min_bytes.is_some() {
+            return Err(PlanError::MinOfDefault);
         }
         let most = self.flash_cache_size_bytes.or(self.flash_cache_limit_bytes);
         if most.zip(self.flash_cache_min_bytes).is_some_and(|(most, least)| least > most) {

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused_by_name() {
-        let cases: [(&[&str], &str); 18] = [
+        let cases: [(&[&str], &str); 19] = [
             (&["share=1,name=a"], "does not begin with its name"),
             (&["name=a,share=0"], "share=0"),
             (&["name=a,share=33"], "1 to 32"),
@@ -240,6 +240,7 @@ mod tests {
             (&["name=a,flashcachelimit=1G,flashcachesize=1G"], "flashcachelimit and flashcachesize"),
             (&["name=a,flashcachemin=2G,flashcachesize=1G"], "beyond its flashcachesize"),
             (&["name=a,flashcachesize=1M"], "at least 4M"),
+            (&["name=default,flashcachemin=1G"], "nobody knows how many"),
         ];
         for (lines, says) in cases {
             let said = refusal(lines);
@@ -249,8 +250,11 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(refusal(&many).contains("33 directives"));
         let mins = plan(&["name=a,flashcachemin=3G", "name=b,flashcachemin=2G"]).unwrap();
-        assert!(mins.check_flash_cache(5 << 30).is_ok());
-        assert!(mins.check_flash_cache((5 << 30) - 1).unwrap_err().to_string().contains("5368709120"));
+        assert!(mins.check_flash_cache(25 << 28).is_ok());
+        assert!(mins.check_flash_cache((25 << 28) - 5).unwrap_err().to_string().contains("5368709120"));
+        let sized: Vec<String> = (0..127).map(|n| format!("name=d{n},flashcachelimit=1G")).collect();
+        let sized: Vec<&str> = sized.iter().map(String::as_str).collect();
+        assert!(refusal(&sized).contains("at most 126") && plan(&sized[1..]).is_ok());
     }
 
     #[test]

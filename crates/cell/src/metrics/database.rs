@@ -66,6 +66,13 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         "what the I/O plan aims at, in the mean of all devices: 1 low latency, 2 balanced, 3 high throughput",
         Formula::Gauge(Reading::Plan(|plan| plan.mode_milli()))
     ),
+    metric!(
+        Database,
+        "DB_FC_BY_ALLOCATED",
+        Bytes,
+        "bytes of the flash cache that hold blocks of a database",
+        Formula::Gauge(Reading::DatabaseContent)
+    ),
     counter!(Database, "DB_FC_IO_BY", Bytes, "bytes a database read from the flash cache or wrote into it", |d| d
         .cache_bytes
         .get()),

@@ -216,6 +216,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     counter!(
         FlashCache,
+        "FC_IO_RQ_W_SKIP_IORM_SIZE",
+        Requests,
+        "blocks not written to the cache since their database had what the I/O plan lets it have",
+        |c| c.member("fill_skips_quota") + c.member("dirty_skips_quota")
+    ),
+    counter!(
+        FlashCache,
         "FC_IO_RQ_W_SKIP_ENDURANCE",
         Requests,
         "blocks not filled since the endurance budget was low",

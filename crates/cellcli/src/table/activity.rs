@@ -30,14 +30,15 @@ pub(super) const FLASH_CACHE_CONTENT: ObjectSpec = ObjectSpec {
     title: "FlashCacheContent",
     title_with_name: true,
     xml_element: "flashcachecontent",
-    about: "what the flash cache holds, by grid disk and range",
+    about: "what the flash cache holds, by grid disk, range and database",
     attributes: &[
         Attribute::new("name", Kind::Name, "grid disk").default_column(),
         Attribute::new("cachedKeepSize", Kind::Size, "bytes of KEEP data of the range in the cache"),
         Attribute::new("cachedSize", Kind::Size, "bytes of the range in the cache").default_column(),
         Attribute::new("cachedWriteSize", Kind::Size, "bytes of the range in the cache that are newer than on disk")
             .default_column(),
-        Attribute::new("dbUniqueName", Kind::List, "databases the grid disk is available to; empty for all"),
+        Attribute::new("dbUniqueName", Kind::Name, "database whose blocks they are; empty where it is not known")
+            .default_column(),
         Attribute::new("hitCount", Kind::Number, "reads of the grid disk served from the cache, since the start"),
         Attribute::new("length", Kind::Size, "bytes of the range").default_column().own(),
         Attribute::new("missCount", Kind::Number, "reads of the grid disk that needed its disk, since the start"),

@@ -89,20 +89,21 @@ pub(super) fn flash_cache_content(context: &Context) -> Vec<Row> {
     let ranges: BTreeMap<u64, u64> =
         catalog.grid_disks.iter().map(|(id, record)| (id.0, range_bytes(record.size_bytes))).collect();
     let mut rows = Vec::new();
-    for ((id, range), content) in cache.content(&ranges) {
+    for ((id, range, tenant), content) in cache.content(&ranges) {
         let Content { cached_bytes, keep_bytes, dirty_bytes } = content;
         let Some(record) = catalog.grid_disks.get(&celldisk::GridDiskId(id)) else { continue };
         let range_bytes = ranges.get(&id).copied().unwrap_or(RANGE_BYTES_MIN);
         let offset = range * range_bytes;
-        let databases = record.available_to.split(',').map(str::trim).filter(|name| !name.is_empty());
         let mut row = Row::new(ObjectType::FlashCacheContent)
             .with("name", record.name.as_str())
             .with("cachedKeepSize", Value::SizeBytes(keep_bytes))
             .with("cachedSize", Value::SizeBytes(cached_bytes))
             .with("cachedWriteSize", Value::SizeBytes(dirty_bytes))
-            .with("dbUniqueName", Value::List(databases.map(str::to_owned).collect()))
             .with("length", Value::SizeBytes(range_bytes.min(record.size_bytes.saturating_sub(offset))))
             .with("offset", Value::SizeBytes(offset));
+        if let Some(database) = context.cell.iorm().database_of(tenant) {
+            row = row.with("dbUniqueName", &*database);
+        }
         if let Some(disk) = context.cell.grid_disk(&record.name) {
             let counters = &disk.counters;
             let misses = counters.cache_misses.requests.get() + counters.cache_partial_hits.requests.get();

@@ -63,7 +63,7 @@ impl From<AdminError> for Refusal {
             AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
                 ErrorCode::NotPermittedNow
             }
-            AdminError::NotForRedo(_) | AdminError::NoFlash(_) => ErrorCode::InvalidValue,
+            AdminError::NotForRedo(_) | AdminError::NoFlash(_) | AdminError::TooLarge(..) => ErrorCode::InvalidValue,
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
                 ErrorCode::DeviceFailed
             }

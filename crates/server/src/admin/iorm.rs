@@ -39,20 +39,28 @@ pub(super) fn databases(context: &Context) -> Vec<Row> {
     for account in iorm.accounts().iter().filter(|account| account.name() != cell::iorm::OTHER_DATABASE) {
         names.entry(account.name().to_lowercase()).or_insert_with(|| account.name().to_owned());
     }
-    names.into_values().map(|name| database(&plan, name)).collect()
+    names.into_values().map(|name| database(context, &plan, name)).collect()
 }
 
-fn database(plan: &Plan, name: String) -> Row {
+fn database(context: &Context, plan: &Plan, name: String) -> Row {
     let on_or_off = |on: bool| if on { "on" } else { "off" };
     let stated = plan.stated(&name);
     let number = |n: Option<u32>| n.map(|n| Value::Integer(i64::from(n)));
+    let size = |bytes: Option<u64>| bytes.map(Value::SizeBytes);
+    let tenant = context.cell.iorm().tenant_of(&name);
+    let used = context.cell.flash_cache().zip(tenant).map(|(cache, tenant)| cache.tenant_bytes(tenant));
     let mut row = Row::new(ObjectType::Database)
         .with("flashCache", on_or_off(plan.uses_flash_cache(Some(&name))))
         .with("flashLog", on_or_off(plan.uses_flash_log(Some(&name))))
         .with("name", name);
-    for (attribute, value) in
-        [("iormLimit", number(stated.and_then(|d| d.limit))), ("iormShare", number(stated.and_then(|d| d.share)))]
-    {
+    for (attribute, value) in [
+        ("flashCacheLimit", size(stated.and_then(|d| d.flash_cache_limit_bytes))),
+        ("flashCacheMin", size(stated.and_then(|d| d.flash_cache_min_bytes))),
+        ("flashCacheSize", size(stated.and_then(|d| d.flash_cache_size_bytes))),
+        ("flashCacheUsed", size(used)),
+        ("iormLimit", number(stated.and_then(|d| d.limit))),
+        ("iormShare", number(stated.and_then(|d| d.share))),
+    ] {
         if let Some(value) = value {
             row = row.with(attribute, value);
         }

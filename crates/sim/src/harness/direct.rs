@@ -133,6 +133,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
             keep_unused: setup.keep_unused,
             busy: setup.busy,
             memory_bytes_max: setup.index_bytes,
+            quotas: Arc::default(),
             sabotage,
         },
         arena_bytes: setup.arena_bytes,

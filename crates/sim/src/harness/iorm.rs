@@ -18,7 +18,25 @@ pub(super) fn database_of(client: u64) -> Option<Arc<str>> {
     client.is_multiple_of(2).then(|| Arc::from(format!("DB{}", client / 2 % DATABASES)))
 }
 
+/// Sizes of the flash cache, drawn apart. Small ones, so that all that is guaranteed fits the smallest cache, of 512 KiB.
+fn add_sizes(prng: &mut Prng, all: &mut [Directive]) {
+    const KIB: u64 = 1 << 10;
+    for one in all {
+        if prng.chance(1, 2) {
+            continue;
+        }
+        let least = if one.subject == Subject::Default { 0 } else { prng.between(0, 24) * 4 * KIB };
+        one.flash_cache_min_bytes = prng.chance(1, 2).then_some(least).filter(|least| *least > 0);
+        match prng.below(3) {
+            0 => one.flash_cache_limit_bytes = Some(least + prng.between(0, 64) * 4 * KIB),
+            1 => one.flash_cache_size_bytes = Some(4 << 20),
+            _ => {}
+        }
+    }
+}
+
 fn directives(prng: &mut Prng) -> Vec<Directive> {
+    let mut sizes = Prng::new(prng.clone().next_u64());
     let levels = prng.chance(1, 4);
     let mut all = Vec::new();
     for n in 0..DATABASES {
@@ -46,6 +64,7 @@ fn directives(prng: &mut Prng) -> Vec<Directive> {
         rest.flash_cache = prng.chance(1, 4).then_some(false);
         all.push(rest);
     }
+    add_sizes(&mut sizes, &mut all);
     all
 }
 
@@ -91,6 +110,17 @@ impl Run {
             .await;
     }
 
+    /// Whose the blocks of the flash cache are is counted as the index has it.
+    pub(super) fn check_tally(&self, cell: &Cell) {
+        if let Some((tenant, counted, found)) = cell.flash_cache().and_then(|cache| cache.miscounted()) {
+            let whose = cell.iorm().database_of(tenant);
+            self.violate(
+                "I8",
+                format!("{counted} parts of flash are counted for {tenant:?} ({whose:?}), who has {found}"),
+            );
+        }
+    }
+
     /// What a life has done under plans.
     pub(super) fn note_plan(&self, life: &Life) {
         for disk in life.cell.grid_disks() {
@@ -99,6 +129,7 @@ impl Run {
             self.situations
                 .hit_times("I/O plan: write past the cache", disk.counters.cache_write_skips_plan.requests.get());
         }
+        self.check_tally(&life.cell);
         let accounts = life.cell.iorm().accounts();
         let waits = accounts.iter().filter(|account| account.disk.wait_ns.all() + account.flash.wait_ns.all() > 0);
         self.situations.hit_times("I/O plan: a database has waited", waits.count() as u64);

@@ -45,6 +45,10 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("fill_skips_buffer", "fill refused: no free buffer"),
     ("fill_skips_index", "fill refused: index full"),
     ("fill_skips_endurance", "fill refused: endurance budget low"),
+    ("fill_skips_quota", "fill refused: the database has its part of the cache"),
+    ("dirty_skips_quota", "write-back refused: the database has its part of the cache"),
+    ("quota_evictions", "block left since its database has its part of the cache"),
+    ("quota_moves", "block written again since its database is guaranteed a part of the cache"),
     ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
     ("moves", "block written again at reclaim"),
@@ -83,6 +87,9 @@ impl Run {
                 return;
             }
             self.check_ages();
+            if let Some(life) = self.life() {
+                self.check_tally(&life.cell);
+            }
         }
     }
 
