@@ -71,6 +71,7 @@ impl Fixture {
             caching_mode: mode,
             caching_policy: CachingPolicy::Default,
             fill: FillStrategy::Read,
+            read_only: false,
             available_to: String::new(),
             comment: String::new(),
             created: world.clock.wall(),
