@@ -36,6 +36,8 @@ pub(super) struct History {
     pub(super) catalog: Option<Arc<Catalog>>,
     /// At the end of the last life every disk had it.
     pub(super) all_in_service: bool,
+    /// Some flash did not.
+    flash_left_out: bool,
     /// What the next opening has to notice.
     pub(super) disk_was_restored: bool,
     pub(super) flash_was_restored: bool,
@@ -51,7 +53,11 @@ impl History {
             celldisk::MemberStatus::OutOfService(disk, _) => disk.role() == celldisk::Role::Disk,
             celldisk::MemberStatus::Missing => true,
         };
-        self.catalog = Some(store.catalog());
+        let catalog = store.catalog();
+        let is_flash = |id| catalog.members.get(id).is_some_and(|member| member.role == celldisk::Role::Flash);
+        let out = |status: &celldisk::MemberStatus| !matches!(status, celldisk::MemberStatus::InService(_));
+        self.flash_left_out = store.members().iter().any(|(id, status)| is_flash(id) && out(status));
+        self.catalog = Some(catalog);
         self.all_in_service = !store.members().values().any(left_out);
     }
 }
@@ -302,9 +308,10 @@ impl Run {
         let Some(kept) = history.kept_disks.get(&home).cloned() else { return };
         let Some(catalog) = history.catalog.clone() else { return };
         let device = self.machine.disk(home);
-        // Some other device must have every change, or the catalog goes back in time as well, as with a single disk.
-        let changing =
-            lock(&self.admin).pending.is_some() || !(history.all_in_service || self.machine.disk_count() == 1);
+        // Some other device must have every change, or the catalog goes back in time as well, as with a single disk: to a moment of
+        // the disk's, unless flash that was left out has one of its own.
+        let left_out = if self.machine.disk_count() == 1 { history.flash_left_out } else { !history.all_in_service };
+        let changing = lock(&self.admin).pending.is_some() || left_out;
         if kept.opens >= history.opens || changing || device.is_gone() || layout(&catalog, home) != kept.layout {
             return;
         }
