@@ -114,7 +114,7 @@ def iorm_runs_the_field_s_script_as_it_stands():
         for statement, part in (
             ("alter iormplan dbplan=((name=a,share=33))", "CELL-00023"),
             ("alter iormplan dbplan=((name=a,level=1,allocation=70),(name=other,level=1,allocation=31))", "101 %"),
-            ("alter iormplan dbplan=((name=a,flashcachesize=1G))", "does not carry out"),
+            ("alter iormplan dbplan=((name=a,flashcachesize=1G,flashcachelimit=2G))", "state one of them"),
             ("alter iormplan catplan=((name=c,level=1,allocation=70))", "not supported"),
             ("alter iormplan objective=quick", "CELL-09003"),
             ("alter iormplan", "CELL-01504"),

@@ -71,7 +71,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     metric!(
         Cell,
-        "N_NIC_MB_RCV",
+        "N_NIC_RCV",
         Bytes,
         "bytes the host's network interfaces have received",
         Formula::Counter(Reading::Cell(|u| u.nic_received_bytes))
@@ -81,11 +81,11 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "N_NIC_KB_RCV_SEC",
         Bytes,
         "bytes the host's network interfaces received, a second",
-        Formula::PerSecond("N_NIC_MB_RCV")
+        Formula::PerSecond("N_NIC_RCV")
     ),
     metric!(
         Cell,
-        "N_NIC_MB_TRANS",
+        "N_NIC_TRANS",
         Bytes,
         "bytes the host's network interfaces have sent",
         Formula::Counter(Reading::Cell(|u| u.nic_sent_bytes))
@@ -95,6 +95,6 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "N_NIC_KB_TRANS_SEC",
         Bytes,
         "bytes the host's network interfaces sent, a second",
-        Formula::PerSecond("N_NIC_MB_TRANS")
+        Formula::PerSecond("N_NIC_TRANS")
     ),
 ];

@@ -188,7 +188,7 @@ fn list_parameters(object: &ObjectSpec) -> Value {
     ];
     if object.object == ObjectType::MetricHistory {
         let about = "one row for so many minutes, with the mean, the highest and the lowest of their values";
-        all.push(text("over", about, pattern("^[1-9][0-9]{0,4}( (AVG|MAX|MIN)){0,1}$".to_owned())));
+        all.push(text("over", about, pattern("^([1-9][0-9]{0,4}( (AVG|MAX|MIN))?)?$".to_owned())));
     }
     Value::Array(all)
 }
