@@ -3,9 +3,8 @@
 //! It follows the words before the cursor loosely and never judges them; a line that cannot be right gets fewer
 //! suggestions, not an error.
 
-use crate::command::Aggregate;
-use crate::command::{DiskType, Flag};
-use crate::lexer::{Lexer, Raw, Token, TokenKind};
+use crate::command::{Aggregate, DiskType, Flag};
+use crate::lexer::{Lexer, Raw, Token, TokenKind, is_bare_word};
 use crate::parser::clauses_of;
 use crate::table::{Form, Kind, OBJECTS, ObjectSpec, ObjectType, TargetKind, VERBS, Verb};
 
@@ -255,8 +254,8 @@ fn offer_values(
 ) {
     match kind {
         Kind::Status(words) => {
-            // A word with a blank needs its quotes.
-            out.extend(words.iter().map(|it| if it.contains(' ') { format!("'{it}'") } else { (*it).to_owned() }));
+            // A word with a blank needs its quotes, and so does one that is a symbol of the language.
+            out.extend(words.iter().map(|it| if is_bare_word(it) { (*it).to_owned() } else { format!("'{it}'") }));
         }
         Kind::Reference(object) => out.extend(names(object)),
         Kind::Name if name == "name" => out.extend(names(spec.object)),
