@@ -3,7 +3,7 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{Cell, is_write_back, mode_in_force};
+use crate::cell::{Cell, is_write_back, mode_in_force, mode_wanted};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::ordered::{JOURNAL_BYTES_MAX, Journal, Owner, journal_bytes, needs_journal};
@@ -408,20 +408,19 @@ impl Cell {
         // The catalog says write-back as long as anything may be dirty.
         let becomes_ordered = needs_journal(next.caching_mode) && record.journal.is_empty();
         // The journal it is to be ordered with comes with the change.
-        let to_write_back =
-            is_write_back(&next) || becomes_ordered && next.caching_policy != celldisk::CachingPolicy::None;
-        let leaves_write_back = is_write_back(&record) && !to_write_back;
+        let next_mode = mode_wanted(&next);
+        let leaves_write_back = is_write_back(&record) && !next_mode.is_write_back();
         let unordered = !needs_journal(next.caching_mode) && !record.journal.is_empty();
         let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
         let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         // In write-back its redo goes to flash anyway, and comes to the disk in another order.
-        if to_write_back
+        if next_mode.is_write_back()
             && !is_write_back(&record)
             && (self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await)
         {
             return Err(AdminError::RedoOnFlash(disk.name()));
         }
-        let leaves = mode_in_force(&record) != CachingMode::None && mode_in_force(&next) == CachingMode::None;
+        let leaves = mode_in_force(&record) != CachingMode::None && next_mode == CachingMode::None;
         let bar = leaves.then(|| disk.bar());
         if bar.is_some() {
             // Hits and fills stop; writes go on to invalidate until the generation is raised durably.

@@ -414,8 +414,8 @@ pub(crate) fn cached_disk(record: &celldisk::GridDisk, is_home_there: bool) -> C
     CachedDisk { id: record.id.0, generation: record.cache_generation, home: record.cell_disk.0, is_home_there }
 }
 
-/// How a grid disk is cached in effect: the policy NONE overrides the mode.
-pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
+/// How a grid disk is cached once it has what its mode needs: the policy NONE overrides the mode.
+pub(crate) fn mode_wanted(record: &celldisk::GridDisk) -> CachingMode {
     if record.caching_policy == celldisk::CachingPolicy::None {
         return CachingMode::None;
     }
@@ -423,10 +423,17 @@ pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
         celldisk::CachingMode::WriteThrough => CachingMode::WriteThrough,
         celldisk::CachingMode::WriteAround => CachingMode::WriteAround,
         celldisk::CachingMode::WriteBack => CachingMode::WriteBack,
-        // Mode and journal come and go in one change of the catalog.
-        celldisk::CachingMode::WriteBackOrdered if record.journal.is_empty() => CachingMode::WriteThrough,
         celldisk::CachingMode::WriteBackOrdered => CachingMode::WriteBackOrdered,
         celldisk::CachingMode::None => CachingMode::None,
+    }
+}
+
+/// How a grid disk is cached in effect.
+pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
+    match mode_wanted(record) {
+        // Mode and journal come and go in one change of the catalog.
+        CachingMode::WriteBackOrdered if record.journal.is_empty() => CachingMode::WriteThrough,
+        mode => mode,
     }
 }
 
