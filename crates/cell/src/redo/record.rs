@@ -115,11 +115,9 @@ impl Recording {
                 None => Some(Answered::Nobody),
             };
             if let Some(answered) = answered {
-                let clock = &self.record.clock;
-                let took_ns = clock.now().ns_since(self.begun);
-                let Recording { ref grid_disk, ref database, .. } = self;
-                let (grid_disk, database) = (grid_disk.clone(), database.clone());
-                self.record.keep(RedoWrite { at: clock.wall(), took_ns, grid_disk, database, answered });
+                let Recording { record, begun, grid_disk, database, .. } = self;
+                let took_ns = record.clock.now().ns_since(begun);
+                record.keep(RedoWrite { at: record.clock.wall(), took_ns, grid_disk, database, answered });
             }
             done
         })
