@@ -9,6 +9,7 @@ mod database;
 mod fill;
 mod flash_cache;
 mod grid_disk;
+mod held;
 mod host;
 mod keep;
 mod member;
@@ -16,15 +17,15 @@ mod ordered;
 pub(crate) mod redo;
 mod totals;
 
-pub use cell_disk::HeldFor;
+pub use held::Held;
 pub use redo::LogTotals;
 pub use totals::CacheTotals;
 
 use crate::Cell;
 use crate::counters::GridDiskCounters;
-use crate::grid_disk::GridDisk;
 use crate::iorm::{Account, OTHER_DATABASE};
 use flashcache::{EnduranceFigures, Tenant};
+use held::AllHeld;
 use member::MemberFigures;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -111,8 +112,8 @@ pub enum Formula {
 pub enum Reading {
     /// From the counters of each grid disk.
     GridDisk(fn(&GridDiskCounters) -> u64),
-    /// From each grid disk itself.
-    ServedDisk(fn(&GridDisk) -> u64),
+    /// From what flash holds of each grid disk.
+    HeldOfGridDisk(fn(&Held) -> u64),
     /// From the counters of all flash cache members and grid disks together.
     FlashCache(fn(&CacheTotals) -> u64),
     /// From what all redo grid disks and rings have counted together.
@@ -120,7 +121,7 @@ pub enum Reading {
     /// From what passed to each physical device.
     CellDisk(fn(&DeviceIo) -> u64),
     /// From what flash holds for each hard disk, by its cell disk.
-    HeldFor(fn(&HeldFor) -> u64),
+    HeldOfCellDisk(fn(&Held) -> u64),
     /// From each member of the flash cache, by its cell disk; none where there is nothing to tell.
     Member(fn(&EnduranceFigures) -> Option<u64>),
     /// From what the process uses.
@@ -271,7 +272,54 @@ macro_rules! metric {
     };
 }
 
-pub(crate) use {counter, metric};
+/// A time, and how long it was for one request: two rows.
+macro_rules! time {
+    ($object:ident, $name:literal, $requests:literal, $description:literal, $read:expr) => {
+        time!($object, $name, $requests, $description, concat!($description, ", for one"), $read)
+    };
+    ($object:ident, $name:literal, $requests:literal, $all:expr, $one:expr, $read:expr) => {
+        &[
+            Definition {
+                name: $name,
+                description: $all,
+                object: MetricObject::$object,
+                base: Base::Nanoseconds,
+                formula: Formula::Counter(Reading::$object($read)),
+            },
+            Definition {
+                name: concat!($name, "_RQ"),
+                description: $one,
+                object: MetricObject::$object,
+                base: Base::Nanoseconds,
+                formula: Formula::PerRequest($name, $requests),
+            },
+        ]
+    };
+}
+
+/// A time, and its share of the time that passed: two rows.
+macro_rules! utilisation {
+    ($object:ident, $time:literal, $name:literal, $all:expr, $share:expr, $read:expr) => {
+        &[
+            Definition {
+                name: $time,
+                description: $all,
+                object: MetricObject::$object,
+                base: Base::Nanoseconds,
+                formula: Formula::Counter(Reading::$object($read)),
+            },
+            Definition {
+                name: $name,
+                description: $share,
+                object: MetricObject::$object,
+                base: Base::MilliPercent,
+                formula: Formula::ShareOfTime($time),
+            },
+        ]
+    };
+}
+
+pub(crate) use {counter, metric, time, utilisation};
 
 pub(crate) fn milli_percent(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 100_000).checked_div(u128::from(whole)).unwrap_or(0) as u64
@@ -308,8 +356,8 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
     let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
-    let held = HeldFor::all(cell);
     let grid_disks = cell.grid_disks();
+    let held = AllHeld::of(cell, &grid_disks);
     let accounts = cell.iorm().accounts();
     let mut samples = Vec::new();
     for definition in definitions() {
@@ -317,11 +365,11 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
         let mut push = |object: String, value: u64| samples.push(Sample { definition, object, value });
         match reading {
             Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
-            Reading::ServedDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(disk))),
+            Reading::HeldOfGridDisk(read) => held.grid_disks.iter().for_each(|it| push(it.name.clone(), read(it))),
             Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
             Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".to_owned(), read(totals))),
             Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
-            Reading::HeldFor(read) => held.iter().for_each(|disk| push(disk.name.clone(), read(disk))),
+            Reading::HeldOfCellDisk(read) => held.cell_disks.iter().for_each(|it| push(it.name.clone(), read(it))),
             Reading::Member(read) => {
                 let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
                 known.for_each(|(member, value)| push(member.name.clone(), value));

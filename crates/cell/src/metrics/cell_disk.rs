@@ -2,51 +2,26 @@
 //!
 //! Never keeps a value: read when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
-use crate::Cell;
-use celldisk::Role;
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
 
-/// Time spent on requests of one kind and how long one took: two rows.
+/// Time spent on requests of one kind and how long one took.
 macro_rules! latency {
-    ($name:literal, $requests:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $name,
-                description: concat!("time of ", $description),
-                object: MetricObject::CellDisk,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::CellDisk($read)),
-            },
-            Definition {
-                name: concat!($name, "_RQ"),
-                description: concat!("time of one of ", $description),
-                object: MetricObject::CellDisk,
-                base: Base::Nanoseconds,
-                formula: Formula::PerRequest($name, $requests),
-            },
-        ]
+    ($name:literal, $requests:literal, $of:literal, $read:expr) => {
+        time!(CellDisk, $name, $requests, concat!("time of ", $of), concat!("time of one of ", $of), $read)
     };
 }
 
-/// Time in which requests were under way and its share of the time that passed: two rows.
-macro_rules! utilisation {
-    ($name:literal, $time:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $time,
-                description: concat!("time in which ", $description, " were under way"),
-                object: MetricObject::CellDisk,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::CellDisk($read)),
-            },
-            Definition {
-                name: $name,
-                description: concat!("share of the time in which ", $description, " were under way"),
-                object: MetricObject::CellDisk,
-                base: Base::MilliPercent,
-                formula: Formula::ShareOfTime($time),
-            },
-        ]
+/// Time in which requests were under way and its share of the time that passed.
+macro_rules! busy {
+    ($name:literal, $time:literal, $of:literal, $read:expr) => {
+        utilisation!(
+            CellDisk,
+            $time,
+            $name,
+            concat!("time in which ", $of, " were under way"),
+            concat!("share of the time in which ", $of, " were under way"),
+            $read
+        )
     };
 }
 
@@ -57,7 +32,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "CD_BY_FC_DIRTY",
         Bytes,
         "data in the flash cache that is newer than on a cell disk, of its grid disks",
-        Formula::Gauge(Reading::HeldFor(|disk| disk.dirty_bytes))
+        Formula::Gauge(Reading::HeldOfCellDisk(|it| it.dirty_bytes))
     ),
     counter!(CellDisk, "CD_IO_BY_R_LG", Bytes, "bytes of large reads from a cell disk", |d| d.read_large.bytes),
     counter!(CellDisk, "CD_IO_BY_R_SM", Bytes, "bytes of small reads from a cell disk", |d| d.read_small.bytes),
@@ -94,30 +69,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
     latency!("CD_IO_TM_R_SM", "CD_IO_RQ_R_SM", "small reads from a cell disk", |d| d.read_small.busy_ns),
     latency!("CD_IO_TM_W_LG", "CD_IO_RQ_W_LG", "large writes to a cell disk", |d| d.write_large.busy_ns),
     latency!("CD_IO_TM_W_SM", "CD_IO_RQ_W_SM", "small writes to a cell disk", |d| d.write_small.busy_ns),
-    utilisation!("CD_IO_UTIL", "CD_IO_TM_UTIL", "requests to a cell disk", |d| d.utilised_ns),
-    utilisation!("CD_IO_UTIL_LG", "CD_IO_TM_UTIL_LG", "large requests to a cell disk", |d| d.utilised_large_ns),
-    utilisation!("CD_IO_UTIL_SM", "CD_IO_TM_UTIL_SM", "small requests to a cell disk", |d| d.utilised_small_ns),
+    busy!("CD_IO_UTIL", "CD_IO_TM_UTIL", "requests to a cell disk", |d| d.utilised_ns),
+    busy!("CD_IO_UTIL_LG", "CD_IO_TM_UTIL_LG", "large requests to a cell disk", |d| d.utilised_large_ns),
+    busy!("CD_IO_UTIL_SM", "CD_IO_TM_UTIL_SM", "small requests to a cell disk", |d| d.utilised_small_ns),
 ];
-
-/// What flash holds for a hard disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldFor {
-    /// Cell disk name.
-    pub name: String,
-    /// Newer than what is on it.
-    pub dirty_bytes: u64,
-}
-
-impl HeldFor {
-    /// Of every hard disk of the catalog, in the order of their identities.
-    pub(super) fn all(cell: &Cell) -> Vec<HeldFor> {
-        let Some(catalog) = cell.store.as_ref().map(|store| store.catalog()) else { return Vec::new() };
-        let disks = catalog.members.iter().filter(|(_, member)| member.role == Role::Disk);
-        let held = disks.map(|(id, member)| {
-            let own = catalog.grid_disks.values().filter(|record| record.cell_disk == *id);
-            let served = own.filter_map(|record| cell.grid_disk(&record.name));
-            HeldFor { name: member.name.clone(), dirty_bytes: served.map(|disk| disk.dirty_bytes()).sum() }
-        });
-        held.collect()
-    }
-}

@@ -4,49 +4,19 @@
 //! What counts requests counts them plan or no plan; what is measured in the plan (waits, times, utilisation, load) stands still while
 //! nothing is delayed by one, so that it costs nothing then.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
-
-/// A time and how long it was for one request.
-macro_rules! time {
-    ($name:literal, $requests:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $name,
-                description: $description,
-                object: MetricObject::Database,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::Database($read)),
-            },
-            Definition {
-                name: concat!($name, "_RQ"),
-                description: concat!($description, ", for one"),
-                object: MetricObject::Database,
-                base: Base::Nanoseconds,
-                formula: Formula::PerRequest($name, $requests),
-            },
-        ]
-    };
-}
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
 
 /// Device time and its part of the time of one device.
-macro_rules! utilisation {
-    ($time:literal, $name:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $time,
-                description: concat!($description, ": device time"),
-                object: MetricObject::Database,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::Database($read)),
-            },
-            Definition {
-                name: $name,
-                description: concat!($description, ": device time, of that of one device"),
-                object: MetricObject::Database,
-                base: Base::MilliPercent,
-                formula: Formula::ShareOfTime($time),
-            },
-        ]
+macro_rules! device_time {
+    ($time:literal, $name:literal, $of:literal, $read:expr) => {
+        utilisation!(
+            Database,
+            $time,
+            $name,
+            concat!($of, ": device time"),
+            concat!($of, ": device time, of that of one device"),
+            $read
+        )
     };
 }
 
@@ -102,32 +72,32 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         .requests
         .small
         .get()),
-    time!("DB_FD_IO_TM_LG", "DB_FD_IO_RQ_LG", "time of large requests of a database to flash", |d| d
+    time!(Database, "DB_FD_IO_TM_LG", "DB_FD_IO_RQ_LG", "time of large requests of a database to flash", |d| d
         .flash
         .time_ns
         .large
         .get()),
-    time!("DB_FD_IO_TM_SM", "DB_FD_IO_RQ_SM", "time of small requests of a database to flash", |d| d
+    time!(Database, "DB_FD_IO_TM_SM", "DB_FD_IO_RQ_SM", "time of small requests of a database to flash", |d| d
         .flash
         .time_ns
         .small
         .get()),
-    utilisation!("DB_FD_IO_DT_LG", "DB_FD_IO_UTIL_LG", "large requests of a database to flash", |d| d
+    device_time!("DB_FD_IO_DT_LG", "DB_FD_IO_UTIL_LG", "large requests of a database to flash", |d| d
         .flash
         .device_ns
         .large
         .get()),
-    utilisation!("DB_FD_IO_DT_SM", "DB_FD_IO_UTIL_SM", "small requests of a database to flash", |d| d
+    device_time!("DB_FD_IO_DT_SM", "DB_FD_IO_UTIL_SM", "small requests of a database to flash", |d| d
         .flash
         .device_ns
         .small
         .get()),
-    time!("DB_FD_IO_WT_LG", "DB_FD_IO_RQ_LG", "time large requests to flash waited in the plan", |d| d
+    time!(Database, "DB_FD_IO_WT_LG", "DB_FD_IO_RQ_LG", "time large requests to flash waited in the plan", |d| d
         .flash
         .wait_ns
         .large
         .get()),
-    time!("DB_FD_IO_WT_SM", "DB_FD_IO_RQ_SM", "time small requests to flash waited in the plan", |d| d
+    time!(Database, "DB_FD_IO_WT_SM", "DB_FD_IO_RQ_SM", "time small requests to flash waited in the plan", |d| d
         .flash
         .wait_ns
         .small
@@ -150,32 +120,32 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         .requests
         .small
         .get()),
-    time!("DB_IO_TM_LG", "DB_IO_RQ_LG", "time of large requests of a database to disks", |d| d
+    time!(Database, "DB_IO_TM_LG", "DB_IO_RQ_LG", "time of large requests of a database to disks", |d| d
         .disk
         .time_ns
         .large
         .get()),
-    time!("DB_IO_TM_SM", "DB_IO_RQ_SM", "time of small requests of a database to disks", |d| d
+    time!(Database, "DB_IO_TM_SM", "DB_IO_RQ_SM", "time of small requests of a database to disks", |d| d
         .disk
         .time_ns
         .small
         .get()),
-    utilisation!("DB_IO_DT_LG", "DB_IO_UTIL_LG", "large requests of a database to disks", |d| d
+    device_time!("DB_IO_DT_LG", "DB_IO_UTIL_LG", "large requests of a database to disks", |d| d
         .disk
         .device_ns
         .large
         .get()),
-    utilisation!("DB_IO_DT_SM", "DB_IO_UTIL_SM", "small requests of a database to disks", |d| d
+    device_time!("DB_IO_DT_SM", "DB_IO_UTIL_SM", "small requests of a database to disks", |d| d
         .disk
         .device_ns
         .small
         .get()),
-    time!("DB_IO_WT_LG", "DB_IO_RQ_LG", "time large requests to disks waited in the plan", |d| d
+    time!(Database, "DB_IO_WT_LG", "DB_IO_RQ_LG", "time large requests to disks waited in the plan", |d| d
         .disk
         .wait_ns
         .large
         .get()),
-    time!("DB_IO_WT_SM", "DB_IO_RQ_SM", "time small requests to disks waited in the plan", |d| d
+    time!(Database, "DB_IO_WT_SM", "DB_IO_RQ_SM", "time small requests to disks waited in the plan", |d| d
         .disk
         .wait_ns
         .small

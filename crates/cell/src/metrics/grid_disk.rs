@@ -11,7 +11,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "GD_BY_FC_DIRTY",
         Bytes,
         "data of a grid disk in the cache that is newer than on disk",
-        Formula::Gauge(Reading::ServedDisk(|disk| disk.dirty_bytes()))
+        Formula::Gauge(Reading::HeldOfGridDisk(|it| it.dirty_bytes))
     ),
     counter!(GridDisk, "GD_IO_BY_R_LG", Bytes, "bytes of large reads of a grid disk", |c| c.reads.large.bytes.get()),
     counter!(GridDisk, "GD_IO_BY_R_SM", Bytes, "bytes of small reads of a grid disk", |c| c.reads.small.bytes.get()),

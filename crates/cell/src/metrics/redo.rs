@@ -3,7 +3,7 @@
 //! Never keeps a value: read from what grid disks and rings have counted when asked. Exactly one of `FL_DISK_FIRST`,
 //! `FL_FLASH_FIRST` and the skips counts each redo write that was answered well.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time};
 use crate::Cell;
 use device::sync::lock;
 use flashlog::{RingTotals, Skip};
@@ -111,28 +111,6 @@ macro_rules! count {
     };
 }
 
-/// A time in nanoseconds, and how long one of `requests` took.
-macro_rules! time {
-    ($name:literal, $requests:literal, $description:literal, $read:expr) => {
-        &[
-            Definition {
-                name: $name,
-                description: $description,
-                object: MetricObject::FlashLog,
-                base: Base::Nanoseconds,
-                formula: Formula::Counter(Reading::FlashLog($read)),
-            },
-            Definition {
-                name: concat!($name, "_RQ"),
-                description: concat!($description, ", for one"),
-                object: MetricObject::FlashLog,
-                base: Base::Nanoseconds,
-                formula: Formula::PerRequest($name, $requests),
-            },
-        ]
-    };
-}
-
 /// The metrics of the flash log.
 pub(crate) const ROWS: &[&[Definition]] = &[
     count!(
@@ -176,7 +154,7 @@ pub(crate) const ROWS: &[&[Definition]] = &[
     counter!(FlashLog, "FL_IO_FL_BY_W", Bytes, "bytes written to rings, headers and padding included", |c| c
         .rings
         .bytes),
-    time!("FL_IO_TM_W", "FL_IO_FL_RQ_W", "time of writes to rings", |c| c.rings.write_ns),
+    time!(FlashLog, "FL_IO_TM_W", "FL_IO_FL_RQ_W", "time of writes to rings", |c| c.rings.write_ns),
     count!("FL_IO_FL_RQ_W", Requests, "writes to rings, each of one redo write or several", |c| c.rings.writes),
     count!("FL_IO_W", Requests, "redo writes that used the flash log", |c| c.flash_writes),
     &[
@@ -212,7 +190,9 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         .skipped(Skip::NoFlashDisk)),
     count!("FL_PREVENTED_OUTLIERS", Requests, "redo writes that were slow on disk, and flash answered in time", |c| c
         .prevented_outliers),
-    time!("FL_RQ_TM_W", "FL_RQ_W", "time clients waited for redo writes", |c| c.redo_time_us.saturating_mul(1_000)),
+    time!(FlashLog, "FL_RQ_TM_W", "FL_RQ_W", "time clients waited for redo writes", |c| c
+        .redo_time_us
+        .saturating_mul(1_000)),
     count!("FL_RQ_W", Requests, "redo writes in all that went well", |c| c.redo_writes),
     count!("FL_SKIP_OUTLIERS", Requests, "redo writes that were slow, among those that did without flash", |c| c
         .skip_outliers),

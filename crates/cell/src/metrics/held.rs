@@ -1,0 +1,45 @@
+//! What flash holds that the disks do not have: by grid disk, and by the cell disk they lie on.
+//!
+//! Read once for all rows of a sample, since it is a walk over what is dirty. Never keeps a value.
+
+use crate::Cell;
+use crate::grid_disk::GridDisk;
+use celldisk::Role;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Of one grid disk, or of all on one cell disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// Newer than what is on disk.
+    pub dirty_bytes: u64,
+}
+
+/// Of a cell.
+pub(super) struct AllHeld {
+    /// Every grid disk served.
+    pub(super) grid_disks: Vec<Held>,
+    /// Every hard disk of the catalog, in the order of their identities.
+    pub(super) cell_disks: Vec<Held>,
+}
+
+impl AllHeld {
+    pub(super) fn of(cell: &Cell, served: &[Arc<GridDisk>]) -> AllHeld {
+        let held = |disk: &Arc<GridDisk>| Held { name: disk.name(), dirty_bytes: disk.dirty_bytes() };
+        let grid_disks: Vec<Held> = served.iter().map(held).collect();
+        let Some(catalog) = cell.store.as_ref().map(|store| store.catalog()) else {
+            return AllHeld { grid_disks, cell_disks: Vec::new() };
+        };
+        let dirty: BTreeMap<&str, u64> = grid_disks.iter().map(|it| (it.name.as_str(), it.dirty_bytes)).collect();
+        let disks = catalog.members.iter().filter(|(_, member)| member.role == Role::Disk);
+        let on = disks.map(|(id, member)| {
+            let own = catalog.grid_disks.values().filter(|record| record.cell_disk == *id);
+            let dirty_bytes = own.filter_map(|record| dirty.get(record.name.as_str())).sum();
+            Held { name: member.name.clone(), dirty_bytes }
+        });
+        let cell_disks = on.collect();
+        AllHeld { grid_disks, cell_disks }
+    }
+}
