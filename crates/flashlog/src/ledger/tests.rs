@@ -81,6 +81,31 @@ fn a_refused_write_ends_the_syncs_of_what_waits_for_it() {
     assert!(ledger.take_effects().contains(&Effect::SyncLost { sync }), "{}", ledger.told());
 }
 
+/// One copy of two was taken, so that replay may find it, and neither the other copy nor what it lies over can be had.
+#[test]
+fn no_sync_waits_for_what_was_refused_for_good() {
+    for written_first in [false, true] {
+        let mut ledger = Ledger::new(false, false);
+        let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
+        ledger.ring(1, RingLeg::Asked, true);
+        ledger.ring(1, RingLeg::Refused, true);
+        if written_first {
+            assert!(ledger.disk_wrote(id, true).is_empty());
+        }
+        assert!(ledger.take_effects().is_empty(), "replay of what is below it would undo it");
+        ledger.cannot_be_safe(1);
+        if !written_first {
+            assert!(ledger.take_effects().is_empty(), "it may come to lie on the disk yet");
+            assert!(ledger.disk_wrote(id, true).is_empty());
+        }
+        assert!(ledger.take_effects().contains(&Effect::Failed { seq: 1 }), "{}", ledger.told());
+        let sync = ledger.begin_sync(None).unwrap();
+        assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+        let effects = ledger.take_effects();
+        assert!(effects.contains(&Effect::Synced { sync, by_ring: false }), "{effects:?} {}", ledger.told());
+    }
+}
+
 #[test]
 fn what_is_lost_is_written_over_only_by_what_somebody_was_told_is_durable() {
     for told in [false, true] {
