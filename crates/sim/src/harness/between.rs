@@ -60,6 +60,11 @@ impl History {
         self.catalog = Some(catalog);
         self.all_in_service = !store.members().values().any(left_out);
     }
+
+    /// A disk is not put back to what it was before now.
+    pub(super) fn forget_snapshots(&mut self, home: usize) {
+        self.kept_disks.remove(&home);
+    }
 }
 
 fn layout(catalog: &Catalog, home: usize) -> Layout {

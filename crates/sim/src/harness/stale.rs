@@ -34,6 +34,9 @@ impl Run {
             }
             let not_before = life.cell.stale_as_of(&name).map_or(0, |as_of| disk.moment_before(as_of.0));
             disk.stale = Some(not_before);
+            // What the flash holds is given up: a disk put back to a moment before that finds it nowhere.
+            let homes = waiters.iter().chain([&id]).filter_map(|id| book.disks.get(id).map(|disk| disk.home));
+            homes.for_each(|home| lock(&self.history).forget_snapshots(home));
         }
         let asked = |request: u64| request == id || waiters.contains(&request);
         loop {
