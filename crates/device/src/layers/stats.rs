@@ -165,9 +165,21 @@ pub struct VerbSnapshot {
 /// Counts what passes to and from `inner`. See the module's head.
 pub struct Stats {
     inner: Device,
+    figures: Arc<Figures>,
+}
+
+/// What every request under way adds to.
+struct Figures {
     clock: Arc<dyn Clock>,
-    busy: [Arc<BusyTime>; 2],
-    verbs: Arc<[Counters; Verb::ALL.len()]>,
+    mine: BusyTime,
+    all: Arc<BusyTime>,
+    verbs: [Counters; Verb::ALL.len()],
+}
+
+impl Figures {
+    fn busy(&self) -> [&BusyTime; 2] {
+        [&self.mine, &self.all]
+    }
 }
 
 impl Stats {
@@ -180,13 +192,14 @@ impl Stats {
     /// The same, where the requests of others count as well for the time in which any is under way.
     #[must_use]
     pub fn with_busy(inner: Device, clock: Arc<dyn Clock>, all: Arc<BusyTime>) -> Arc<Stats> {
-        Arc::new(Stats { inner, clock, busy: [Arc::default(), all], verbs: Arc::default() })
+        let figures = Figures { clock, mine: BusyTime::default(), all, verbs: Default::default() };
+        Arc::new(Stats { inner, figures: Arc::new(figures) })
     }
 
     /// Nanoseconds in which at least one of its requests was under way.
     #[must_use]
     pub fn busy_ns(&self) -> u64 {
-        self.busy[0].busy_ns(self.clock.now())
+        self.figures.mine.busy_ns(self.figures.clock.now())
     }
 
     /// The figures as they are now, in the order of [`Verb::ALL`].
@@ -198,7 +211,7 @@ impl Stats {
     /// One verb's figures as they are now.
     #[must_use]
     pub fn verb(&self, verb: Verb) -> VerbSnapshot {
-        let counters = &self.verbs[verb as usize];
+        let counters = &self.figures.verbs[verb as usize];
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let latency_ns = counters.latency.snapshot();
         // The end first: a request in between is then counted as under way, never as minus one.
@@ -218,9 +231,7 @@ impl Stats {
 
 /// One request; dropped without an end it counts as unknown.
 struct Watch {
-    verbs: Arc<[Counters; Verb::ALL.len()]>,
-    busy: [Arc<BusyTime>; 2],
-    clock: Arc<dyn Clock>,
+    figures: Arc<Figures>,
     verb: Verb,
     bytes: u64,
     start: Instant,
@@ -230,9 +241,9 @@ struct Watch {
 
 impl Watch {
     fn end(mut self, completed: Completed) -> Completed {
-        let now = self.clock.now();
+        let now = self.figures.clock.now();
         self.over = Some(now);
-        let counters = &self.verbs[self.verb as usize];
+        let counters = &self.figures.verbs[self.verb as usize];
         match completed.outcome {
             Outcome::Done => {
                 counters.latency.record(now.ns_since(self.start));
@@ -255,13 +266,13 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let counters = &self.verbs[self.verb as usize];
+        let counters = &self.figures.verbs[self.verb as usize];
         counters.ended.fetch_add(1, Ordering::Relaxed);
         if self.over.is_none() {
             counters.unknown.fetch_add(1, Ordering::Relaxed);
         }
-        let now = self.over.unwrap_or_else(|| self.clock.now());
-        self.busy.iter().for_each(|busy| busy.end(now));
+        let now = self.over.unwrap_or_else(|| self.figures.clock.now());
+        self.figures.busy().iter().for_each(|busy| busy.end(now));
     }
 }
 
@@ -272,11 +283,11 @@ impl Io for Stats {
 
     fn submit(&self, op: Op) -> Completion {
         let (verb, bytes) = (op.verb(), op.range().1);
-        self.verbs[verb as usize].started.fetch_add(1, Ordering::Relaxed);
-        let (verbs, clock) = (self.verbs.clone(), self.clock.clone());
-        let start = clock.now();
-        self.busy.iter().for_each(|busy| busy.begin(start));
-        let watch = Watch { verbs, busy: self.busy.clone(), start, clock, verb, bytes, over: None };
+        let figures = self.figures.clone();
+        figures.verbs[verb as usize].started.fetch_add(1, Ordering::Relaxed);
+        let start = figures.clock.now();
+        figures.busy().iter().for_each(|busy| busy.begin(start));
+        let watch = Watch { figures, start, verb, bytes, over: None };
         let inner = self.inner.submit(op);
         Completion::future(async move { watch.end(inner.await) })
     }
