@@ -8,7 +8,7 @@ use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError};
 use cellcli::answer::parse_size;
-use celldisk::{CachingMode, CachingPolicy, CellDiskError, DeviceId, FillStrategy, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
 use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
 use nbd::Uri;
 use std::collections::BTreeMap;
@@ -403,17 +403,9 @@ async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) 
         return Err(InitError::Plan { what: "a cell needs a disk".to_owned(), hint: "add --disk SIZE" });
     };
     let spec = GridDiskSpec {
-        name: wanted.name.clone(),
-        cell_disk,
-        size_bytes: wanted.size_bytes,
         purpose: wanted.purpose,
         caching_mode: wanted.mode,
-        caching_policy: CachingPolicy::Default,
-        fill: FillStrategy::Read,
-        read_only: false,
-        available_to: String::new(),
-        comment: String::new(),
-        created: world.clock.wall(),
+        ..GridDiskSpec::new(&wanted.name, cell_disk, wanted.size_bytes, world.clock.wall())
     };
     let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
     let disk = made.map_err(|error| InitError::Object { what: format!("grid disk {}", wanted.name), error })?;

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cell::{Cell, CellConfig, Context, GridDisk, NewDevice, Session};
-use celldisk::{CachingMode, CachingPolicy, FillStrategy, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Instant, Prng, SharedBufs, Spawn, World};
 use futures_util::StreamExt;
@@ -44,19 +44,8 @@ async fn open(world: &World, mode: CachingMode) -> (Arc<Cell>, Arc<GridDisk>) {
     let (cell, _) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
     cell.create_flash_cache(None, &[]).await.unwrap();
     let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
-    let spec = GridDiskSpec {
-        name: "DATA".to_owned(),
-        cell_disk,
-        size_bytes: DATA_BYTES,
-        purpose: Purpose::Data,
-        caching_mode: mode,
-        caching_policy: CachingPolicy::Default,
-        fill: FillStrategy::Read,
-        read_only: false,
-        available_to: String::new(),
-        comment: String::new(),
-        created: world.clock.wall(),
-    };
+    let spec =
+        GridDiskSpec { caching_mode: mode, ..GridDiskSpec::new("DATA", cell_disk, DATA_BYTES, world.clock.wall()) };
     let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
     (cell, disk)
 }

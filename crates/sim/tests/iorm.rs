@@ -6,12 +6,11 @@
 
 use cell::iorm::{Directive, Objective, PlanChange, Subject};
 use cell::{Cell, CellConfig, Context, NewDevice, Session};
-use celldisk::{CachingMode, CachingPolicy, FillStrategy, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Prng, SharedBufs, Spawn, World};
-use sim::executor::{Executor, ExecutorConfig, Process};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::executor::Process;
+use sim::plain::in_a_world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,14 +21,6 @@ const DATA_BYTES: u64 = 256 << 20;
 const READ_BYTES: u64 = 8 << 10;
 const MS: u64 = 1_000_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-
-fn in_a_world<T>(main: impl AsyncFnOnce(Process, World) -> T) -> T {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
-    executor.run(main(process, world)).unwrap()
-}
 
 /// One request at a time, a millisecond each.
 fn serial() -> Model {
@@ -59,14 +50,8 @@ impl Fixture {
             devices.push(device("flash", FLASH_BYTES, Model::fixed(MS / 10, 8)));
             roles.push(("FD_00", Role::Flash));
         }
-        let new = devices.iter().zip(roles).map(|(device, (name, role))| NewDevice {
-            device: device.clone(),
-            name: name.to_owned(),
-            role,
-            class: None,
-            page_bytes: None,
-            au_bytes: None,
-        });
+        let new = devices.iter().zip(roles);
+        let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
         drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
         let (cell, _) = Cell::open(devices.clone(), CellConfig::default(), world.clone()).await.unwrap();
         let made = Fixture { cell, devices, world: world.clone() };
@@ -77,17 +62,9 @@ impl Fixture {
     async fn grid_disk(&self, name: &str, purpose: Purpose, caching_mode: CachingMode) {
         let cell_disk = self.cell.store().catalog().member_named("CD_disk01").unwrap().0;
         let spec = GridDiskSpec {
-            name: name.to_owned(),
-            cell_disk,
-            size_bytes: DATA_BYTES,
             purpose,
             caching_mode,
-            caching_policy: CachingPolicy::Default,
-            fill: FillStrategy::Read,
-            read_only: false,
-            available_to: String::new(),
-            comment: String::new(),
-            created: self.world.clock.wall(),
+            ..GridDiskSpec::new(name, cell_disk, DATA_BYTES, self.world.clock.wall())
         };
         self.cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
     }

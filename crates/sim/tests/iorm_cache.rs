@@ -7,12 +7,11 @@
 use cell::iorm::{Directive, PlanChange, Subject};
 use cell::metrics::{ProcessUse, samples};
 use cell::{Cell, CellConfig, Context, NewDevice, Session};
-use celldisk::{CachingMode, CachingPolicy, FillStrategy, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Prng, Spawn, World};
-use sim::executor::{Executor, ExecutorConfig, Process};
-use sim::net::{NetConfig, SimNet};
-use sim::situations::Situations;
+use sim::executor::Process;
+use sim::plain::in_a_world;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,14 +21,6 @@ const DISK_BYTES: u64 = 1 << 30;
 const CACHE_BYTES: u64 = 32 * MIB;
 const DATA_BYTES: u64 = 256 * MIB;
 const READ_BYTES: u64 = 16 << 10;
-
-fn in_a_world<T>(main: impl AsyncFnOnce(Process, World) -> T) -> T {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let process = executor.process("cell");
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &Situations::new());
-    let world = process.world(net.host("cell", &process), "cell");
-    executor.run(main(process, world)).unwrap()
-}
 
 struct Fixture {
     cell: Arc<Cell>,
@@ -52,30 +43,14 @@ impl Fixture {
         let disk = device("disk", DISK_BYTES, Model::fixed(1_000_000, 16));
         let devices = vec![disk, device("flash", 128 * MIB, Model::fixed(50_000, 16))];
         let roles = [("CD_disk01", Role::Disk), ("FD_00", Role::Flash)];
-        let new = devices.iter().zip(roles).map(|(device, (name, role))| NewDevice {
-            device: device.clone(),
-            name: name.to_owned(),
-            role,
-            class: None,
-            page_bytes: None,
-            au_bytes: None,
-        });
+        let new = devices.iter().zip(roles);
+        let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
         drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
         let (cell, _) = Cell::open(devices.clone(), config(), world.clone()).await.unwrap();
         cell.create_flash_cache(Some(CACHE_BYTES), &[]).await.unwrap();
-        let spec = GridDiskSpec {
-            name: "DATA".to_owned(),
-            cell_disk: cell.store().catalog().member_named("CD_disk01").unwrap().0,
-            size_bytes: DATA_BYTES,
-            purpose: Purpose::Data,
-            caching_mode: mode,
-            caching_policy: CachingPolicy::Default,
-            fill: FillStrategy::Read,
-            read_only: false,
-            available_to: String::new(),
-            comment: String::new(),
-            created: world.clock.wall(),
-        };
+        let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
+        let spec =
+            GridDiskSpec { caching_mode: mode, ..GridDiskSpec::new("DATA", cell_disk, DATA_BYTES, world.clock.wall()) };
         cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
         Fixture { cell, devices, process: process.clone() }
     }

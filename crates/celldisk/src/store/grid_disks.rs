@@ -46,6 +46,26 @@ pub struct GridDiskSpec {
     pub created: WallTime,
 }
 
+impl GridDiskSpec {
+    /// A grid disk of `size_bytes` for data, cached in write-through by the usual rules, which anybody may write.
+    #[must_use]
+    pub fn new(name: &str, cell_disk: DeviceId, size_bytes: u64, created: WallTime) -> GridDiskSpec {
+        GridDiskSpec {
+            name: name.to_owned(),
+            cell_disk,
+            size_bytes,
+            purpose: Purpose::Data,
+            caching_mode: CachingMode::WriteThrough,
+            caching_policy: CachingPolicy::Default,
+            fill: FillStrategy::Read,
+            read_only: false,
+            available_to: String::new(),
+            comment: String::new(),
+            created,
+        }
+    }
+}
+
 /// Space set aside while it is being zeroed. Not given back when dropped in mid-work: a zeroing request may still be under
 /// way then and must not hit a later grid disk. A restart frees it.
 pub(super) struct Reservation<'a> {

@@ -2,26 +2,13 @@
 //! Method: against a flat array; joined outcomes against the rules, exhaustively.
 
 use crate::support::{Fault, MIB, TestDisk, Whole, cell, read, run, write};
-use celldisk::{
-    CachingMode, CachingPolicy, CellStore, FillStrategy, GridDisk, GridDiskSpec, Purpose, Slice, join_outcomes,
-};
+use celldisk::{CellStore, GridDisk, GridDiskSpec, Slice, join_outcomes};
 use device::{Buf, Bufs, Class, FailKind, Io, Op, Outcome, Prng, Verb, WallTime};
 use std::sync::Arc;
 
 pub(crate) fn spec(store: &CellStore, cell_disk: &str, name: &str, size_bytes: u64) -> GridDiskSpec {
-    GridDiskSpec {
-        name: name.to_owned(),
-        cell_disk: store.catalog().member_named(cell_disk).unwrap().0,
-        size_bytes,
-        purpose: Purpose::Data,
-        caching_mode: CachingMode::WriteThrough,
-        caching_policy: CachingPolicy::Default,
-        fill: FillStrategy::Read,
-        read_only: false,
-        available_to: String::new(),
-        comment: String::new(),
-        created: WallTime(5),
-    }
+    let home = store.catalog().member_named(cell_disk).unwrap().0;
+    GridDiskSpec::new(name, home, size_bytes, WallTime(5))
 }
 
 pub(crate) fn create(store: &CellStore, name: &str, size_bytes: u64) -> GridDisk {

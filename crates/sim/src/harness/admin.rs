@@ -74,17 +74,10 @@ pub(super) fn spec(
 ) -> Option<GridDiskSpec> {
     let cell_disk = cell.store().catalog().member_named(&disk_name(home))?.0;
     Some(GridDiskSpec {
-        name: name.to_owned(),
-        cell_disk,
-        size_bytes,
         purpose,
         caching_mode: caching.mode,
         caching_policy: caching.policy,
-        fill: celldisk::FillStrategy::Read,
-        read_only: false,
-        available_to: String::new(),
-        comment: String::new(),
-        created: device::WallTime(1),
+        ..GridDiskSpec::new(name, cell_disk, size_bytes, device::WallTime(1))
     })
 }
 
