@@ -169,18 +169,30 @@ impl Cell {
         for disk in &unsettled {
             self.give_up_redo(disk).await?;
         }
-        let life = at_work.log.life();
+        // Should it go on after all, what comes then is of another life than the one that is void.
+        let life = {
+            let _turn = at_work.anew.acquire(1).await;
+            at_work.log.next_life()
+        };
+        let mut told = Vec::new();
         for disk in self.store().cell_disks().into_iter().filter(|d| d.label().has_redo_pending()) {
             let waits = lock(&self.state).redo_waits.contains(&disk.id());
             if waits {
                 // It is told by its operator, with ACTIVE FORCE, that it goes on without.
                 continue;
             }
+            lock(&at_work.homes).remove(&disk.id());
             if let Err(error) = disk.update_label(|label| void_redo(label, life)).await {
+                // Those that have been told are told anew before anything of them is given to the rings. This one may have been
+                // told or not: it stays barred.
+                for home in told {
+                    self.let_redo_pend(home).await;
+                }
                 self.use_redo_again(&with_redo);
                 let failure = ReplicaFailure { device_id: disk.id(), name: disk.name(), error };
                 return Err(CellError::Labels(vec![failure]).into());
             }
+            told.push(disk.id());
         }
         at_work.forget_homes();
         // Records written while the labels were told may not be counted on: nothing is given to the rings since it was barred.

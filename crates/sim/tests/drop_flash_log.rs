@@ -1,0 +1,110 @@
+//! Goal: DROP FLASHLOG that fails half-way leaves a log that is as safe as before. Method: a cell of two disks in virtual time, each
+//! with a redo grid disk; the label of one of them cannot be written; then a disk stalls with redo on flash alone, the process dies,
+//! and another is started.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use cell::{Cell, CellConfig, Context, NewDevice, Session};
+use celldisk::{CachingMode, FlashLogMode, GridDiskSpec, Purpose, Role};
+use device::layers::{Action, Fault, Faults, Memory};
+use device::{Buf, Bufs, Class, Device, FailKind, SharedBufs, Verb, World};
+use futures_util::future::{Either, select};
+use sim::executor::{Executor, ExecutorConfig};
+use sim::plain::process_of;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const PAGE: usize = 4096;
+/// More writes than a drop takes of one disk.
+const SKIPS_MAX: u64 = 6;
+
+fn full_of(fill: u8) -> SharedBufs {
+    let mut buf = Buf::zeroed(PAGE);
+    buf.fill(fill);
+    Bufs::from(buf).freeze()
+}
+
+fn session(cell: &Cell, name: &str) -> Session {
+    cell.grid_disk(name).unwrap().open_session(Context::default())
+}
+
+async fn create(devices: &[Device], world: &World) -> Arc<Cell> {
+    let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash)];
+    let new = devices.iter().zip(names).map(|(device, (name, role))| NewDevice {
+        class: Some(Class::Durable),
+        ..NewDevice::new(device.clone(), name, role)
+    });
+    drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
+    let (cell, _) = Cell::open(devices.to_vec(), CellConfig::default(), world.clone()).await.unwrap();
+    cell.create_flash_log(None, &[]).await.unwrap();
+    for n in 1..=2 {
+        let home = cell.store().catalog().member_named(&format!("CD{n}")).unwrap().0;
+        let spec = GridDiskSpec {
+            purpose: Purpose::Redo,
+            caching_mode: CachingMode::None,
+            ..GridDiskSpec::new(&format!("REDO{n}"), home, 16 * MIB, world.clock.wall())
+        };
+        let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+        cell.set_flash_log_mode(&disk.name(), FlashLogMode::Flash).await.unwrap();
+    }
+    cell
+}
+
+/// Write and see whether it is acknowledged while its disk does nothing.
+async fn is_acked(session: &Session, fill: u8, world: &World) -> bool {
+    let write = session.write(0, full_of(fill), true);
+    match select(pin!(write), world.clock.sleep(Duration::from_secs(5))).await {
+        Either::Left((done, _)) => done.is_ok(),
+        Either::Right(_) => false,
+    }
+}
+
+async fn first_page(cell: &Cell, name: &str) -> u8 {
+    let (outcome, bytes) = session(cell, name).read(0, Buf::zeroed(PAGE).into()).await;
+    outcome.unwrap();
+    bytes.freeze().to_vec(0..1)[0]
+}
+
+/// Either is the one the log tells first, and has to tell anew.
+#[test]
+fn what_is_acknowledged_after_a_failed_drop_is_there_after_the_death_of_the_process() {
+    let mut failed = 0;
+    for (refuses, after) in (0..2).flat_map(|disk| (0..SKIPS_MAX).map(move |skip| (disk, skip))) {
+        let executor = Executor::new(ExecutorConfig::plain(1));
+        let test = async {
+            let (process, world) = process_of(&executor);
+            let disks: Vec<_> = (0..2).map(|_| Faults::new(Memory::new(256 * MIB), world.spawn.clone())).collect();
+            let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), Memory::new(768 * MIB)];
+            let cell = create(&devices, &world).await;
+            let sessions = [session(&cell, "REDO1"), session(&cell, "REDO2")];
+            for session in &sessions {
+                session.write(0, full_of(1), true).await.unwrap();
+            }
+            disks[refuses].add(Fault { skip: after, ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) });
+            if cell.drop_flash_log(false).await.is_ok() {
+                return None;
+            }
+            disks[refuses].clear();
+            for disk in &disks {
+                disk.add(Fault::every(Verb::Write, Action::Stall));
+                disk.add(Fault::every(Verb::Flush, Action::Stall));
+            }
+            let acked = [is_acked(&sessions[0], 2, &world).await, is_acked(&sessions[1], 2, &world).await];
+            process.kill();
+            disks.iter().for_each(|disk| disk.clear());
+            let (_process, world) = process_of(&executor);
+            let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
+            let found = [first_page(&cell, "REDO1").await, first_page(&cell, "REDO2").await];
+            Some((acked, found, report.notes))
+        };
+        let told = executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let Some((acked, found, notes)) = told else { continue };
+        failed += 1;
+        assert!(acked[1 - refuses], "the log goes on where the label was told anew");
+        for n in 0..2 {
+            assert_eq!(found[n], if acked[n] { 2 } else { 1 }, "REDO{} of {acked:?}: {notes:?}", n + 1);
+        }
+    }
+    assert!(failed >= 4, "{failed} drops failed, at every write of either label");
+}
