@@ -119,6 +119,15 @@ impl Raw {
         assert_eq!(bytes[..4], MAGIC_SIMPLE_REPLY.to_be_bytes(), "a simple reply is due");
         (u32::from_be_bytes(bytes[4..8].try_into().unwrap()), u64::from_be_bytes(bytes[8..].try_into().unwrap()))
     }
+    /// Where replies are simple.
+    pub(crate) async fn write_and_read_back(&mut self, cookie: u64, offset: u64, len: usize) {
+        let data = pattern(len, cookie as u8);
+        self.write(cookie, offset, &data, NONE).await;
+        assert_eq!(self.simple().await, (0, cookie));
+        self.request(Command::Read, NONE, cookie + 100, offset, len as u32).await;
+        assert_eq!(self.simple().await, (0, cookie + 100));
+        assert!(self.take(len).await == data, "write {cookie} reads back");
+    }
     /// A chunk: done, type, cookie, payload.
     async fn chunk(&mut self) -> (bool, u16, u64, Vec<u8>) {
         let bytes = self.take(20).await;
@@ -154,12 +163,7 @@ fn simple_replies_write_read_flush_disconnect() {
             );
             // Odd offset and length, and one of many buffers.
             for (cookie, offset, len) in [(1, 4096, 4096), (2, 12345, 777), (3, 1 << 20, 3 << 20), (4, 0, 1)] {
-                let data = pattern(len, cookie as u8);
-                raw.write(cookie, offset, &data, NONE).await;
-                assert_eq!(raw.simple().await, (0, cookie));
-                raw.request(Command::Read, NONE, cookie + 100, offset, len as u32).await;
-                assert_eq!(raw.simple().await, (0, cookie + 100));
-                assert!(raw.take(len).await == data, "write {cookie} reads back");
+                raw.write_and_read_back(cookie, offset, len).await;
             }
             raw.request(Command::Flush, NONE, 9, 0, 0).await;
             assert_eq!(raw.simple().await, (0, 9));

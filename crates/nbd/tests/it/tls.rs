@@ -224,12 +224,7 @@ fn requests_of_every_length_go_both_ways() {
                 (5, 0, 16384),
                 (6, 7, 16385 + 65536),
             ] {
-                let data = pattern(len, cookie as u8);
-                raw.write(cookie, offset, &data, NONE).await;
-                assert_eq!(raw.simple().await, (0, cookie));
-                raw.request(Command::Read, NONE, cookie + 100, offset, len as u32).await;
-                assert_eq!(raw.simple().await, (0, cookie + 100));
-                assert!(raw.take(len).await == data, "write {cookie} reads back");
+                raw.write_and_read_back(cookie, offset, len).await;
             }
             raw.request(Command::Disconnect, NONE, 9, 0, 0).await;
             assert!(raw.ended().await);
@@ -538,12 +533,7 @@ fn keys_are_renewed_within_a_connection() {
             let mut raw = secured(&net, tls).await.unwrap();
             assert_eq!(go(&mut raw, "data").await, OptionReply::Ack);
             for cookie in 0..6 {
-                let data = pattern(2 << 20, cookie as u8);
-                raw.write(cookie, 0, &data, NONE).await;
-                assert_eq!(raw.simple().await, (0, cookie));
-                raw.request(Command::Read, NONE, 100 + cookie, 0, 2 << 20).await;
-                assert_eq!(raw.simple().await, (0, 100 + cookie));
-                assert!(raw.take(2 << 20).await == data, "write {cookie} reads back");
+                raw.write_and_read_back(cookie, 0, 2 << 20).await;
             }
             raw.request(Command::Disconnect, NONE, 9, 0, 0).await;
             assert!(raw.ended().await);
