@@ -207,6 +207,8 @@ impl Cell {
         if plan.joining.is_empty() {
             return Ok(());
         }
+        self.store().raise_cache_era(plan.joining.iter().copied()).await?;
+        // Nothing is waited for from here to the renewal: what fails and is expelled before it is not taken in again by it.
         let disks: Vec<DeviceId> =
             self.store().cell_disks().iter().filter(|d| d.role() == Role::Disk).map(|d| d.id()).collect();
         // Those that leave as well, until they have: a crash before that would find them strange. One that has failed may be
@@ -229,7 +231,6 @@ impl Cell {
         if let Some(disk) = self.store().left_out_of_renewal(&pairs).first() {
             return Err(AdminError::RingLeaving(disk.name()));
         }
-        self.store().raise_cache_era(plan.joining.iter().copied()).await?;
         let mut prng = self.world.prng.fork(&format!("members at {}", self.world.clock.now().0));
         let failed = self.store().renew_stamps(Renewal::Open, &pairs, &mut prng).await;
         if failed.is_empty() { Ok(()) } else { Err(CellError::Labels(failed).into()) }

@@ -1,0 +1,65 @@
+//! Goal: flash that fails while the members of the flash cache are being changed stays expelled, whatever comes of the change.
+//! Method: a cell in virtual time whose only member fails while the device that joins does not answer; then the change fails.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use cell::{Cell, CellConfig, Context, NewDevice};
+use celldisk::{FlashState, GridDiskSpec, Role};
+use device::layers::{Action, Fault, Faults, Memory};
+use device::{Buf, Bufs, Class, Device, FailKind, Spawn, Verb};
+use sim::plain::in_a_world;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const NAMES: [(&str, Role); 4] = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash)];
+
+#[test]
+fn flash_that_is_expelled_while_another_joins_is_not_taken_in_again() {
+    in_a_world(async |process, world| {
+        let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
+        let [first, second, old, new] = [device(256), device(256), device(128), device(128)];
+        let devices: Vec<Device> = vec![first.clone(), second.clone(), old.clone(), new.clone()];
+        let named = devices.iter().zip(NAMES).map(|(device, (name, role))| NewDevice {
+            class: Some(Class::Durable),
+            ..NewDevice::new(device.clone(), name, role)
+        });
+        drop(Cell::create("cell", named.collect(), false, &world).await.unwrap());
+        let (cell, _) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
+        cell.create_flash_cache(None, &["FD1".to_owned()]).await.unwrap();
+        let catalog = cell.store().catalog();
+        let (home, flash) = (catalog.member_named("CD1").unwrap().0, catalog.member_named("FD1").unwrap().0);
+        let spec = GridDiskSpec::new("DATA", home, 64 * MIB, world.clock.wall());
+        let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+        let session = disk.open_session(Context::default());
+        let state = || cell.store().cell_disk(home).unwrap().label().flash_members.get(&flash).map(|m| m.state);
+        assert_eq!(state(), Some(FlashState::Clean));
+
+        new.add(Fault::every(Verb::Write, Action::Stall));
+        let failed = Arc::new(AtomicBool::new(false));
+        let (changing, ended) = (cell.clone(), failed.clone());
+        process.spawn(Box::pin(async move {
+            let changed = changing.change_flash_cache(&["FD2".to_owned()], &mut |_, _| ()).await;
+            ended.store(changed.is_err(), Ordering::Release);
+        }));
+        while new.stalled() == 0 {
+            world.clock.sleep(Duration::from_millis(1)).await;
+        }
+        old.add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        for block in 0..64 {
+            let (outcome, _) = session.read(block * MIB, Bufs::from(Buf::zeroed(64 << 10))).await;
+            outcome.unwrap();
+            if state() == Some(FlashState::Expelled) {
+                break;
+            }
+            world.clock.sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(state(), Some(FlashState::Expelled), "it cannot be filled");
+        second.add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        new.clear();
+        new.release();
+        world.clock.sleep(Duration::from_secs(10)).await;
+        assert!(failed.load(Ordering::Acquire), "a label could not be written");
+        assert_eq!(state(), Some(FlashState::Expelled), "a crash now must not find it in order");
+    });
+}
