@@ -7,6 +7,7 @@ import ssl
 import struct
 import time
 
+import nbdclient
 from harness import MIB, Place, binary, check, contains, equal, need, pattern, refusal, run, test
 
 STARTTLS = b"IHAVEOPT" + struct.pack(">II", 5, 0)
@@ -279,3 +280,21 @@ def tls_is_on_unless_told_otherwise():
         cell.cellcli("alter griddisk data availableTo='SALES'")
         contains(refusal(["nbdinfo", "--size", f"nbd://{address}/data"]), "a client without a certificate", "a list")
         cell.stop()
+
+
+@test
+def client_hosts_have_what_they_sent_and_received():
+    need("nbdcopy")
+    with Place("tls") as place:
+        door = Door(place.cell(griddisks=("data:64M",)))
+        source = place.file("in", pattern("hosts", 4 * MIB))
+        run(["nbdcopy", source, door.uri()])
+        local = nbdclient.Client(door.cell.socket)
+        for at in range(3):
+            local.read(at * MIB, MIB)
+        rows = door.cell.json("list metriccurrent attributes all where objectType = HOST_INTERCONNECT and name like 'N_MB_(SENT|RECEIVED)'")
+        found = {(row["name"], row["metricObjectName"]): (row["metricValue"], row["unit"]) for row in rows}
+        equal(found["N_MB_RECEIVED", "127.0.0.1"], (4, "MB"), "written over TCP")
+        equal(found["N_MB_SENT", "localhost"], (3, "MB"), "read over the unix socket")
+        equal((found["N_MB_SENT", "127.0.0.1"][0], found["N_MB_RECEIVED", "localhost"][0]), (0, 0), "and no more")
+        door.cell.stop()

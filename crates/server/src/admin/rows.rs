@@ -335,6 +335,7 @@ pub(super) fn metric_object(definition: &Definition) -> &'static str {
         MetricObject::FlashLog => "FLASHLOG",
         MetricObject::GridDisk => "GRIDDISK",
         MetricObject::Database => "IORM_DATABASE",
+        MetricObject::ClientHost => "HOST_INTERCONNECT",
     }
 }
 
