@@ -1,10 +1,14 @@
 """dcli against real sshd on loopback addresses (S6): the field's own lines, output, exit codes, cells that are gone."""
 
+import fcntl
 import os
 import pty
+import resource
 import select
+import signal
 import stat
 import subprocess
+import termios
 import threading
 import time
 
@@ -228,3 +232,42 @@ def dcli_asks_once_for_the_password_of_all_cells():
         # Without a terminal there is nobody to ask.
         done = run(command, ok=False, env=environment, stdin=subprocess.DEVNULL)
         equal(done.returncode, 2, "exit code without a terminal")
+
+
+def echoes(terminal):
+    return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+
+
+@test
+def dcli_leaves_the_terminal_with_echo_however_asking_ends():
+    with Place("dcli") as place:
+        key = place.path("key")
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+        command = [binary(), "dcli", "-c", "c1", "-s", f"-i {key}", "-k", "--key-with-one-password"]
+        interrupt = lambda terminal, pid: os.write(terminal, b"tig\x03")
+        quit = lambda terminal, pid: os.write(terminal, b"\x1c")
+        kill = lambda terminal, pid: os.kill(pid, signal.SIGTERM)
+        for ends, expected in ((interrupt, signal.SIGINT), (quit, signal.SIGQUIT), (kill, signal.SIGTERM)):
+            # A terminal of its own that outlives it, as a shell's does.
+            terminal, inside = pty.openpty()
+            check(echoes(inside), "a terminal echoes to begin with")
+
+            def begin():
+                os.setsid()
+                fcntl.ioctl(inside, termios.TIOCSCTTY, 0)
+                # A core file would be the only thing left of it.
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+            client = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, preexec_fn=begin)
+            shown = b""
+            deadline = time.monotonic() + 30
+            while b"Password for all cells:" not in shown and time.monotonic() < deadline:
+                if select.select([terminal], [], [], 1)[0]:
+                    shown += os.read(terminal, 4096)
+            contains(shown.decode(), "Password for all cells:", "the question")
+            check(not echoes(inside), "nothing is echoed while it asks")
+            ends(terminal, client.pid)
+            equal(client.wait(30), -expected, "ended by the signal, as whoever started it sees")
+            check(echoes(inside), f"the terminal echoes again after {expected.name}")
+            os.close(terminal)
+            os.close(inside)

@@ -152,3 +152,56 @@ def iorm_switches_the_flash_cache_for_what_is_cached():
         equal(mine.read(65536, 4096), b"c" * 4096, "after a crash")
         check(cell.metric("FC_IO_RQ_R") == 0, "off after a crash too")
         cell.stop()
+
+
+@test
+def iorm_profiles_are_given_to_databases():
+    with Place("iorm") as place:
+        cell = place.cell(griddisks=("data:64M", "redo:32M:redo"))
+        cell.start()
+        cell.cellcli("drop flashcache")
+        cell.cellcli("create flashlog all size=32M")
+        plan = "((name=gold,limit=100,share=10,flashlog=off,type=profile),(name=bronze,share=1,type=profile),(name=FINANCE,share=8))"
+        # As the vendor writes it.
+        cell.cellcli("ALTER IORMPLAN dbplan=((name=gold, share=10, limit=100, flashlog=off, type=profile), "
+                     "(name=bronze, share=1, type=profile), (name=FINANCE, share=8))")
+        equal(cell.json("list iormplan")[0]["dbPlan"], plan, "the plan")
+        contains(cell.cellcli("list iormprofile").stdout, "bronze", "the profiles")
+        sales = nbdclient.Client(cell.socket, export="redo@SALES")
+        skipped = lambda: cell.metric("FL_IO_W_SKIP_IORM_PLAN")
+
+        def commit():
+            for page in range(8):
+                sales.write(page * 8192, bytes([page + 1]) * 8192)
+                sales.flush()
+
+        commit()
+        equal(skipped(), 0, "without a profile")
+        contains(cell.cellcli("ALTER DATABASE sales, HR profile=GOLD").stdout, "Database HR successfully altered", "the answer")
+        commit()
+        equal(skipped(), 8, "at once, for connections that are there")
+        rows = {row["name"]: row for row in cell.json("list database attributes all")}
+        equal([(rows[name].get("profile"), rows[name].get("iormShare")) for name in ("sales", "HR", "FINANCE")],
+              [("gold", 10), ("gold", 10), (None, 8)], "databases")
+        profiles = cell.json("list iormprofile attributes name, databases, limit, flashLog")
+        equal(profiles[0], {"name": "gold", "databases": ["HR", "sales"], "limit": 100, "flashLog": "off"}, "who has gold")
+        for statement, part in (
+            ("ALTER DATABASE SALES profile=silver", "SALES has the profile silver, which the plan does not state"),
+            ("ALTER IORMPLAN dbplan=''", "has the profile GOLD, which the plan does not state"),
+            ("ALTER DATABASE other profile=gold", "is no name of a database"),
+            ("ALTER DATABASE nobody profile=''", "CELL-09007"),
+            ("ALTER DATABASE SALES", "CELL-01504"),
+            ("CREATE IORMPROFILE silver", "CELL-01504"),
+        ):
+            failed = cell.cellcli(statement, ok=False)
+            contains(failed.stderr + failed.stdout, part, statement)
+        # With the plan stated anew, and after a crash.
+        cell.cellcli("ALTER IORMPLAN dbplan=((name=gold,share=4,type=profile),(name=FINANCE,share=8))")
+        cell.kill()
+        cell.start()
+        share = lambda: {row["name"]: row.get("iormShare") for row in cell.json("list database attributes name, iormShare")}
+        equal(share(), {"FINANCE": 8, "HR": 4, "sales": 4}, "after a crash")
+        cell.cellcli("ALTER DATABASE ALL profile='' WHERE profile=gold")
+        cell.cellcli("ALTER IORMPLAN dbplan=''")
+        equal((cell.json("list database"), cell.json("list iormprofile")), ([], []), "nothing is left")
+        cell.stop()

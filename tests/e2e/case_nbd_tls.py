@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import socket
 import ssl
 import struct
 import time
 
-from harness import MIB, Place, binary, check, contains, equal, need, pattern, refusal, run, test
+import nbdclient
+from harness import MIB, Place, binary, check, contains, equal, need, pattern, refusal, run, test, wait_until
 
 STARTTLS = b"IHAVEOPT" + struct.pack(">II", 5, 0)
 
@@ -279,3 +281,60 @@ def tls_is_on_unless_told_otherwise():
         cell.cellcli("alter griddisk data availableTo='SALES'")
         contains(refusal(["nbdinfo", "--size", f"nbd://{address}/data"]), "a client without a certificate", "a list")
         cell.stop()
+
+
+@test
+def certificates_are_renewed_without_a_restart():
+    need("nbdinfo", "openssl")
+    with Place("tls") as place:
+        door = Door(place.cell())
+
+        def shown():
+            """The certificate that NBD shows."""
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.load_cert_chain(os.path.join(door.own, "client.pem"), os.path.join(door.own, "client.key"))
+            client = door.raw()
+            client.sendall(STARTTLS)
+            equal(reply(client)[0], 1, "the answer to STARTTLS")
+            return context.wrap_socket(client).getpeercert(binary_form=True)
+
+        first = shown()
+        equal(first, shown(), "the same while nothing has changed")
+        door.trust(door.cell.dir)
+        wait_until(lambda: shown() != first, 30, "the renewed certificate, by itself")
+        second = shown()
+        run(["nbdinfo", "--size", door.uri()])
+        key = os.path.join(door.cell.dir, "trust", "cell.key")
+        with open(key, "rb") as file:
+            good = file.read()
+        with open(key, "wb") as file:
+            file.write(good[: len(good) // 2])
+        told = lambda: door.cell.json("list alerthistory where definition = Cell_Certificates attributes all")
+        row = wait_until(told, 30, "an alert")[0]
+        contains(row["alertMessage"], "cell.key", "what is wrong")
+        equal(shown(), second, "the cell goes on with the one before")
+        with open(key, "wb") as file:
+            file.write(good)
+        os.kill(door.cell.process.pid, signal.SIGHUP)
+        wait_until(lambda: "clear" in [row["severity"] for row in told()], 30, "it is over")
+        equal(shown(), second, "the one before")
+        door.cell.stop()
+
+
+@test
+def client_hosts_have_what_they_sent_and_received():
+    need("nbdcopy")
+    with Place("tls") as place:
+        door = Door(place.cell(griddisks=("data:64M",)))
+        source = place.file("in", pattern("hosts", 4 * MIB))
+        run(["nbdcopy", source, door.uri()])
+        local = nbdclient.Client(door.cell.socket)
+        for at in range(3):
+            local.read(at * MIB, MIB)
+        rows = door.cell.json("list metriccurrent attributes all where objectType = HOST_INTERCONNECT and name like 'N_MB_(SENT|RECEIVED)'")
+        found = {(row["name"], row["metricObjectName"]): (row["metricValue"], row["unit"]) for row in rows}
+        equal(found["N_MB_RECEIVED", "127.0.0.1"], (4, "MB"), "written over TCP")
+        equal(found["N_MB_SENT", "localhost"], (3, "MB"), "read over the unix socket")
+        equal((found["N_MB_SENT", "127.0.0.1"][0], found["N_MB_RECEIVED", "localhost"][0]), (0, 0), "and no more")
+        door.cell.stop()

@@ -15,6 +15,7 @@ mod meter;
 mod numbers;
 pub mod plan;
 mod policy;
+mod profile;
 mod queue;
 mod seat;
 pub mod text;
@@ -22,6 +23,7 @@ pub mod text;
 pub use account::{Account, OTHER_DATABASE};
 pub use admin::PlanChange;
 pub use plan::{Directive, Objective, Plan, PlanError, Subject};
+pub use profile::Assignment;
 pub(crate) use queue::{DeviceQueue, Medium, Ticket};
 pub(crate) use seat::{PlanSeat, Verb};
 

@@ -11,6 +11,7 @@ mod flash_cache;
 mod grid_disk;
 mod held;
 mod host;
+mod interconnect;
 mod keep;
 mod member;
 mod ordered;
@@ -18,6 +19,7 @@ pub(crate) mod redo;
 mod totals;
 
 pub use held::Held;
+pub use interconnect::HostUse;
 pub use redo::LogTotals;
 pub use totals::CacheTotals;
 
@@ -56,6 +58,8 @@ pub enum MetricObject {
     GridDisk,
     /// A database, by the tag of its connections; those without are [`OTHER_DATABASE`](crate::iorm::OTHER_DATABASE).
     Database,
+    /// The host of clients, by its address.
+    ClientHost,
 }
 
 /// The base unit of a sample's value.
@@ -130,6 +134,8 @@ pub enum Reading {
     Database(fn(&Account) -> u64),
     /// From the flash cache: bytes of each database that has a number there, and of all others together.
     DatabaseContent,
+    /// From what has passed to and from each client host.
+    ClientHost(fn(&HostUse) -> u64),
     /// From the I/O plan; none where there is nothing to tell.
     Plan(fn(&crate::iorm::Iorm) -> Option<u64>),
 }
@@ -339,6 +345,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         redo::ROWS,
         fill::ROWS,
         database::ROWS,
+        interconnect::ROWS,
     ];
     tables.into_iter().flatten().copied().flatten()
 }
@@ -352,7 +359,13 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
 /// Every counter and gauge of every object as it is now, in the order of the table, rates left out. Costs a walk over the
 /// cache's index: for once a second, not for every request.
 #[must_use]
-pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &ProcessUse) -> Vec<Sample> {
+pub fn samples(
+    cell: &Cell,
+    cell_name: &str,
+    devices: &[DeviceIo],
+    process: &ProcessUse,
+    hosts: &[HostUse],
+) -> Vec<Sample> {
     let totals = cell.flash_cache().is_some().then(|| CacheTotals::of(cell));
     let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
@@ -376,6 +389,7 @@ pub fn samples(cell: &Cell, cell_name: &str, devices: &[DeviceIo], process: &Pro
             }
             Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
             Reading::Database(read) => accounts.iter().for_each(|one| push(one.name().to_owned(), read(one))),
+            Reading::ClientHost(read) => hosts.iter().for_each(|host| push(host.name.clone(), read(host))),
             Reading::DatabaseContent => {
                 content_by_database(cell, &accounts, totals.as_ref()).for_each(|(name, bytes)| push(name, bytes));
             }
@@ -456,6 +470,7 @@ mod tests {
                 MetricObject::FlashLog => "FL_",
                 MetricObject::GridDisk => "GD_",
                 MetricObject::Database => "DB_",
+                MetricObject::ClientHost => "N_",
             };
             let of_host = d.object == MetricObject::Cell && d.name.starts_with("N_NIC_");
             assert!(d.name.starts_with(prefix) || of_host || d.name == "IORM_MODE", "{}", d.name);

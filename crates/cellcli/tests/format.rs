@@ -401,6 +401,7 @@ fn describe_every_type() {
         <TAB> flashLog
         <TAB> iormLimit
         <TAB> iormShare
+        <TAB> profile        <TAB> modifiable
         FLASHCACHE
         <TAB> name
         <TAB> cellDisk          <TAB> modifiable
@@ -458,6 +459,18 @@ fn describe_every_type() {
         <TAB> dbPlan   <TAB> modifiable
         <TAB> objective<TAB> modifiable
         <TAB> status
+        IORMPROFILE
+        <TAB> name
+        <TAB> allocation
+        <TAB> databases
+        <TAB> flashCache
+        <TAB> flashCacheLimit
+        <TAB> flashCacheMin
+        <TAB> flashCacheSize
+        <TAB> flashLog
+        <TAB> level
+        <TAB> limit
+        <TAB> share
         METRICCURRENT
         <TAB> name
         <TAB> age

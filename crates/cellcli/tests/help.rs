@@ -30,6 +30,7 @@ fn overview() {
           FLASHLOG           the flash log of the cell: redo writes on disk and flash
           GRIDDISK           slices of cell disks, each served as one export
           IORMPLAN           the I/O resource plan of the cell: which database gets how much, and whether it uses flash
+          IORMPROFILE        directives of the I/O resource plan that count for each database that has the profile
           METRICCURRENT      the latest value of each metric for each object
           METRICDEFINITION   what each metric means
           PIN                ranges of grid disks with a caching policy of their own
@@ -55,6 +56,7 @@ fn verbs() {
         Object types:
           CELL              the cell itself
           CELLDISK          physical disks taken into the cell
+          DATABASE          databases that have connected since the cell was started, and those that the I/O resource plan names
           FLASHCACHE        the flash cache of the cell
           FLASHLOG          the flash log of the cell: redo writes on disk and flash
           GRIDDISK          slices of cell disks, each served as one export

@@ -12,18 +12,18 @@ use cellcli::{ObjectType, TEXT_BYTES_MAX, parse_one};
 fn all_object_types() -> Vec<ObjectType> {
     use ObjectType::{
         ActiveRequest, AlertDefinition, AlertHistory, Cell, CellDisk, Database, FlashCache, FlashCacheContent,
-        FlashLog, GridDisk, IormPlan, Lun, MetricCurrent, MetricDefinition, MetricHistory, PhysicalDisk, Pin,
-        Threshold,
+        FlashLog, GridDisk, IormPlan, IormProfile, Lun, MetricCurrent, MetricDefinition, MetricHistory, PhysicalDisk,
+        Pin, Threshold,
     };
     let mut all =
         vec![Cell, CellDisk, Database, IormPlan, GridDisk, FlashCache, FlashLog, MetricDefinition, MetricCurrent, Pin];
     all.extend([MetricHistory, Threshold, AlertDefinition, AlertHistory, PhysicalDisk, Lun]);
-    all.extend([ActiveRequest, FlashCacheContent]);
+    all.extend([ActiveRequest, FlashCacheContent, IormProfile]);
     for object in &all {
         match object {
             Cell | CellDisk | Database | IormPlan | GridDisk | FlashCache | FlashLog | MetricDefinition
             | MetricCurrent | Pin => {}
-            ActiveRequest | FlashCacheContent => {}
+            ActiveRequest | FlashCacheContent | IormProfile => {}
             MetricHistory | Threshold | AlertDefinition | AlertHistory | PhysicalDisk | Lun => {}
         }
     }
@@ -169,6 +169,7 @@ fn own_attributes_are_marked() {
             "DATABASE.flashCache",
             "DATABASE.flashCacheUsed",
             "DATABASE.flashLog",
+            "DATABASE.profile",
             "FLASHLOG.outlierLimit",
             "GRIDDISK.cachingMode",
             "GRIDDISK.fillStrategy",
@@ -177,6 +178,7 @@ fn own_attributes_are_marked() {
             "GRIDDISK.purpose",
             "GRIDDISK.readOnly",
             "GRIDDISK.staleAsOf",
+            "IORMPROFILE.databases",
             "METRICCURRENT.age",
             "METRICCURRENT.description",
             "METRICCURRENT.unit",

@@ -24,7 +24,9 @@ pub use io::{
 };
 pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
 pub use prng::Prng;
-pub use real::{Backend, Direct, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, create_file};
+pub use real::{
+    Backend, Direct, HeldSignals, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, create_file,
+};
 pub use spawn::{Spawn, Task};
 
 use std::sync::Arc;

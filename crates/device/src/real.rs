@@ -13,6 +13,7 @@ mod open;
 mod poller;
 mod request;
 mod runtime;
+mod signals;
 mod sys;
 mod timers;
 mod uring;
@@ -21,6 +22,7 @@ mod worker;
 pub use backend::Backend;
 pub use open::{Direct, OpenError, OpenOptions, create_file};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
+pub use signals::HeldSignals;
 
 #[cfg(test)]
 mod tests;

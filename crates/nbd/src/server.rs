@@ -8,6 +8,7 @@ mod counters;
 mod door;
 mod exports;
 mod handshake;
+mod hosts;
 mod intake;
 mod job;
 mod limits;
@@ -19,6 +20,7 @@ mod transmission;
 pub use counters::FrontEndStats;
 pub use door::{Client, Doorkeeper, Scope};
 pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports, NoExport};
+pub use hosts::{HOSTS_MAX, HostStats, LOCAL_HOST, OTHER_HOST};
 pub use limits::FrontEndLimits;
 pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
@@ -28,6 +30,7 @@ use device::sync::{Permits, Semaphore};
 use device::{Arena, Conn, Listener, NetError, World};
 use exports::{CellExports, NoExports};
 use futures_util::future::select;
+use hosts::Hosts;
 use registry::{Gate, Registry};
 use std::pin::pin;
 use std::sync::Arc;
@@ -56,6 +59,7 @@ struct Shared {
     gate: Gate,
     registry: Registry,
     counters: Counters,
+    hosts: Hosts,
     /// Connections per executor thread.
     threads: Vec<AtomicUsize>,
 }
@@ -79,6 +83,7 @@ impl FrontEnd {
             gate: Gate::new(limits.requests_max),
             registry: Registry::default(),
             counters: Counters::default(),
+            hosts: Hosts::default(),
             cell,
             world,
             arena,
@@ -118,6 +123,12 @@ impl FrontEnd {
     #[must_use]
     pub fn stats(&self) -> FrontEndStats {
         self.shared.counters.snapshot()
+    }
+
+    /// What has passed to and from each client host so far.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<HostStats> {
+        self.shared.hosts.snapshot()
     }
 
     /// The limits in force.
@@ -281,6 +292,7 @@ async fn serve(
     let context = cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() };
     let link = transmission::Link {
         session: disk.open_session(context),
+        traffic: shared.hosts.of(&conn.peer()),
         arena: shared.arena.clone(),
         structured: chosen.structured,
         contexts: chosen.contexts,

@@ -52,6 +52,7 @@ pub use recording::{RecordedOutcome, RecordedWrite};
 pub(crate) use service::Service;
 
 use crate::alerting::{Alerts, Hooks};
+use crate::certificates::Certificates;
 use crate::devices::{OpenDevice, Opener};
 use crate::store::Store;
 use cell::Cell;
@@ -77,6 +78,8 @@ pub(crate) struct Context {
     pub(crate) front_end: FrontEnd,
     /// Who may what.
     pub(crate) access: Arc<Access>,
+    /// What TCP is secured with.
+    pub(crate) certificates: Arc<Certificates>,
     /// Who did what.
     pub(crate) audit: Audit,
     /// Readings of the metrics, for rates.
@@ -150,6 +153,12 @@ impl Context {
                 Some(device.io.totals(member.name.clone()))
             })
             .collect();
-        cell::metrics::samples(&self.cell, &catalog.cell_name, &devices, &crate::process::usage())
+        let hosts: Vec<_> = self.front_end.hosts().into_iter().map(host_use).collect();
+        cell::metrics::samples(&self.cell, &catalog.cell_name, &devices, &crate::process::usage(), &hosts)
     }
+}
+
+fn host_use(host: nbd::server::HostStats) -> cell::metrics::HostUse {
+    let nbd::server::HostStats { name, sent_bytes, received_bytes } = host;
+    cell::metrics::HostUse { name, sent_bytes, received_bytes }
 }

@@ -4,9 +4,9 @@
 //! Never lets anybody in for what they say about themselves.
 
 use crate::admin::{Access, Role, user_names};
+use crate::certificates::{Certificates, Secure};
 use crate::config::{Located, NbdAddress};
 use crate::serve::{ServeError, check_socket_path};
-use crate::tls;
 use device::{Conn, NetError, Runtime, World};
 use nbd::FrontEnd;
 use nbd::server::{Client, Doorkeeper, Scope};
@@ -20,6 +20,7 @@ pub(crate) fn listen(
     located: &Located,
     front_end: &FrontEnd,
     access: &Arc<Access>,
+    certificates: &Certificates,
     runtime: &Runtime,
     world: &World,
 ) -> Result<Vec<String>, ServeError> {
@@ -34,11 +35,11 @@ pub(crate) fn listen(
             (false, _) => plain.clone(),
             (true, Some(door)) => door.clone(),
             (true, None) => {
-                let config = tls::nbd_server(&located.trust_dir()).map_err(|error| {
+                let tls = certificates.nbd().map_err(|error| {
                     let hint = "`flashcell trust DIR` makes them; tcp-plain:HOST is TCP without TLS";
                     fail(format!("TCP is TLS, and there are no certificates: {error}"), hint)
                 })?;
-                secure.insert(Arc::new(Door { access: access.clone(), tls: Some(config) })).clone()
+                secure.insert(Arc::new(Door { access: access.clone(), tls: Some(tls) })).clone()
             }
         };
         let (net, wanted) = (world.net.clone(), address.clone());
@@ -62,7 +63,7 @@ pub(crate) fn listen(
 /// One kind of door of a cell.
 struct Door {
     access: Arc<Access>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<Secure>>,
 }
 
 impl Door {
@@ -109,7 +110,7 @@ impl Doorkeeper for Door {
     }
 
     fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.tls.clone()
+        self.tls.as_ref().map(|tls| tls.config())
     }
 
     fn client_of_certificate(&self, certificate: &CertificateDer<'_>, conn: &dyn Conn) -> Result<Client, String> {

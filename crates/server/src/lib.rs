@@ -10,6 +10,7 @@
 
 mod admin;
 mod alerting;
+mod certificates;
 pub mod config;
 pub mod console;
 pub mod dcli;

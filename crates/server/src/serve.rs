@@ -6,6 +6,7 @@
 
 use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, History, Service};
 use crate::alerting::{Alerts, Hooks};
+use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
 use crate::door;
@@ -26,7 +27,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 /// Longest path of a unix socket: `sun_path` with its final zero.
@@ -143,8 +143,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         revoked: Some(located.trust_dir().join(tls::REVOKED)),
     });
     let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
-    let nbd = door::listen(&located, &front_end, &access, &runtime, &world)?;
-    let admin = AdminThread::start(&located)?;
+    let certificates = Arc::new(Certificates::new(located.trust_dir()));
+    let nbd = door::listen(&located, &front_end, &access, &certificates, &runtime, &world)?;
+    let admin = AdminThread::start(&located, &certificates)?;
     let addresses = BTreeMap::from([("nbd", nbd), ("admin", admin.addresses.clone())]);
     let history = &located.config.history;
     let store = Store::open(&located.dir, Limits { days: history.days, size_bytes: history.size.0 });
@@ -163,6 +164,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         opener: Opener::new(&located, &runtime),
         front_end,
         access,
+        certificates,
         audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
         history: History::default(),
         addresses,
@@ -365,22 +367,24 @@ struct AdminThread {
 
 impl AdminThread {
     /// Bind the listeners and catch signals from here on.
-    fn start(located: &Located) -> Result<AdminThread, ServeError> {
+    fn start(located: &Located, certificates: &Arc<Certificates>) -> Result<AdminThread, ServeError> {
         let addresses = located.admin_addresses();
         addresses.iter().try_for_each(check_socket_path)?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Admin)?;
         let (context, given) = oneshot::channel();
         let (stop, stopped) = watch::channel(false);
         let (signal_in, signals) = mpsc::channel();
-        let listeners = tokio.block_on(bind(&addresses, located))?;
+        let listeners = tokio.block_on(bind(&addresses, certificates))?;
         let bound = listeners.iter().map(AdminListener::address).collect();
         let mut caught = {
             // Registering needs the runtime's driver.
             let _inside = tokio.enter();
             let terminate = signal(SignalKind::terminate()).map_err(ServeError::Admin)?;
             let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Admin)?;
-            (terminate, interrupt)
+            let hangup = signal(SignalKind::hangup()).map_err(ServeError::Admin)?;
+            (terminate, interrupt, hangup)
         };
+        let certificates = certificates.clone();
         let run = move || {
             tokio.block_on(async move {
                 let service = tokio::spawn(async move {
@@ -395,6 +399,11 @@ impl AdminThread {
                         let name = tokio::select! {
                             _ = caught.0.recv() => "SIGTERM",
                             _ = caught.1.recv() => "SIGINT",
+                            _ = caught.2.recv() => {
+                                // A few small files.
+                                certificates.renew();
+                                continue;
+                            }
                         };
                         count += 1;
                         if count > 1 {
@@ -437,19 +446,19 @@ impl AdminThread {
     }
 }
 
-async fn bind(addresses: &[Address], located: &Located) -> Result<Vec<AdminListener>, ServeError> {
+async fn bind(addresses: &[Address], certificates: &Certificates) -> Result<Vec<AdminListener>, ServeError> {
     let mut listeners = Vec::new();
-    let mut acceptor = None;
+    let mut secure = None;
     for address in addresses {
         let fail =
             |reason: String, hint: &'static str| ServeError::Listen { address: address.to_string(), reason, hint };
-        if matches!(address, Address::Tcp { .. }) && acceptor.is_none() {
-            let config = tls::server(&located.trust_dir()).map_err(|error| {
+        if matches!(address, Address::Tcp { .. }) && secure.is_none() {
+            let tls = certificates.admin().map_err(|error| {
                 fail(format!("TCP is TLS, and there are no certificates: {error}"), "`flashcell trust DIR` makes them")
             })?;
-            acceptor = Some(TlsAcceptor::from(config));
+            secure = Some(tls);
         }
-        let bound = AdminListener::bind(address, acceptor.as_ref()).await.map_err(|error| {
+        let bound = AdminListener::bind(address, secure.as_ref()).await.map_err(|error| {
             fail(error.to_string(), "check listen.admin in cell.toml, and the mode of the directory")
         })?;
         listeners.push(bound);

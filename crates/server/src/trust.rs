@@ -233,7 +233,7 @@ fn certificates(
     }
     let good = run_tasks(&over_ssh(options), &tasks)?;
     talk(
-        "cells use their certificates from their next start on, once \"tcp:HOST\" stands in listen.admin or listen.nbd of cell.toml",
+        "cells that listen on TCP use them within seconds, others from their start on with \"tcp:HOST\" in listen.admin or listen.nbd of cell.toml",
     );
     Ok(good)
 }
@@ -259,7 +259,7 @@ fn token(options: &TrustOptions, cells: &[Place], name: &str, role: &Role) -> Re
         }
     }
     let good = run_tasks(&over_ssh(options), &tasks)?;
-    talk("a cell takes its first token from its next start on, further ones at once");
+    talk("a cell takes its first token within seconds, further ones at once");
     // The only time it is seen.
     writeln!(std::io::stdout(), "{token}").map_err(DcliError::Output)?;
     Ok(good)

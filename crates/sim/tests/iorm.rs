@@ -227,6 +227,43 @@ fn shares_hold_under_saturation_on_every_medium() {
 }
 
 #[test]
+fn a_profile_gives_its_shares_to_each_that_has_it() {
+    // A has the profile, B and C a directive each: 7 of 14 shares; then C has it too, at once: 7 of 19, of which A and B see 12.
+    let figures = in_a_world(async |process, world| {
+        let fixture = Fixture::new(serial(), false, &world).await;
+        let gold = Directive { subject: Subject::Profile("gold".to_owned()), ..share("", 7) };
+        let give = |database: &str| vec![(database.to_owned(), Some("GOLD".to_owned()))];
+        let change = PlanChange {
+            directives: Some(vec![gold, share("B", 5), share("default", 2)]),
+            profiles: give("a"),
+            ..PlanChange::default()
+        };
+        fixture.cell.alter_iorm_plan(change).await.unwrap();
+        let clients =
+            ["A", "B", "C"].map(|name| Clients::read(&process, &fixture.session("DATA", name), 64, READ_BYTES));
+        let mut figures = Vec::new();
+        for change in [Vec::new(), give("c")] {
+            fixture.cell.alter_iorm_plan(PlanChange { profiles: change, ..PlanChange::default() }).await.unwrap();
+            world.clock.sleep(WARM_UP).await;
+            let before: Vec<u64> = clients.iter().map(Clients::count).collect();
+            world.clock.sleep(Duration::from_secs(10)).await;
+            figures.push(clients.iter().zip(before).map(|(one, before)| one.count() - before).collect::<Vec<_>>());
+        }
+        for one in clients {
+            one.stop(&process).await;
+        }
+        figures
+    });
+    eprintln!("A with the profile, B with 5 shares, C with 2, then with the profile too: {figures:?}");
+    for (found, shares) in figures.iter().zip([[7, 5, 2], [7, 5, 7]]) {
+        let (all, sum): (u64, u64) = (found.iter().sum(), shares.iter().sum());
+        for (count, share) in found.iter().zip(shares) {
+            assert!(count * sum * 100 >= all * share * 95 && count * sum * 100 <= all * share * 105, "{figures:?}");
+        }
+    }
+}
+
+#[test]
 fn who_asks_more_gets_no_more() {
     let greedy = race(serial(), &thirty_seventy(), [1000, 30], [READ_BYTES; 2]);
     let free = race(serial(), &[], [1000, 30], [READ_BYTES; 2]);

@@ -3,7 +3,7 @@
 //! Never goes by a plan that the catalog does not have.
 
 use super::plan::{Directive, Objective, Plan};
-use super::text;
+use super::{profile, text};
 use crate::admin::AdminError;
 use crate::cell::Cell;
 use crate::open::OpenReport;
@@ -17,6 +17,8 @@ pub struct PlanChange {
     pub directives: Option<Vec<Directive>>,
     /// Carried out or not.
     pub active: Option<bool>,
+    /// Databases that get a profile, or lose theirs.
+    pub profiles: Vec<(String, Option<String>)>,
 }
 
 impl Cell {
@@ -47,7 +49,8 @@ impl Cell {
         let objective = change.objective.unwrap_or(before.objective);
         let inactive = change.active.map_or(before.inactive, |active| !active);
         let directives = change.directives.unwrap_or_else(|| before.directives().to_vec());
-        let plan = Plan::new(objective, inactive, directives)?;
+        let assignments = profile::changed(before.assignments(), &change.profiles);
+        let plan = Plan::with_profiles(objective, inactive, directives, assignments)?;
         if let Some(size_bytes) = self.flash_cache().map(|cache| cache.members().map(|m| m.size_bytes()).sum()) {
             plan.check_flash_cache(size_bytes)?;
         }

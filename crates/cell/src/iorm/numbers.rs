@@ -45,7 +45,7 @@ impl Numbers {
         let sized: BTreeMap<String, &str> = sized(plan)
             .filter_map(|directive| match &directive.subject {
                 Subject::Database(name) => Some((name.to_lowercase(), name.as_str())),
-                Subject::Other | Subject::Default => None,
+                Subject::Other | Subject::Default | Subject::Profile(_) => None,
             })
             .collect();
         let mut taken = Vec::new();
@@ -97,7 +97,7 @@ impl Numbers {
 
 /// The directives that state how much of the flash cache somebody may have.
 pub(crate) fn sized(plan: &Plan) -> impl Iterator<Item = &Directive> {
-    plan.directives().iter().filter(|directive| directive.is_sized())
+    plan.in_force().iter().filter(|directive| directive.is_sized())
 }
 
 /// Databases that a plan may state sizes for.

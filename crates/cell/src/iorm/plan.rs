@@ -2,6 +2,7 @@
 //!
 //! Never schedules, never does I/O. How it is written down is in [`super::text`].
 
+use super::profile::{self, Assignment};
 use super::text;
 
 /// Directives of a plan that states shares, or nothing of the kind: as many as the vendor's.
@@ -68,6 +69,8 @@ pub enum Subject {
     Other,
     /// Each that has no directive, for itself.
     Default,
+    /// Each database that has this profile, for itself.
+    Profile(String),
 }
 
 impl Subject {
@@ -83,7 +86,7 @@ impl Subject {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Subject::Database(name) => name,
+            Subject::Database(name) | Subject::Profile(name) => name,
             Subject::Other => "other",
             Subject::Default => "default",
         }
@@ -146,15 +149,29 @@ pub enum PlanError {
     )]
     BadName(String),
     /// Twice the same.
-    #[error("{0} has two directives\nhint: one directive holds all that is stated of a database")]
+    #[error("{0} has two directives\nhint: one directive holds all that is stated of a database or a profile")]
     Duplicate(String),
+    /// Of a database.
+    #[error("{0} has two profiles\nhint: ALTER DATABASE {0} profile=… states the one it is to have")]
+    TwoProfiles(String),
+    /// A profile that the plan does not state: given to a database, or taken away from under it.
+    #[error(
+        "database {database} has the profile {profile}, which the plan does not state\nhint: LIST IORMPROFILE shows the profiles \
+         there are, ALTER DATABASE {database} profile='' takes it out of its own"
+    )]
+    NoProfile {
+        /// Whose.
+        database: String,
+        /// Which.
+        profile: String,
+    },
     /// Twice in one.
     #[error("the directive of {0} states {1} twice")]
     Repeated(String, String),
     /// Nothing is called so.
     #[error(
         "the directive of {0} states {1}, which no directive has\nhint: level, allocation, share, limit, flashcache, flashlog, \
-         flashcachemin, flashcachelimit, flashcachesize"
+         flashcachemin, flashcachelimit, flashcachesize, type"
     )]
     Unknown(String, String),
     /// The vendor has it, this cell has not.
@@ -247,6 +264,10 @@ pub struct Plan {
     /// Kept, but as if there were none.
     pub inactive: bool,
     directives: Vec<Directive>,
+    /// In the order of names.
+    assignments: Vec<Assignment>,
+    /// What both come to.
+    in_force: Vec<Directive>,
 }
 
 /// Which kind of directives a plan has.
@@ -264,7 +285,21 @@ impl Plan {
     /// # Errors
     /// They contradict each other or themselves.
     pub fn new(objective: Objective, inactive: bool, directives: Vec<Directive>) -> Result<Plan, PlanError> {
-        let plan = Plan { objective, inactive, directives };
+        Plan::with_profiles(objective, inactive, directives, Vec::new())
+    }
+
+    /// A plan of these directives, with profiles among them that databases have.
+    ///
+    /// # Errors
+    /// They contradict each other or themselves, or somebody has a profile that is not among them.
+    pub fn with_profiles(
+        objective: Objective,
+        inactive: bool,
+        directives: Vec<Directive>,
+        assignments: Vec<Assignment>,
+    ) -> Result<Plan, PlanError> {
+        let in_force = profile::resolve(&directives, &assignments)?;
+        let plan = Plan { objective, inactive, directives, assignments, in_force };
         plan.check()?;
         let bytes = text::write(&plan).len();
         if bytes > celldisk::layout::IORM_PLAN_BYTES_MAX { Err(PlanError::TooLong(bytes)) } else { Ok(plan) }
@@ -274,6 +309,19 @@ impl Plan {
     #[must_use]
     pub fn directives(&self) -> &[Directive] {
         &self.directives
+    }
+
+    /// Who has which profile, in the order of names.
+    #[must_use]
+    pub fn assignments(&self) -> &[Assignment] {
+        &self.assignments
+    }
+
+    /// What is carried out: directives of databases and of those without one. Profiles stand in it as directives of those who have
+    /// them.
+    #[must_use]
+    pub fn in_force(&self) -> &[Directive] {
+        &self.in_force
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -290,21 +338,19 @@ impl Plan {
     #[must_use]
     pub fn delays(&self) -> bool {
         let states = |d: &Directive| d.share.is_some() || d.level.is_some() || d.limit.is_some();
-        !self.inactive && self.objective != Objective::Basic && self.directives.iter().any(states)
+        !self.inactive && self.objective != Objective::Basic && self.in_force.iter().any(states)
     }
 
     /// The directive that counts for connections with this tag, and whether it is theirs alone: those it catches together share
     /// what it states.
     pub(crate) fn directive_of(&self, database: Option<&str>) -> (Option<&Directive>, bool) {
         let named = database.and_then(|name| {
-            self.directives
-                .iter()
-                .find(|d| matches!(&d.subject, Subject::Database(of) if of.eq_ignore_ascii_case(name)))
+            self.in_force.iter().find(|d| matches!(&d.subject, Subject::Database(of) if of.eq_ignore_ascii_case(name)))
         });
         if named.is_some() {
             return (named, true);
         }
-        let of = |subject: Subject| self.directives.iter().find(|d| d.subject == subject);
+        let of = |subject: Subject| self.in_force.iter().find(|d| d.subject == subject);
         match of(Subject::Other) {
             Some(other) => (Some(other), false),
             None => (of(Subject::Default), database.is_some()),
@@ -314,7 +360,7 @@ impl Plan {
     /// Whether a directive is about this database alone.
     #[must_use]
     pub fn names(&self, database: &str) -> bool {
-        self.directives.iter().any(|d| matches!(&d.subject, Subject::Database(of) if of.eq_ignore_ascii_case(database)))
+        self.in_force.iter().any(|d| matches!(&d.subject, Subject::Database(of) if of.eq_ignore_ascii_case(database)))
     }
 
     /// The directive that counts for connections of this database, if any.
@@ -354,13 +400,13 @@ impl Plan {
 
     /// All `flashcachemin`.
     fn min_bytes(&self) -> u64 {
-        self.directives.iter().filter_map(|d| d.flash_cache_min_bytes).fold(0, u64::saturating_add)
+        self.in_force.iter().filter_map(|d| d.flash_cache_min_bytes).fold(0, u64::saturating_add)
     }
 
     /// What is guaranteed if sizes are reservations.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         let least = |d: &Directive| d.flash_cache_min_bytes.max(d.flash_cache_size_bytes);
-        let named = self.directives.iter().filter(|d| d.subject != Subject::Default);
+        let named = self.in_force.iter().filter(|d| d.subject != Subject::Default);
         named.filter_map(least).fold(0, u64::saturating_add)
     }
 
@@ -379,8 +425,10 @@ impl Plan {
             Kind::Levels => (LEVEL_DIRECTIVES_MAX, "level and allocation"),
             Kind::Shares | Kind::Plain => (SHARE_DIRECTIVES_MAX, "shares"),
         };
-        if self.directives.len() > max {
-            return Err(PlanError::TooMany { count: self.directives.len(), max, kind: what });
+        // A profile is a directive for each that has it.
+        let count = self.directives.len().max(self.in_force.len());
+        if count > max {
+            return Err(PlanError::TooMany { count, max, kind: what });
         }
         let mut seen = std::collections::BTreeSet::new();
         for directive in &self.directives {
@@ -395,7 +443,10 @@ impl Plan {
                 return Err(PlanError::HalfLevel(directive.subject.name().to_owned()));
             }
         }
-        let sized = self.directives.iter().filter(|d| d.is_sized()).count();
+        for directive in &self.in_force {
+            directive.check()?;
+        }
+        let sized = self.in_force.iter().filter(|d| d.is_sized()).count();
         if sized > super::numbers::SIZED_MAX {
             return Err(PlanError::TooManySized(sized));
         }
@@ -418,7 +469,7 @@ impl Plan {
 
     fn check_levels(&self) -> Result<(), PlanError> {
         for level in 1..=LEVEL_MAX {
-            let on_it = self.directives.iter().filter(|d| d.level == Some(level));
+            let on_it = self.in_force.iter().filter(|d| d.level == Some(level));
             let sum: u32 = on_it.filter_map(|d| d.allocation).sum();
             if sum > 100 {
                 return Err(PlanError::Level { level, sum });

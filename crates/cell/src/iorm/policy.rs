@@ -32,11 +32,11 @@ impl Policy {
             },
             limit: directive.limit.filter(|limit| *limit < 100),
         };
-        let named = plan.directives().iter().filter_map(|directive| match &directive.subject {
+        let named = plan.in_force().iter().filter_map(|directive| match &directive.subject {
             Subject::Database(name) => Some((name.to_lowercase(), terms(directive))),
             _ => None,
         });
-        let rest = plan.directives().iter().find(|d| !matches!(d.subject, Subject::Database(_)));
+        let rest = plan.in_force().iter().find(|d| !matches!(d.subject, Subject::Database(_)));
         let one_share = Terms { weight: Weight::Share(SHARE_WEIGHT), limit: None };
         Some(Policy {
             objective: plan.objective,

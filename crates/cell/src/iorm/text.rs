@@ -1,13 +1,19 @@
 //! The plan as text: directives as the operator writes them, and the line the catalog keeps.
 //!
-//! The catalog's text is `flashcell-iorm 1 objective=… status=… dbplan=(…)`; an empty text is the plan that nobody has stated.
-//! Never accepts what [`Plan::new`] does not.
+//! The catalog's text is `flashcell-iorm 1 objective=… status=… dbplan=(…)`, with profiles `flashcell-iorm 2 objective=… status=…
+//! profiles=(…) dbplan=(…)`, who has which first: a cell that knows no profiles then says so instead of going by half a plan. An empty
+//! text is the plan that nobody has stated. Never accepts what [`Plan::with_profiles`] does not.
 
 use super::plan::{Directive, Objective, Plan, PlanError, Subject};
+use super::profile::Assignment;
 use std::fmt::Write;
 
 /// How the catalog's text begins; the number is the version of its form.
 const HEAD: &str = "flashcell-iorm 1 ";
+/// The same of a plan with profiles.
+const HEAD_WITH_PROFILES: &str = "flashcell-iorm 2 ";
+/// No name holds a `=`, so that this is where it seems to be.
+const PROFILES: &str = " profiles=";
 
 /// The plan as the catalog keeps it.
 pub(crate) fn write(plan: &Plan) -> String {
@@ -15,7 +21,13 @@ pub(crate) fn write(plan: &Plan) -> String {
         return String::new();
     }
     let status = if plan.inactive { "inactive" } else { "active" };
-    format!("{HEAD}objective={} status={status} dbplan={}", plan.objective.word(), directives(plan))
+    let (objective, dbplan) = (plan.objective.word(), directives(plan));
+    if plan.profiles().next().is_none() {
+        return format!("{HEAD}objective={objective} status={status} dbplan={dbplan}");
+    }
+    let all: Vec<String> = plan.assignments().iter().map(assignment).collect();
+    let profiles = if all.is_empty() { String::new() } else { format!("({})", all.join(",")) };
+    format!("{HEAD_WITH_PROFILES}objective={objective} status={status}{PROFILES}{profiles} dbplan={dbplan}")
 }
 
 /// The plan that the catalog keeps as this text.
@@ -26,8 +38,14 @@ pub(crate) fn read(text: &str) -> Result<Plan, PlanError> {
     if text.is_empty() {
         return Ok(Plan::default());
     }
-    let rest = text.strip_prefix(HEAD).ok_or(PlanError::Unreadable("it is of another version"))?;
+    let plain = text.strip_prefix(HEAD).map(|rest| (rest, false));
+    let rest = plain.or_else(|| text.strip_prefix(HEAD_WITH_PROFILES).map(|rest| (rest, true)));
+    let (rest, has_profiles) = rest.ok_or(PlanError::Unreadable("it is of another version"))?;
     let (head, list) = rest.split_once(" dbplan=").ok_or(PlanError::Unreadable("it has no directives"))?;
+    let (head, profiles) = match has_profiles {
+        true => head.split_once(PROFILES).ok_or(PlanError::Unreadable("it does not say who has which profile"))?,
+        false => (head, ""),
+    };
     let (objective, status) = head.split_once(' ').ok_or(PlanError::Unreadable("it has no status"))?;
     let objective = objective.strip_prefix("objective=").and_then(Objective::from_word);
     let objective = objective.ok_or(PlanError::Unreadable("its objective is not known"))?;
@@ -36,7 +54,22 @@ pub(crate) fn read(text: &str) -> Result<Plan, PlanError> {
         "status=inactive" => true,
         _ => return Err(PlanError::Unreadable("its status is not known")),
     };
-    Plan::new(objective, inactive, parse(list)?)
+    let directives: Result<Vec<Directive>, PlanError> = parse(list)?.iter().map(|pairs| directive_of(pairs)).collect();
+    let assignments: Result<Vec<Assignment>, PlanError> = parse(profiles)?.into_iter().map(assignment_of).collect();
+    Plan::with_profiles(objective, inactive, directives?, assignments?)
+}
+
+fn assignment(of: &Assignment) -> String {
+    format!("(name='{}',profile='{}')", of.database, of.profile)
+}
+
+fn assignment_of(pairs: Pairs) -> Result<Assignment, PlanError> {
+    match <[(String, String); 2]>::try_from(pairs) {
+        Ok([(name, database), (of, profile)]) if name == "name" && of == "profile" => {
+            Ok(Assignment { database, profile })
+        }
+        _ => Err(PlanError::Unreadable("it does not say who has which profile")),
+    }
 }
 
 /// The directives as `((name=a,share=2),(name=b,…))`; nothing when there are none.
@@ -77,7 +110,7 @@ fn directive(of: &Directive) -> String {
     size("flashcachemin", of.flash_cache_min_bytes);
     size("flashcachelimit", of.flash_cache_limit_bytes);
     size("flashcachesize", of.flash_cache_size_bytes);
-    out.push(')');
+    out.push_str(if matches!(of.subject, Subject::Profile(_)) { ",type=profile)" } else { ")" });
     out
 }
 
@@ -88,8 +121,11 @@ fn size_word(bytes: u64) -> String {
     fits.map_or_else(|| bytes.to_string(), |(suffix, shift)| format!("{}{suffix}", bytes >> shift))
 }
 
-/// What a list of directives written by [`directives`] says.
-fn parse(list: &str) -> Result<Vec<Directive>, PlanError> {
+/// `attribute=value`, one after the other.
+type Pairs = Vec<(String, String)>;
+
+/// What a list written by [`directives`], or of assignments, says.
+fn parse(list: &str) -> Result<Vec<Pairs>, PlanError> {
     const TORN: PlanError = PlanError::Unreadable("its directives are not complete");
     if list.is_empty() {
         return Ok(Vec::new());
@@ -102,7 +138,7 @@ fn parse(list: &str) -> Result<Vec<Directive>, PlanError> {
             let (attribute, value) = pair.split_once('=').ok_or(TORN)?;
             pairs.push((attribute.to_owned(), value.trim_matches('\'').to_owned()));
         }
-        out.push(directive_of(&pairs)?);
+        out.push(pairs);
     }
     Ok(out)
 }
@@ -139,8 +175,13 @@ pub fn directive_of(pairs: &[(String, String)]) -> Result<Directive, PlanError> 
             "flashcachelimit" => out.flash_cache_limit_bytes = Some(given.size("flashcachelimit")?),
             "flashcachesize" => out.flash_cache_size_bytes = Some(given.size("flashcachesize")?),
             "type" if value.eq_ignore_ascii_case("database") => {}
+            "type" if value.eq_ignore_ascii_case("profile") => match out.subject {
+                Subject::Database(name) => out.subject = Subject::Profile(name),
+                _ => return Err(given.bad("type", "database where a directive is about other or default")),
+            },
             "name" => return Err(PlanError::Repeated(name.clone(), attribute)),
-            "type" | "role" | "asmcluster" | "pmemcache" | "pmemlog" | "xrmemcache" | "xrmemlog" => {
+            "type" => return Err(given.bad("type", "database or profile")),
+            "role" | "asmcluster" | "pmemcache" | "pmemlog" | "xrmemcache" | "xrmemlog" => {
                 return Err(PlanError::NotSupported(name.clone(), format!("{attribute}={value}")));
             }
             _ => return Err(PlanError::Unknown(name.clone(), attribute)),
@@ -217,8 +258,34 @@ mod tests {
     }
 
     #[test]
+    fn profiles_read_back_and_a_plan_without_is_written_as_before() {
+        let lines = ["name=gold,share=10,limit=100,type=profile", "name=FINANCE,share=8"];
+        let all: Vec<Directive> = lines.iter().map(|line| directive_of(&pairs(line)).unwrap()).collect();
+        let has = |name: &str| Assignment { database: name.to_owned(), profile: "GOLD".to_owned() };
+        let with = |all: &[Directive], has| Plan::with_profiles(Objective::Auto, false, all.to_vec(), has).unwrap();
+        let plan = with(&all, vec![has("a b"), has("SALES")]);
+        let dbplan = "((name=gold,limit=100,share=10,type=profile),(name=FINANCE,share=8))";
+        assert_eq!(directives(&plan), dbplan);
+        let head = "flashcell-iorm 2 objective=auto status=active";
+        let profiles = "((name='a b',profile='GOLD'),(name='SALES',profile='GOLD'))";
+        assert_eq!(write(&plan), format!("{head} profiles={profiles} dbplan={dbplan}"));
+        assert_eq!(read(&write(&plan)).unwrap(), plan);
+        let idle = with(&all, Vec::new());
+        assert_eq!((write(&idle), read(&write(&idle)).unwrap()), (format!("{head} profiles= dbplan={dbplan}"), idle));
+        assert!(write(&with(&all[1..], Vec::new())).starts_with(HEAD));
+        for text in [
+            format!("{head} dbplan={dbplan}"),
+            format!("{head} profiles=((name=a)) dbplan={dbplan}"),
+            format!("{head} profiles=((profile=gold,name=a)) dbplan={dbplan}"),
+            format!("{head} profiles=((name=a,profile=silver)) dbplan={dbplan}"),
+        ] {
+            assert!(read(&text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused_by_name() {
-        let cases: [(&[&str], &str); 19] = [
+        let cases: [(&[&str], &str); 21] = [
             (&["share=1,name=a"], "does not begin with its name"),
             (&["name=a,share=0"], "share=0"),
             (&["name=a,share=33"], "1 to 32"),
@@ -237,6 +304,8 @@ mod tests {
             (&["name=a,sharing=1"], "which no directive has"),
             (&["name=a,role=primary"], "does not carry out"),
             (&["name=a,flashcache=maybe"], "on or off"),
+            (&["name=a,type=group"], "database or profile"),
+            (&["name=other,type=profile"], "type=profile"),
             (&["name=a,flashcachelimit=1G,flashcachesize=1G"], "flashcachelimit and flashcachesize"),
             (&["name=a,flashcachemin=2G,flashcachesize=1G"], "beyond its flashcachesize"),
             (&["name=a,flashcachesize=1M"], "at least 4M"),
@@ -272,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_is_no_plan_is_not_taken_for_one() {
-        for text in ["objective=auto\n", "flashcell-iorm 2 objective=auto status=active dbplan=", "flashcell-iorm 1 x"]
+        for text in ["objective=auto\n", "flashcell-iorm 3 objective=auto status=active dbplan=", "flashcell-iorm 1 x"]
         {
             assert!(matches!(read(text), Err(PlanError::Unreadable(_))), "{text}");
         }
@@ -302,6 +371,7 @@ mod tests {
         fn any_text_is_read_or_refused(text in "\\PC{0,100}") {
             let _ = read(&text);
             let _ = read(&format!("flashcell-iorm 1 objective=auto status=active dbplan={text}"));
+            let _ = read(&format!("flashcell-iorm 2 objective=auto status=active profiles={text} dbplan={text}"));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The row of DATABASE: the databases whose connections the cell has seen.
+//! The row of DATABASE: the databases whose connections the cell has seen. The vendor's cells learn a database's profile from the
+//! database; ours are told by ALTER DATABASE.
 
-use super::{Attribute, Kind, ObjectSpec, ObjectType};
+use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, TargetKind, Verb};
 
 const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", Kind::Name, "the tag of its connections: GRIDDISK@NAME").default_column(),
@@ -12,9 +13,16 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("flashLog", ON_OR_OFF, "whether the plan lets its redo use the flash log").own(),
     Attribute::new("iormLimit", Kind::Number, "the most of a device's time the plan gives it, per cent"),
     Attribute::new("iormShare", Kind::Number, "the shares the plan gives it"),
+    Attribute::new(
+        "profile",
+        Kind::Reference(ObjectType::IormProfile),
+        "profile of the plan it has; counts unless the plan has a directive of its own for it. '' takes it away",
+    )
+    .modifiable()
+    .own(),
 ];
 
-const ON_OR_OFF: Kind = Kind::Status(&["on", "off"]);
+pub(super) const ON_OR_OFF: Kind = Kind::Status(&["on", "off"]);
 
 pub(super) const DATABASE: ObjectSpec = ObjectSpec {
     object: ObjectType::Database,
@@ -24,5 +32,13 @@ pub(super) const DATABASE: ObjectSpec = ObjectSpec {
     xml_element: "database",
     about: "databases that have connected since the cell was started, and those that the I/O resource plan names",
     attributes: ATTRIBUTES,
-    forms: &[],
+    forms: &[
+        Form::new(Verb::Alter, TargetKind::All, "give a profile to all databases that LIST DATABASE shows")
+            .modifiable_attributes()
+            .filter()
+            .needs_change(),
+        Form::new(Verb::Alter, TargetKind::Names, "give a profile to databases, whether they have connected or not")
+            .modifiable_attributes()
+            .needs_change(),
+    ],
 };

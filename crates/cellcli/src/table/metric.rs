@@ -4,7 +4,7 @@ use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, TargetKind, Verb};
 
 pub(super) const METRIC_TYPE: Kind = Kind::Status(&["Cumulative", "Instantaneous", "Rate", "Transition"]);
 pub(super) const OBJECT_TYPE: Kind =
-    Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK", "IORM_DATABASE"]);
+    Kind::Status(&["CELL", "CELLDISK", "FLASHCACHE", "FLASHLOG", "GRIDDISK", "HOST_INTERCONNECT", "IORM_DATABASE"]);
 const ENABLED: Kind = Kind::Status(&["Enabled", "Disabled"]);
 
 const fn alter(target: TargetKind) -> Form {

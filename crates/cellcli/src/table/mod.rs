@@ -40,6 +40,8 @@ pub enum ObjectType {
     FlashLog,
     /// The I/O resource plan of the cell; one per cell.
     IormPlan,
+    /// A directive of the plan that counts for each database that has it.
+    IormProfile,
     /// What a metric means.
     MetricDefinition,
     /// The latest value of a metric for one object.
@@ -73,6 +75,7 @@ pub const OBJECTS: &[ObjectSpec] = &[
     flash_log::FLASH_LOG,
     grid_disk::GRID_DISK,
     iorm_plan::IORM_PLAN,
+    iorm_plan::IORM_PROFILE,
     metric::CURRENT,
     metric::DEFINITION,
     pin::PIN,

@@ -3,6 +3,7 @@
 //! Sessions tally their requests by themselves and add them up here once per batch, so that threads do not fight for
 //! the same cache lines with every request.
 
+use super::hosts::Traffic;
 use crate::codec::{Command, Errno};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -135,8 +136,8 @@ impl Tally {
         self.batches += 1;
     }
 
-    /// Add everything to the totals and start again.
-    pub(super) fn add_to(&mut self, counters: &Counters) {
+    /// Add everything to the totals, those of the client's host too, and start again.
+    pub(super) fn add_to(&mut self, counters: &Counters, host: &Traffic) {
         let add = |total: &AtomicU64, n: u64| {
             if n > 0 {
                 total.fetch_add(n, Ordering::Relaxed);
@@ -148,6 +149,7 @@ impl Tally {
         for (total, n) in counters.errors.iter().zip(&self.errors) {
             add(total, u64::from(*n));
         }
+        host.add(self.bytes_read, self.bytes_written);
         add(&counters.bytes_read, self.bytes_read);
         add(&counters.bytes_written, self.bytes_written);
         add(&counters.replies, self.replies);

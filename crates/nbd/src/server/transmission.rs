@@ -6,6 +6,7 @@
 
 use super::Shared;
 use super::counters::Tally;
+use super::hosts::Traffic;
 use super::intake::{Inbox, Payload, Received};
 use super::job::{Finished, Job, LongId, PIECE_BYTES_MAX, Yield, errno_of, perform, status_of};
 use super::outbox::{Batch, Outbox, Reply, Say};
@@ -31,6 +32,8 @@ const LONG_PIECES_MAX: usize = 4;
 /// What a connection works on.
 pub(super) struct Link {
     pub(super) session: cell::Session,
+    /// Of its client's host.
+    pub(super) traffic: Arc<Traffic>,
     pub(super) arena: Arena,
     pub(super) structured: bool,
     pub(super) contexts: ContextSet,
@@ -128,12 +131,12 @@ where
             let sent = if jobs || intake { false } else { self.poll_send(cx) };
             if !(jobs || intake || sent) {
                 let over = matches!(self.intake, Intake::Ended) && self.requests == 0 && self.jobs.is_empty();
-                self.tally.add_to(&self.shared.counters);
+                self.tally.add_to(&self.shared.counters, &self.link.traffic);
                 return if over { Poll::Ready(()) } else { Poll::Pending };
             }
         }
         self.poll_send(cx);
-        self.tally.add_to(&self.shared.counters);
+        self.tally.add_to(&self.shared.counters, &self.link.traffic);
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -177,6 +177,10 @@ fn simple_replies_write_read_flush_disconnect() {
         let stats = b.front.stats();
         assert_eq!((stats.writes, stats.reads, stats.flushes, stats.disconnects), (4, 5, 1, 1));
         assert_eq!((stats.bytes_written, stats.bytes_read), (4096 + 777 + (3 << 20) + 1, 4096 + 777 + (3 << 20) + 1));
+        let hosts = b.front.hosts();
+        let [host] = &hosts[..] else { panic!("one host: {hosts:?}") };
+        assert_eq!(host.name, nbd::server::LOCAL_HOST);
+        assert_eq!((host.received_bytes, host.sent_bytes), (stats.bytes_written, stats.bytes_read));
         assert_eq!((stats.connections, stats.connections_open), (1, 0));
         assert_eq!(b.arena.free_bytes(), b.arena.size_bytes(), "all memory is back");
     }

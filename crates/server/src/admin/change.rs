@@ -145,6 +145,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
         ObjectType::Threshold => alert_statements::alter_thresholds(context, change, &mut lines).await,
         ObjectType::AlertHistory => alert_statements::examine(context, change, &mut lines).await,
         ObjectType::IormPlan => super::iorm::alter(context, change, &mut lines).await,
+        ObjectType::Database => super::iorm::alter_databases(context, change, &mut lines).await,
         ObjectType::MetricDefinition => super::metric_definitions::alter(context, change, &mut lines).await,
         other => Err(Refusal::unsupported(format!("ALTER {}", other.spec().word))),
     };

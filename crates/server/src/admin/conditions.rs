@@ -91,6 +91,10 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
         let what = format!("grid disk {name} is not served: its cell disk {} is not there", name_of(&record.cell_disk));
         found.push(Condition::new("GridDisk_NotServed", name, Critical, what));
     }
+    if let Some(why) = context.certificates.failure() {
+        let what = format!("the certificates that are there are not used, but those before: {why}");
+        found.push(Condition::new("Cell_Certificates", &catalog.cell_name, Warning, what));
+    }
     let notes = cell.alerts();
     let new = new_notes(&seen.notes, &notes).iter();
     found.extend(new.map(|note| Condition::new("Cell_Event", &catalog.cell_name, Warning, note.as_str())));

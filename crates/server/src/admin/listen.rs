@@ -5,6 +5,7 @@
 
 use super::access::{Access, Caller, Peer};
 use super::patient::Patient;
+use crate::certificates::Secure;
 use axum::Router;
 use axum::body::Body;
 use device::Address;
@@ -44,12 +45,12 @@ pub(crate) enum AdminListener {
     /// On this host, for everybody: the kernel tells who is who.
     Unix(UnixListener, PathBuf),
     /// From elsewhere, over TLS.
-    Tcp(TcpListener, TlsAcceptor),
+    Tcp(TcpListener, Arc<Secure>),
 }
 
 impl AdminListener {
     /// Bind. A socket left by a dead server is removed; a live one is an error. `tls` is needed for TCP.
-    pub(crate) async fn bind(address: &Address, tls: Option<&TlsAcceptor>) -> std::io::Result<AdminListener> {
+    pub(crate) async fn bind(address: &Address, tls: Option<&Arc<Secure>>) -> std::io::Result<AdminListener> {
         match address {
             Address::Unix(path) => {
                 remove_stale(path).await?;
@@ -79,7 +80,7 @@ impl AdminListener {
             AdminListener::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
             AdminListener::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
-                Ok(Accepted::Tcp(stream, from.to_string(), tls.clone()))
+                Ok(Accepted::Tcp(stream, from.to_string(), TlsAcceptor::from(tls.config())))
             }
         }
     }

@@ -291,6 +291,8 @@ fn setting_schema(setting: &SettingView) -> Value {
             {"type": "string", "description": "separated by commas"},
         ]}),
         Kind::Status(words) => json!({"type": "string", "enum": words}),
+        // Empty takes away what the attribute refers to.
+        Kind::Reference(_) if !setting.required => json!({"type": "string", "pattern": format!("^({NAME})?$")}),
         Kind::Name | Kind::Reference(_) => json!({"type": "string", "pattern": format!("^{NAME}$")}),
         _ => json!({"type": "string", "pattern": "^[ -~]*$"}),
     };

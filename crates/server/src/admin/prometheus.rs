@@ -1,6 +1,6 @@
 //! The metrics in Prometheus' text format, and in OpenMetrics for who asks for it.
 //!
-//! Names follow from the table: `flashcell_` and the metric's name in small letters, `_bytes` or `_seconds` for what is
+//! Names follow from the table: `flashcell_` and the metric's name in small letters (without MB), `_bytes` or `_seconds` for what is
 //! counted, `_total` for what only grows. Rates are left out: Prometheus makes its own.
 
 use super::Context;
@@ -113,7 +113,10 @@ fn name_of(definition: &Definition) -> String {
         Base::Requests | Base::Count | Base::Milli => "",
     };
     let total = if definition.metric_type() == MetricType::Cumulative { "_total" } else { "" };
-    format!("flashcell_{}{unit}{total}", definition.name.to_lowercase())
+    // The vendor has the printed unit in these names, which is not Prometheus'.
+    let name = definition.name.to_lowercase();
+    let name = name.strip_prefix("n_mb_").map_or_else(|| name.clone(), |rest| format!("n_{rest}"));
+    format!("flashcell_{name}{unit}{total}")
 }
 
 fn head(page: &mut Page, definition: &Definition) {
@@ -130,6 +133,7 @@ fn line(page: &mut Page, sample: &Sample) {
         MetricObject::FlashLog => "flashlog",
         MetricObject::GridDisk => "griddisk",
         MetricObject::Database => "database",
+        MetricObject::ClientHost => "client",
     };
     let value = match sample.definition.base {
         Base::Bytes | Base::Requests | Base::Count => sample.value.to_string(),
@@ -247,6 +251,7 @@ mod tests {
         }
         assert_eq!(name_of(definition("FC_IO_BY_R").unwrap()), "flashcell_fc_io_by_r_bytes_total");
         assert_eq!(name_of(definition("CD_IO_TM_R_SM").unwrap()), "flashcell_cd_io_tm_r_sm_seconds_total");
+        assert_eq!(name_of(definition("N_MB_SENT").unwrap()), "flashcell_n_sent_bytes_total");
         assert_eq!(name_of(definition("FC_BY_USED").unwrap()), "flashcell_fc_by_used_bytes");
     }
 

@@ -33,6 +33,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         // Too many to be made before it is known which are asked for.
         ObjectType::MetricHistory => Vec::new(),
         ObjectType::IormPlan => vec![super::iorm::plan(context)],
+        ObjectType::IormProfile => super::iorm::profiles(context),
         ObjectType::Database => super::iorm::databases(context),
     }
 }
@@ -334,6 +335,7 @@ pub(super) fn metric_object(definition: &Definition) -> &'static str {
         MetricObject::FlashLog => "FLASHLOG",
         MetricObject::GridDisk => "GRIDDISK",
         MetricObject::Database => "IORM_DATABASE",
+        MetricObject::ClientHost => "HOST_INTERCONNECT",
     }
 }
 

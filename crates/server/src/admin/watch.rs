@@ -54,6 +54,7 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
 /// Look once; what was raised, has changed or is over.
 fn look(context: &Context, memory: &mut Memory, is_minute: bool) -> Vec<Record> {
     activity_rows::note(context);
+    context.certificates.look();
     let now_ns = context.world.clock.wall().0;
     let mut conditions = conditions::of_second(context, &mut memory.seen);
     let cell_name = context.cell_name();

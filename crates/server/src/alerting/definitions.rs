@@ -86,6 +86,13 @@ const OWN: &[Definition] = {
             Second,
             "a disk failed to flush: un-flushed writes may be gone, and clients are told",
         ),
+        own(
+            "Cell_Certificates",
+            Stateful,
+            Software,
+            Second,
+            "certificates were put in place that make no TLS: connections get those before",
+        ),
         own("Cell_Event", Stateless, Software, Second, "something an operator should know"),
         own(
             "FlashCache_EnduranceSpent",

@@ -1,12 +1,14 @@
 //! One password for all cells, for pushing keys: read once without echo, handed to ssh's own asking program.
 //!
 //! It lies in a file of mode 600 in a directory of mode 700 while keys are pushed, and is in no command line and no
-//! environment. Never kept longer.
+//! environment. Never kept longer, and never leaves the terminal without echo, however asking ends.
 
 use super::DcliError;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::fs::DirBuilder;
+use device::HeldSignals;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::fs::{DirBuilder, File};
 use std::io::{BufRead, Error, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -52,23 +54,49 @@ impl Drop for Answering {
     }
 }
 
-/// One line of the terminal, without echo.
+/// A terminal without echo as long as this lives.
+struct Silent<'a> {
+    terminal: &'a File,
+    before: Termios,
+}
+
+impl Silent<'_> {
+    fn begin(terminal: &File) -> std::io::Result<Silent<'_>> {
+        let before = tcgetattr(terminal)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        // What was typed ahead is thrown away.
+        tcsetattr(terminal, OptionalActions::Flush, &silent)?;
+        Ok(Silent { terminal, before })
+    }
+}
+
+impl Drop for Silent<'_> {
+    fn drop(&mut self) {
+        // It can fail only where the terminal has gone.
+        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+/// One line of the terminal, without echo. ^C, ^\, ^Z and what others send come through when the echo is back.
 fn read() -> std::io::Result<String> {
     if !std::io::stdin().is_terminal() {
         return Err(Error::new(ErrorKind::Unsupported, "stdin is no terminal"));
     }
-    let terminal = std::fs::File::options().read(true).write(true).open(Path::new("/dev/tty"))?;
-    let before = tcgetattr(&terminal)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    // Before the question: what was typed ahead is thrown away, and what is typed as soon as it is seen is not.
-    tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+    let terminal = File::options().read(true).write(true).open(Path::new("/dev/tty"))?;
+    let held = HeldSignals::hold()?;
+    // Before the question: what is typed as soon as it is seen is not thrown away.
+    let silent = Silent::begin(&terminal)?;
     let mut stderr = std::io::stderr();
     let mut line = String::new();
     let asked = write!(stderr, "Password for all cells: ").and_then(|()| stderr.flush());
-    let got = asked.and_then(|()| std::io::BufReader::new(&terminal).read_line(&mut line));
-    tcsetattr(&terminal, OptionalActions::Flush, &before)?;
+    let got = asked
+        .and_then(|()| held.until_readable(terminal.as_fd()))
+        .and_then(|()| std::io::BufReader::new(&terminal).read_line(&mut line));
+    drop(silent);
     writeln!(stderr)?;
+    // A signal that has come ends the process here.
+    drop(held);
     got?;
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -4,7 +4,7 @@
 
 use super::admin::Pending;
 use super::stage::{Life, Run};
-use cell::iorm::{Directive, Objective, Plan, PlanChange, Subject};
+use cell::iorm::{Assignment, Directive, Objective, Plan, PlanChange, Subject};
 use cell::{AdminError, Cell};
 use device::Prng;
 use device::sync::lock;
@@ -68,26 +68,58 @@ fn directives(prng: &mut Prng) -> Vec<Directive> {
     all
 }
 
+/// Some directives of databases as profiles that they have, drawn apart.
+fn as_profiles(pick: u64, stated: &mut [Directive]) -> Vec<Assignment> {
+    let mut prng = Prng::new(pick).fork("profiles");
+    let mut all = Vec::new();
+    for one in stated {
+        let Subject::Database(database) = &one.subject else { continue };
+        if prng.chance(1, 3) {
+            let (database, profile) = (database.clone(), format!("P{}", prng.below(1000)));
+            if !all.iter().any(|other: &Assignment| other.profile == profile) {
+                one.subject = Subject::Profile(profile.clone());
+                all.push(Assignment { database, profile });
+            }
+        }
+    }
+    all
+}
+
 impl Run {
     pub(super) async fn state_plan(self: &Arc<Self>, life: &Life, pick: u64) {
         let mut prng = Prng::new(pick);
         let objective = Objective::ALL[prng.below(Objective::ALL.len() as u64) as usize];
         let inactive = prng.chance(1, 8);
-        let stated = if prng.chance(1, 5) { Vec::new() } else { directives(&mut prng) };
-        self.alter_plan(life, objective, inactive, stated).await;
+        let mut stated = if prng.chance(1, 5) { Vec::new() } else { directives(&mut prng) };
+        let assignments = as_profiles(pick, &mut stated);
+        self.alter_plan(life, objective, inactive, stated, assignments).await;
     }
 
     /// No plan any more.
     pub(super) async fn end_plan(self: &Arc<Self>, life: &Life) {
         let _turn = self.admin_turn.acquire(1).await;
-        self.alter_plan(life, Objective::Auto, false, Vec::new()).await;
+        self.alter_plan(life, Objective::Auto, false, Vec::new(), Vec::new()).await;
     }
 
-    async fn alter_plan(self: &Arc<Self>, life: &Life, objective: Objective, inactive: bool, stated: Vec<Directive>) {
-        let Ok(plan) = Plan::new(objective, inactive, stated.clone()) else {
+    async fn alter_plan(
+        self: &Arc<Self>,
+        life: &Life,
+        objective: Objective,
+        inactive: bool,
+        stated: Vec<Directive>,
+        assignments: Vec<Assignment>,
+    ) {
+        let Ok(plan) = Plan::with_profiles(objective, inactive, stated.clone(), assignments.clone()) else {
             return self.violate("I8", format!("a plan of the run contradicts itself: {stated:?}"));
         };
-        let change = PlanChange { objective: Some(objective), directives: Some(stated), active: Some(!inactive) };
+        let profile_of =
+            |database: &str| assignments.iter().find(|one| one.database == database).map(|one| one.profile.clone());
+        let change = PlanChange {
+            objective: Some(objective),
+            directives: Some(stated),
+            active: Some(!inactive),
+            profiles: (0..DATABASES).map(|n| (format!("DB{n}"), profile_of(&format!("DB{n}")))).collect(),
+        };
         let (before, waited) = (life.cell.iorm().plan(), life.cell.iorm().waiting());
         let cell = life.cell.clone();
         let acked = plan.clone();
@@ -100,6 +132,9 @@ impl Run {
                 });
                 if waited > 0 {
                     run.situations.hit("admin: I/O plan changed while requests wait for it");
+                }
+                if !acked.assignments().is_empty() {
+                    run.situations.hit("admin: I/O plan with profiles that databases have");
                 }
                 lock(&run.admin).plan = acked;
             }

@@ -1,0 +1,114 @@
+//! Signals that end or stop a process, held back while there is something to put back first: a terminal's modes.
+//!
+//! Never handles a signal and never loses one: when it is let go, it does what it always does, and whoever started the process sees
+//! that it did.
+
+use super::sys::{check, own};
+use std::io::{Error, ErrorKind, Result};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// What a terminal or its closing sends, what `kill` does, and what stops a job.
+const HELD: [i32; 5] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP];
+
+/// The signals are held back as long as this lives, for this thread and those it starts: a process of several threads has to begin
+/// with it before the others.
+#[derive(Debug)]
+pub struct HeldSignals {
+    before: libc::sigset_t,
+    arrived: OwnedFd,
+    /// A mask is a thread's.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl HeldSignals {
+    /// Hold them from here on.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn hold() -> Result<HeldSignals> {
+        let mut held = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: fills the set it is given.
+        check(unsafe { libc::sigemptyset(held.as_mut_ptr()) })?;
+        // SAFETY: filled above.
+        let mut held = unsafe { held.assume_init() };
+        for signal in HELD {
+            // SAFETY: a live set.
+            check(unsafe { libc::sigaddset(&raw mut held, signal) })?;
+        }
+        let mut before = held;
+        // SAFETY: two live sets.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut before) };
+        if failed != 0 {
+            return Err(Error::from_raw_os_error(failed));
+        }
+        // SAFETY: a live set.
+        match check(unsafe { libc::signalfd(-1, &raw const held, libc::SFD_CLOEXEC) }) {
+            Ok(fd) => Ok(HeldSignals { before, arrived: own(fd), _of_thread: PhantomData }),
+            Err(error) => {
+                restore(&before);
+                Err(error)
+            }
+        }
+    }
+
+    /// Wait until `from` is readable, or at its end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Interrupted`]: one of the signals has come, and will act when this is dropped. Else the call has failed.
+    pub fn until_readable(&self, from: BorrowedFd<'_>) -> Result<()> {
+        let wanted = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        loop {
+            let mut both = [wanted(self.arrived.as_raw_fd()), wanted(from.as_raw_fd())];
+            // SAFETY: two live entries.
+            match check(unsafe { libc::poll(both.as_mut_ptr(), 2, -1) }) {
+                // One that is not held, and whose handler has run.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(_) if both[0].revents != 0 => return Err(ErrorKind::Interrupted.into()),
+                Ok(_) if both[1].revents != 0 => return Ok(()),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+fn restore(before: &libc::sigset_t) {
+    // SAFETY: a live set. It fails only where its first argument is none of three.
+    let _ = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        restore(&self.before);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    /// A signal that acted would end the test.
+    #[test]
+    fn what_comes_is_told_and_waits() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let held = HeldSignals::hold().unwrap();
+        writer.write_all(b"x").unwrap();
+        held.until_readable(reader.as_fd()).unwrap();
+        // To this thread alone, whose default it would be to end the process; ignored before it is let go, it is gone.
+        // SAFETY: sends a signal that this thread holds.
+        assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) }, 0);
+        for _ in 0..2 {
+            assert_eq!(held.until_readable(reader.as_fd()).unwrap_err().kind(), ErrorKind::Interrupted);
+        }
+        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        // SAFETY: as many bytes as there are; taking the signal in is what keeps it from acting.
+        let read = unsafe { libc::read(held.arrived.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) };
+        assert_eq!(read, info.len() as isize);
+        held.until_readable(reader.as_fd()).unwrap();
+    }
+}
