@@ -56,6 +56,7 @@ fn flash_that_is_expelled_while_another_joins_is_not_taken_in_again() {
         }
         assert_eq!(state(), Some(FlashState::Expelled), "it cannot be filled");
         second.add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        old.clear();
         new.clear();
         new.release();
         world.clock.sleep(Duration::from_secs(10)).await;
