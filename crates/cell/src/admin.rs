@@ -200,6 +200,13 @@ impl Cell {
         let _turn = self.turn().await?;
         check_size(&spec.name, spec.size_bytes)?;
         self.check_write_back(spec.caching_mode)?;
+        if let Some(disk) = self.store().cell_disk(spec.cell_disk)
+            && !disk.label().is_whole()
+            && self.store().catalog().grid_disks.values().all(|record| record.cell_disk != spec.cell_disk)
+        {
+            // It was not told when its last grid disk went: the new one would wait for what is nobody's.
+            self.call_whole(&disk).await?;
+        }
         let mut spec = spec;
         let ordered = needs_journal(spec.caching_mode);
         if ordered {

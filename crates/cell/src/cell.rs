@@ -9,12 +9,13 @@ use crate::housekeeping::StopSignal;
 use crate::iorm::{Iorm, Medium, PlanSeat};
 use crate::loss::{LossListeners, LossWatch};
 use crate::metrics::redo::LastHour;
+use crate::open::CellError;
 use crate::pin::worth_map;
 use crate::redo::{LogAtWork, Recorded, RedoRecord, is_paired};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
-use celldisk::{CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
+use celldisk::{CellDisk, CellStore, DeviceId, FlashState, GridDiskError, GridDiskId, ReplicaFailure};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
@@ -382,6 +383,14 @@ impl Cell {
             let _ = disk.make_label_certain().await;
             return;
         }
+        let _ = self.call_whole(&disk).await;
+    }
+
+    /// Let a disk's label say that flash holds nothing which the disk does not have. The caller knows that it is so.
+    ///
+    /// # Errors
+    /// The label cannot be written.
+    pub(crate) async fn call_whole(&self, disk: &CellDisk) -> Result<(), CellError> {
         // The disk has gone on without flash that has failed: what is there is void from here on.
         let at_work = self.cache_at_work();
         let has_failed = |id: &DeviceId| {
@@ -394,7 +403,8 @@ impl Cell {
                 member.state = if has_failed(id) { FlashState::Expelled } else { FlashState::Clean };
             }
         });
-        let _ = written.await;
+        let failed = |error| CellError::Labels(vec![ReplicaFailure { device_id: disk.id(), name: disk.name(), error }]);
+        written.await.map_err(failed)
     }
 
     /// The grid disks served that lie on a cell disk.
