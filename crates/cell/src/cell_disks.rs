@@ -1,4 +1,4 @@
-//! Flash devices taken into a running cell, and out of it.
+//! Flash devices taken into a running cell, and out of it; devices that grow while it runs.
 //!
 //! Taken in means: it carries a label of this cell and the catalog names it; what it is used for is said by other commands. Only
 //! flash: of a disk each flash device would have to know before anything of it is cached. Never formats a device that carries
@@ -7,11 +7,53 @@
 use crate::admin::AdminError;
 use crate::cell::Cell;
 use crate::open::NewDevice;
-use celldisk::{DeviceId, GridDiskError, MemberStatus, Role};
+use celldisk::{CellDisk, CellStore, DeviceId, GridDiskError, MemberStatus, Role};
 use device::sync::lock;
 use std::sync::Arc;
 
+/// Devices that have grown: what there is more of them is free space from here on. One that cannot be told so stays as large as it
+/// was. What is to be said of them.
+pub(crate) async fn adopt_sizes(store: &Arc<CellStore>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for disk in store.cell_disks() {
+        let grown_au = grown_by(store, &disk);
+        if grown_au == 0 {
+            continue;
+        }
+        notes.push(match store.adopt_size(disk.id()).await {
+            Ok(_) => {
+                let bytes = u64::from(grown_au) * disk.au_bytes();
+                format!("cell disk {} has grown by {bytes} bytes", disk.name())
+            }
+            Err(error) => format!("cell disk {} has grown, but stays as it was: {error}", disk.name()),
+        });
+    }
+    notes
+}
+
+/// Allocation units that a device has and the catalog does not know.
+fn grown_by(store: &CellStore, disk: &CellDisk) -> u32 {
+    let known = store.catalog().members.get(&disk.id()).map_or(u32::MAX, |member| member.au_count);
+    disk.au_count_possible().saturating_sub(known)
+}
+
 impl Cell {
+    /// Whether a device has become larger than the cell knows, see [`Cell::use_growth`].
+    #[must_use]
+    pub fn has_grown(&self) -> bool {
+        self.store().cell_disks().iter().any(|disk| grown_by(self.store(), disk) > 0)
+    }
+
+    /// Use what devices have more than they had, with I/O running: it is free space of their cell disks. What there is to say of
+    /// it, a line for each that has grown.
+    ///
+    /// # Errors
+    /// The cell is stopping.
+    pub async fn use_growth(self: &Arc<Self>) -> Result<Vec<String>, AdminError> {
+        let _turn = self.turn().await?;
+        Ok(adopt_sizes(self.store()).await)
+    }
+
     /// Make a cell disk of a flash device and take it in.
     ///
     /// # Errors

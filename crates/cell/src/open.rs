@@ -4,6 +4,7 @@
 //! stamps; then recovery of the flash; then grid disks are served. Nothing is served before what must be durable is.
 
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
+use crate::cell_disks::adopt_sizes;
 use crate::grid_disk::GridDisk;
 use crate::ordered::{Journals, as_of, recover_journals, stale_note};
 use crate::redo::{replay_redo, strange_redo_pairs};
@@ -178,7 +179,7 @@ impl Cell {
             OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };
         let opened = CellStore::open(devices, options).await?;
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
-        adopt_sizes(&store, &mut report).await;
+        report.notes.extend(adopt_sizes(&store).await);
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let (journals, unapplied) = recover_journals(&store, &mut report).await;
@@ -395,30 +396,6 @@ impl Cell {
             self.alarm.wait(ticket).await;
         }
     }
-}
-
-/// Devices that have grown: what there is more of them is free space from here on. One that cannot be told so stays as large as it was.
-async fn adopt_sizes(store: &Arc<CellStore>, report: &mut OpenReport) {
-    for disk in store.cell_disks() {
-        match grown_by(store, &disk) {
-            0 => {}
-            grown_au => match store.adopt_size(disk.id()).await {
-                Ok(_) => {
-                    let bytes = u64::from(grown_au) * disk.au_bytes();
-                    report.notes.push(format!("cell disk {} has grown by {bytes} bytes", disk.name()));
-                }
-                Err(error) => {
-                    report.notes.push(format!("cell disk {} has grown, but stays as it was: {error}", disk.name()));
-                }
-            },
-        }
-    }
-}
-
-/// Allocation units that a device has and the catalog does not know.
-pub(crate) fn grown_by(store: &CellStore, disk: &CellDisk) -> u32 {
-    let known = store.catalog().members.get(&disk.id()).map_or(u32::MAX, |member| member.au_count);
-    disk.au_count_possible().saturating_sub(known)
 }
 
 /// The checkpoints that flash devices were left with at a clean stop.

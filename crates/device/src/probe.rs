@@ -7,7 +7,7 @@ use crate::io::{Class, Geometry};
 use crate::real::OpenOptions;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ pub(crate) fn probe(file: &File, is_block: bool, direct: bool) -> io::Result<Fou
     let metadata = file.metadata()?;
     let number = if is_block { metadata.rdev() } else { metadata.dev() };
     let claims = sysfs_queue(number).map(|queue| claims(&queue)).unwrap_or_default();
-    let mut size_bytes = if is_block { seek_end(file)? } else { metadata.len() };
+    let mut size_bytes = if is_block { seek_end(file.as_raw_fd())? } else { metadata.len() };
     let logical_bytes = if direct { direct_unit(file, size_bytes)? } else { SECTOR_BYTES };
     size_bytes -= size_bytes % u64::from(logical_bytes);
     Ok(found(&claims, size_bytes, logical_bytes, is_block))
@@ -149,9 +149,10 @@ fn direct_unit(file: &File, size_bytes: u64) -> io::Result<u32> {
     Ok(FLASH_PAGE_BYTES)
 }
 
-fn seek_end(file: &File) -> io::Result<u64> {
+/// The size of a file or block device.
+pub(crate) fn seek_end(fd: RawFd) -> io::Result<u64> {
     // SAFETY: no memory is passed; nobody uses the file's position.
-    let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
+    let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
     u64::try_from(end).map_err(|_| io::Error::last_os_error())
 }
 

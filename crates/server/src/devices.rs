@@ -222,6 +222,13 @@ impl Opener {
         Opener { config: located.path.clone(), runtime: Arc::downgrade(runtime) }
     }
 
+    /// Look again how large the open files and devices are. Exports of other servers stay as they are.
+    pub(crate) fn look_for_growth(&self) {
+        if let Some(runtime) = self.runtime.upgrade() {
+            runtime.look_for_growth();
+        }
+    }
+
     /// Open the device with this path, as the configuration says now; `open` are those that are. Blocks for as long as the
     /// system takes to open a file.
     ///

@@ -144,6 +144,7 @@ pub const SITUATIONS: &[&str] = &[
     "members: a blank flash device takes the place of one that is gone",
     "members: hot block brought back to new flash",
     "cell disk has grown at an opening",
+    "cell disk has grown while serving",
     "members: a change is cancelled",
     "members: crash in a change: the old members",
     "members: crash in a change: the new members",

@@ -14,6 +14,7 @@ use crate::buf::Bufs;
 use crate::io::{Completed, Completer, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome};
 use crate::sync::lock;
 use smallvec::SmallVec;
+use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +69,9 @@ pub(crate) struct DeviceFile {
     locked: bool,
     in_memory: bool,
     fua_by_flush: bool,
+    /// As it was opened; its size by now is `size_bytes`.
     geometry: Geometry,
+    size_bytes: AtomicU64,
     fixed: Option<Arc<FixedSlot>>,
     shared: Weak<Shared>,
     requests: AtomicU64,
@@ -109,6 +112,7 @@ impl DeviceFile {
             locked,
             in_memory,
             fua_by_flush,
+            size_bytes: AtomicU64::new(geometry.size_bytes),
             geometry,
             fixed: fixed.map(Arc::new),
             shared: Arc::downgrade(shared),
@@ -118,6 +122,18 @@ impl DeviceFile {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { size_bytes: self.size_bytes.load(Ordering::Acquire), ..self.geometry.clone() }
+    }
+
+    /// Look again how large it is. One that has become smaller stays as large as it was: what lies beyond its end fails.
+    pub(crate) fn look_again(&self) -> io::Result<()> {
+        let unit = u64::from(self.geometry.logical_bytes);
+        let size_bytes = crate::probe::seek_end(self.fd.as_raw_fd())? / unit * unit;
+        self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
+        Ok(())
     }
 
     pub(crate) fn is_direct(&self) -> bool {
@@ -244,7 +260,7 @@ impl FileDevice {
         let transfer = matches!(op, Op::Read { .. } | Op::Write { .. });
         let fits = offset.is_multiple_of(unit)
             && len.is_multiple_of(unit)
-            && offset.checked_add(len).is_some_and(|end| end <= geometry.size_bytes)
+            && offset.checked_add(len).is_some_and(|end| end <= self.file.size_bytes.load(Ordering::Acquire))
             && (!transfer || (len <= u64::from(geometry.transfer_bytes_max) && pieces <= PIECES_MAX));
         if !fits {
             return Some(FailKind::Invalid);
@@ -312,7 +328,7 @@ impl FileDevice {
 
 impl Io for FileDevice {
     fn geometry(&self) -> Geometry {
-        self.file.geometry.clone()
+        self.file.geometry()
     }
 
     fn submit(&self, op: Op) -> Completion {

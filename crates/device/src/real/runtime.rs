@@ -230,6 +230,15 @@ impl Runtime {
         Ok(self.adopt(opened))
     }
 
+    /// Look again how large the open files and devices are: their geometry says so from here on. Those that cannot be asked stay
+    /// as large as they were.
+    pub fn look_for_growth(&self) {
+        let devices: Vec<Arc<DeviceFile>> = lock(&self.shared.devices).iter().filter_map(Weak::upgrade).collect();
+        for device in devices {
+            let _ = device.look_again();
+        }
+    }
+
     fn adopt(&self, opened: Opened) -> Device {
         Arc::new(FileDevice::new(self.shared.clone(), self.register(opened)))
     }

@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 /// How often the cell is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How many looks apart the devices are asked for their size.
+const LOOKS_PER_SIZE: u64 = 10;
 /// Alerts that are sent, unless `notificationPolicy` says otherwise.
 const POLICY: [Severity; 4] = [Severity::Critical, Severity::Warning, Severity::Info, Severity::Clear];
 
@@ -32,11 +34,16 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
     let memory = Arc::new(Mutex::new(Memory::default()));
     let mut ticks = 0_u64;
     let ticks_per_period = PERIOD.as_secs() / LOOK_EVERY.as_secs();
+    let mut growing = None;
     loop {
         let is_minute = ticks.is_multiple_of(ticks_per_period);
+        let asks_size = ticks.is_multiple_of(LOOKS_PER_SIZE);
         ticks += 1;
         let (looking, memory) = (context.clone(), memory.clone());
         let look = move || {
+            if asks_size {
+                looking.opener.look_for_growth();
+            }
             let told = look(&looking, &mut lock(&memory), is_minute);
             looking.alerts.write(&looking.store);
             told
@@ -44,10 +51,22 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
         // Refused only when the runtime ends. The files of a cell may be slow, and its index large.
         let told = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         tell(&context, &told);
+        // Whatever changes the cell at the moment may take long; nobody waits for it here.
+        if growing.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) && context.cell.has_grown() {
+            growing = Some(tokio::spawn(use_growth(context.clone())));
+        }
         let stopped = stop.wait_for(|stop| *stop);
         if tokio::time::timeout(LOOK_EVERY, stopped).await.is_ok() {
             return;
         }
+    }
+}
+
+/// Use what devices have more than they had.
+async fn use_growth(context: Arc<Context>) {
+    // It is refused while the cell is stopping: then the next start sees it.
+    for note in context.cell.use_growth().await.unwrap_or_default() {
+        tracing::info!("{note}");
     }
 }
 

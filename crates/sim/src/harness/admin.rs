@@ -25,6 +25,7 @@ pub(super) enum Pending {
     Pin { id: u64 },
     Members(super::members::FlashChange),
     Caching,
+    Growth,
     Plan(Box<cell::iorm::Plan>),
 }
 
@@ -108,6 +109,7 @@ impl Run {
             Admin::Pin { disk, offset, len, policy } => {
                 let _answered = self.pin(life, disk, offset, len, policy).await;
             }
+            Admin::Grow { device, by_bytes } => self.grow_online(life, device, by_bytes).await,
             Admin::Iorm { pick } => self.state_plan(life, pick).await,
             Admin::Flush { disk, cancel } => self.flush_one(life, disk, cancel).await,
             Admin::AcceptStale { disk } => self.accept_stale(life, disk).await,

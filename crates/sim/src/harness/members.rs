@@ -41,6 +41,25 @@ fn candidates(cell: &Cell, before: &BTreeSet<DeviceId>) -> Vec<(String, DeviceId
 }
 
 impl Run {
+    /// A device becomes larger while the cell runs, which is told to look for that.
+    pub(super) async fn grow_online(self: &Arc<Self>, life: &Life, device: u64, by_bytes: u64) {
+        self.machine.grow(device, by_bytes);
+        // The cell may die before it has looked: then the next opening has to notice.
+        lock(&self.history).grown = true;
+        let (cell, looked) = (life.cell.clone(), life.cell.clone());
+        let then = move |run: &Run, result: Result<Vec<String>, AdminError>| match result {
+            Ok(notes) if notes.iter().any(|note| note.contains("stays as it was")) => {
+                run.situations.hit("cell disk that has grown cannot be told so");
+            }
+            Ok(notes) => {
+                run.situations.hit_times("cell disk has grown while serving", notes.len() as u64);
+                run.check_grown(&looked);
+            }
+            Err(error) => run.judge("use growth", &error),
+        };
+        self.command(life, Pending::Growth, async move { cell.use_growth().await }, then).await;
+    }
+
     pub(super) async fn change_flash(self: &Arc<Self>, life: &Life, pick: u64, cancel: bool) {
         let cell = life.cell.clone();
         let Some(before) = members(&cell) else { return };

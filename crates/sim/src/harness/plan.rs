@@ -191,6 +191,11 @@ pub(super) enum Admin {
         len: u64,
         policy: celldisk::CachingPolicy,
     },
+    /// A device has grown, and the cell looks for that.
+    Grow {
+        device: u64,
+        by_bytes: u64,
+    },
     /// An I/O resource plan is stated.
     Iorm {
         pick: u64,

@@ -134,6 +134,9 @@ impl Display for Admin {
             Admin::Flush { disk, cancel } => {
                 write!(f, "FLUSH of grid disk {disk}{}", if *cancel { ", then CANCEL FLUSH" } else { "" })
             }
+            Admin::Grow { device, by_bytes } => {
+                write!(f, "device {device} grows by {by_bytes} bytes, and the cell looks")
+            }
             Admin::AcceptStale { disk } => {
                 write!(f, "go on with grid disk {disk} from its disk alone, if it is offline")
             }

@@ -235,7 +235,7 @@ impl Run {
     }
 
     /// What devices have more than they had is free space.
-    fn check_grown(&self, cell: &Arc<Cell>) {
+    pub(super) fn check_grown(&self, cell: &Arc<Cell>) {
         if !std::mem::take(&mut lock(&self.history).grown) || self.machine.some_flash_harmed() {
             return;
         }

@@ -54,18 +54,24 @@ pub(super) fn add(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
     *steps = next;
 }
 
-/// Devices that are larger after a crash: of one seed in three, and hardly ever the same one twice.
-pub(super) fn grow(steps: &mut [Step], prng: &mut Prng) {
+/// Devices that are larger after a crash, or become so while the cell runs: of one seed in three, and hardly ever the same one
+/// twice.
+pub(super) fn grow(steps: &mut Vec<Step>, prng: &mut Prng) {
     if !prng.chance(1, 3) {
         return;
     }
-    for step in steps {
+    let more = |prng: &mut Prng| AU_BYTES * prng.between(1, 12) + pick(prng, &[0, 4096]);
+    for step in &mut *steps {
         if let Step::Crash(crash) = step
             && prng.chance(1, 3)
         {
-            let by_bytes = AU_BYTES * prng.between(1, 12) + pick(prng, &[0, 4096]);
+            let by_bytes = more(prng);
             crash.between.push(Between::DeviceGrows { device: prng.next_u64(), by_bytes });
         }
+    }
+    for _ in 0..prng.below(3) {
+        let (device, by_bytes) = (prng.next_u64(), more(prng));
+        steps.insert(prng.below(steps.len() as u64 + 1) as usize, Step::Admin(Admin::Grow { device, by_bytes }));
     }
 }
 
