@@ -10,7 +10,7 @@ impl Rig {
     /// What the cache says of itself.
     pub(super) fn check(&self) {
         assert_eq!(self.cache.miscounted(), None);
-        let copies = if self.plan.members > 1 && self.failed.is_none() { 2 } else { 1 };
+        let copies = if self.flash.len() > 1 && self.failed.is_none() { 2 } else { 1 };
         let range_bytes: BTreeMap<u64, u64> = DISKS.iter().map(|id| (*id, RANGE_BYTES)).collect();
         let mut content: BTreeMap<(u64, u64), Content> = BTreeMap::new();
         for ((id, range, _), found) in self.cache.content(&range_bytes) {
@@ -40,7 +40,7 @@ impl Rig {
                 assert!(!none || matches!(residence, Residence::Disk | Residence::Dirty), "part {part}");
             }
             let plain = truth.worth == WorthMap::default() && self.cache.suspects(handle).is_empty();
-            if is_short || self.plan.members > 1 && dirty > 0 || !plain {
+            if is_short || self.flash.len() > 1 && dirty > 0 || !plain {
                 continue;
             }
             for (range, parts) in of_parts.chunks((RANGE_BYTES / PART_BYTES) as usize).enumerate() {
@@ -76,7 +76,7 @@ impl Rig {
             self.destage(true).await;
         }
         let (clean, checkpoint) = (how == 0 || how == 1, how == 0);
-        let mut places = vec![None; self.plan.members];
+        let mut places = vec![None; self.flash.len()];
         if clean {
             self.revalidate(true);
             self.settle_all().await;

@@ -13,7 +13,7 @@ impl Rig {
         let mut listed = vec![BTreeSet::new(); DISKS.len()];
         for (disk, listed) in listed.iter_mut().enumerate() {
             let failed = self.failed;
-            for index in (0..self.plan.members).filter(|index| failed != Some(*index)) {
+            for index in (0..self.flash.len()).filter(|index| failed != Some(*index)) {
                 self.destage_of(disk, index, all, listed).await;
             }
         }

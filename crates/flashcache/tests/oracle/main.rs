@@ -6,6 +6,7 @@
 
 mod check;
 mod destage;
+mod members;
 mod trust;
 
 use device::layers::{Faults, Memory};
@@ -46,7 +47,10 @@ const WHAT: [&str; 10] = [
 /// What a seed tries.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    /// Flash devices to begin with.
     members: usize,
+    /// Others come and go.
+    changes: bool,
     block_bytes: u32,
     page_bytes: u32,
     /// Power cuts, not only deaths of the process: what was not flushed is gone.
@@ -54,6 +58,7 @@ struct Plan {
 }
 
 struct Flash {
+    id: u128,
     memory: Arc<Memory>,
     era: u64,
     checkpoint: Option<CheckpointPlace>,
@@ -93,8 +98,8 @@ fn cached_disk(id: u64) -> CachedDisk {
     CachedDisk { id, generation: 3, home: 1, is_home_there: true }
 }
 
-impl Rig {
-    async fn new(plan: Plan, seed: u64, world: World) -> Rig {
+impl Flash {
+    fn new(plan: Plan, id: u128) -> Flash {
         let geometry = Geometry {
             size_bytes: SEGMENTS * u64::from(SEGMENT_BYTES),
             logical_bytes: 512,
@@ -106,9 +111,18 @@ impl Rig {
             transfer_bytes_max: 4 << 20,
             class: Class::Durable,
         };
-        let flash: Vec<Flash> = (0..plan.members)
-            .map(|_| Flash { memory: Memory::with_geometry(geometry.clone(), plan.forgets), era: 1, checkpoint: None })
-            .collect();
+        Flash { id, memory: Memory::with_geometry(geometry, plan.forgets), era: 1, checkpoint: None }
+    }
+
+    fn member(&self, faults: &Arc<Faults>) -> MemberDevice {
+        let owner = Owner { cell_id: 1, device_id: self.id, era: self.era };
+        MemberDevice { device: faults.clone(), owner, durable: true, checkpoint: self.checkpoint }
+    }
+}
+
+impl Rig {
+    async fn new(plan: Plan, seed: u64, world: World) -> Rig {
+        let flash: Vec<Flash> = (0..plan.members as u128).map(|n| Flash::new(plan, 100 + n)).collect();
         let zeroes = vec![0; DISK_PARTS as usize];
         let blank = Truth {
             disk: zeroes.clone(),
@@ -264,6 +278,7 @@ impl Rig {
                 let how = self.prng.below(4);
                 self.restart(how).await;
             }
+            398 if self.plan.changes => self.change_members().await,
             _ => self.check(),
         }
         if self.cache.members().any(|member| !member.has_failed() && member.is_crowded_with_dirty()) {
@@ -281,17 +296,13 @@ type Opened = (Vec<Arc<Faults>>, Arc<FlashCache>, Vec<DiskHandle>, Vec<Evidence>
 async fn open(plan: Plan, flash: &[Flash], world: &World) -> Opened {
     let faults: Vec<_> =
         flash.iter().map(|flash| Faults::new(flash.memory.clone() as Device, world.spawn.clone())).collect();
-    let device = |(i, (flash, faults)): (usize, (&Flash, &Arc<Faults>))| {
-        let owner = Owner { cell_id: 1, device_id: 100 + i as u128, era: flash.era };
-        MemberDevice { device: faults.clone(), owner, durable: true, checkpoint: flash.checkpoint }
-    };
-    let members: Vec<MemberDevice> = flash.iter().zip(&faults).enumerate().map(device).collect();
+    let members: Vec<MemberDevice> = flash.iter().zip(&faults).map(|(flash, faults)| flash.member(faults)).collect();
     let config = CacheConfig {
         segment_bytes: SEGMENT_BYTES,
         block_bytes: plan.block_bytes,
         chunk_age: Duration::from_millis(1),
         staging_bytes: 4 << 20,
-        mirrored: plan.members > 1,
+        mirrored: flash.len() > 1,
         ..CacheConfig::default()
     };
     let disks = DISKS.map(cached_disk);
@@ -329,7 +340,7 @@ fn try_seeds(plan: Plan, seeds: Range<u64>, steps: u32) {
         });
     }
     let seen = seen.lock().unwrap();
-    let may_fail = (plan.members > 1).then_some("failures");
+    let may_fail = (plan.members > 1).then_some("failures").into_iter().chain(plan.changes.then_some("changes"));
     for what in WHAT.into_iter().chain(may_fail) {
         assert!(seen.get(what).is_some_and(|n| *n > 0), "{what}: {seen:?}");
     }
@@ -337,20 +348,37 @@ fn try_seeds(plan: Plan, seeds: Range<u64>, steps: u32) {
 
 #[test]
 fn one_device() {
-    try_seeds(Plan { members: 1, block_bytes: 16 << 10, page_bytes: 4096, forgets: false }, 0..3, 1200);
+    try_seeds(Plan { members: 1, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false }, 0..3, 1200);
 }
 
 #[test]
 fn one_device_with_large_pages_and_power_cuts() {
-    try_seeds(Plan { members: 1, block_bytes: 4 << 10, page_bytes: 8192, forgets: true }, 10..12, 1200);
+    try_seeds(Plan { members: 1, changes: false, block_bytes: 4 << 10, page_bytes: 8192, forgets: true }, 10..12, 1200);
 }
 
 #[test]
 fn two_devices_mirrored() {
-    try_seeds(Plan { members: 2, block_bytes: 16 << 10, page_bytes: 4096, forgets: false }, 20..23, 1200);
+    try_seeds(
+        Plan { members: 2, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false },
+        20..23,
+        1200,
+    );
+}
+
+#[test]
+fn devices_come_and_go() {
+    try_seeds(
+        Plan { members: 2, changes: true, block_bytes: 16 << 10, page_bytes: 4096, forgets: false },
+        40..44,
+        1500,
+    );
 }
 
 #[test]
 fn three_devices_mirrored_with_coarse_blocks_and_power_cuts() {
-    try_seeds(Plan { members: 3, block_bytes: 64 << 10, page_bytes: 4096, forgets: true }, 30..33, 1200);
+    try_seeds(
+        Plan { members: 3, changes: false, block_bytes: 64 << 10, page_bytes: 4096, forgets: true },
+        30..33,
+        1200,
+    );
 }

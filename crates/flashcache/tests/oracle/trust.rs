@@ -83,10 +83,10 @@ impl Rig {
 
     /// One device fails, where there is another for what is dirty on it.
     pub(super) async fn fail(&mut self) {
-        if self.plan.members < 2 || self.failed.is_some() {
+        if self.flash.len() < 2 || self.failed.is_some() {
             return;
         }
-        let index = self.prng.below(self.plan.members as u64) as usize;
+        let index = self.prng.below(self.flash.len() as u64) as usize;
         assert!(self.cache.takes_dirty() && !self.cache.is_short_of_members());
         self.cache.members().nth(index).unwrap().fail("a test says so".to_owned());
         assert!(self.cache.is_short_of_members() && !self.cache.takes_dirty());
