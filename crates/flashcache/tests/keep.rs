@@ -363,6 +363,11 @@ fn keep_data_is_kept_over_a_restart() {
         rig.offer_all(&rig.keep, 0..200).await;
         rig.cache.stop().await;
         let again = Rig::on(rig.device.clone(), rig.world.clone()).await;
+        assert_eq!(
+            again.member().keep_usage().used_bytes,
+            200 * (16 << 10),
+            "before anybody says that it is KEEP data"
+        );
         again.cache.set_worth(&again.keep, WorthMap::new(Worth::Keep, Vec::new()));
         assert_eq!(again.count(&again.keep, 0..200, Residence::Kept), 200);
         again.offer_all(&again.other, 0..SEGMENTS * SEGMENT_BLOCKS * 3).await;

@@ -11,7 +11,7 @@ use device::layers::{Action, Fault, Faults};
 use device::spawn::yield_now;
 use device::{Device, Geometry};
 use flashcache::format::Owner;
-use flashcache::{CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence};
+use flashcache::{CacheConfig, CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence};
 use futures_util::FutureExt;
 use std::collections::BTreeSet;
 
@@ -132,6 +132,30 @@ fn what_was_dirty_on_the_first_of_two_to_fail_is_covered() {
 }
 
 #[test]
+fn a_device_that_is_there_alone_covers_nothing() {
+    run(|world| async move {
+        let rig = Rig::new(2, world).await;
+        rig.dirty(3).await.unwrap();
+        let rig = rig.again().await;
+        let bytes = BLOCK_BYTES as u64;
+        assert_eq!(rig.cache.all_dirty_bytes(), (bytes, 0));
+        // Its mirror is not there at the next start.
+        rig.cache.stop().await;
+        let faults = Faults::new(rig.media[0].clone() as Device, rig.world.clone().spawn);
+        let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
+        let members = vec![MemberDevice { device: faults, owner, durable: true, checkpoint: None }];
+        let config = CacheConfig { mirrored: true, ..config() };
+        let (cache, _) = FlashCache::open(config, members, &[DISK], rig.world.clone()).await.unwrap();
+        let disk = cache.disk(DISK);
+        assert!(!cache.takes_dirty() && cache.is_short_of_members() && cache.has_dirty(&disk));
+        assert_eq!((cache.dirty_bytes(&disk), cache.all_dirty_bytes()), (bytes, (bytes, 0)));
+        assert_eq!(cache.write_dirty(&disk, parts(5), &data(5), false).await, Err(DirtyRefused::NoRoom));
+        cache.members().next().unwrap().fail("a test".to_owned());
+        assert!(cache.has_lost(&disk) && cache.all_dirty_bytes() == (0, bytes));
+    });
+}
+
+#[test]
 fn a_slow_device_serves_what_is_dirty_alone_until_it_is_quick_again() {
     run(|world| async move {
         let rig = Rig::new(1, world).await;
@@ -236,6 +260,8 @@ fn a_rotten_dirty_part_is_read_from_its_mirror_if_there_is_one() {
         let place = rig.cache.member_of(&rig.disk, 8).unwrap();
         rig.rot(place, 9).await;
         assert_eq!(rig.read(rig.hit(2)).await, Ok(()));
+        let first = rig.cache.members().nth(place).unwrap();
+        assert!(first.counters.snapshot().contains(&("rot_parts", 1)), "it is asked once");
         let mirror = rig.cache.members().nth(1 - place).unwrap();
         assert_eq!(
             mirror.counters.snapshot().into_iter().find(|(name, _)| *name == "mirror_reads"),
