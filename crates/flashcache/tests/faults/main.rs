@@ -315,6 +315,46 @@ async fn flood(rig: &Rig) {
 }
 
 #[test]
+fn what_has_left_does_not_come_back_and_what_is_there_does() {
+    run(|world| async move {
+        // Nothing is discarded: what a segment held can still be read.
+        let geometry = Geometry { discard_bytes: 0, ..geometry() };
+        let rig = Rig::with(geometry, config(), 1, world).await;
+        for block in 0..900 {
+            rig.offer(block);
+            for _ in 0..4 {
+                yield_now().await;
+            }
+            // Some are asked for again and again, and written again at reclaim.
+            (0..=block).step_by(7).filter(|_| block % 40 == 0).for_each(|block| {
+                let _ = rig.cache.lookup(&rig.disk, parts(block));
+            });
+            rig.until(|rig| rig.member().segments().free > 3).await;
+        }
+        rig.on_flash().await;
+        let shown = |rig: &Rig| (0..900).filter(|block| rig.residence(*block) == [(4, Residence::Cached)]).collect();
+        let before: Vec<u64> = shown(&rig);
+        let counters = rig.counters();
+        assert!(counters["moves"] > 20 && counters["reclaims"] > 20, "{counters:?}");
+        assert_eq!(counters["move_bytes"], counters["moves"] * BLOCK_BYTES as u64);
+        assert_eq!(counters["fills"] / BLOCK_PARTS, counters["evictions"] + before.len() as u64);
+        assert_eq!(
+            (rig.member().entries(), rig.member().used_bytes()),
+            (before.len(), (before.len() * BLOCK_BYTES) as u64)
+        );
+        let before_by_state = rig.member().segments();
+        let rig = rig.again().await;
+        let after: Vec<u64> = shown(&rig);
+        assert_eq!(after, before);
+        let after_by_state = rig.member().segments();
+        assert_eq!((after_by_state.free, after_by_state.all()), (before_by_state.free, SEGMENTS as u32));
+        for block in after.into_iter().step_by(9) {
+            assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
+        }
+    });
+}
+
+#[test]
 fn segments_are_discarded_before_reuse_where_that_works() {
     run(|world| async move {
         let rig = Rig::new(1, world.clone()).await;
@@ -395,6 +435,7 @@ fn dirty_data_that_was_torn_before_it_was_durable_was_never_written() {
         assert_eq!((rig.counters()["dirty_torn"], rig.counters()["dirty_recovered"]), (1, 7));
         let torn = [(2, Residence::Dirty), (1, Residence::Disk), (1, Residence::Dirty)];
         assert_eq!((rig.residence(1), rig.residence(2)), (vec![(4, Residence::Dirty)], torn.to_vec()));
+        assert_eq!(rig.read(rig.hit(1)).await, Ok(()), "what is written again goes where it was");
         // It is not torn again: what is there is durable now, and what is not is dead.
         let rig = rig.again().await;
         let found = rig.recovered[0].as_ref().unwrap();
