@@ -14,6 +14,8 @@ use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence};
 use futures_util::FutureExt;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rig::*;
 
@@ -270,6 +272,58 @@ fn a_rotten_dirty_part_is_read_from_its_mirror_if_there_is_one() {
         rig.rot(1 - place, 9).await;
         assert_eq!(rig.read(rig.hit(2)).await, Err(HitError::Lost));
     });
+}
+
+#[test]
+fn a_read_waits_for_what_a_crash_could_still_undo_and_for_no_more() {
+    run(|world| async move {
+        let rig = Rig::new(1, world).await;
+        rig.faults[0].add(Fault::next(Verb::Write, Action::Stall));
+        let mut write = Box::pin(rig.dirty(1));
+        assert!(write.as_mut().now_or_never().is_none());
+        yield_now().await;
+        assert_eq!(rig.faults[0].stalled(), 1);
+        let mut read = Box::pin(rig.read(rig.hit(1)));
+        assert!(read.as_mut().now_or_never().is_none(), "it is not on the device");
+        // Another comes behind it, and stays on its way.
+        rig.faults[0].release();
+        rig.faults[0].add(Fault::next(Verb::Write, Action::Stall));
+        let mut other = Box::pin(rig.dirty(2));
+        assert!(other.as_mut().now_or_never().is_none());
+        for _ in 0..50 {
+            yield_now().await;
+        }
+        assert_eq!(rig.faults[0].stalled(), 1);
+        assert_eq!(write.as_mut().now_or_never(), Some(Ok(())));
+        assert_eq!(read.as_mut().now_or_never(), Some(Ok(())));
+        assert!(other.as_mut().now_or_never().is_none());
+        rig.faults[0].release();
+        assert_eq!(other.await, Ok(()));
+    });
+}
+
+#[test]
+fn nothing_goes_on_behind_a_member_that_stops_or_fails() {
+    for fails in [false, true] {
+        run(move |world| async move {
+            let rig = Rig::new(1, world.clone()).await;
+            rig.filled(0).await;
+            let member = Arc::downgrade(rig.member());
+            if fails {
+                rig.member().fail("a test".to_owned());
+            } else {
+                rig.cache.stop().await;
+            }
+            drop(rig);
+            for _ in 0..200 {
+                if member.upgrade().is_none() {
+                    return;
+                }
+                world.clock.sleep(Duration::from_millis(1)).await;
+            }
+            panic!("somebody still works for it");
+        });
+    }
 }
 
 #[test]
