@@ -159,6 +159,18 @@ fn it_decides_what_it_decided_when_it_was_measured() {
         (counted(30_939, 16_822, 2_710, 2_473), 7),
     ];
     assert_eq!(found, expected);
+    // Those that are not followed as well.
+    let scores = [
+        2_340_428_084,
+        2_628_475_074,
+        2_530_578_242,
+        2_993_286_508,
+        2_762_275_844,
+        2_999_559_652,
+        2_387_462_905,
+        2_324_847_978,
+    ];
+    assert_eq!(cache.policy.scores(), scores);
 }
 
 #[test]
