@@ -184,7 +184,7 @@ fn a_slow_device_serves_what_is_dirty_alone_until_it_is_quick_again() {
 fn beyond_the_hard_limit_it_is_given_up() {
     for verb in [Verb::Read, Verb::Write, Verb::Flush] {
         run(move |world| async move {
-            let rig = Rig::new(1, world).await;
+            let rig = Rig::with(geometry(), impatient(), 1, world).await;
             rig.filled(0).await;
             rig.faults[0].add(Fault::every(verb, Action::Stall));
             match verb {
@@ -203,7 +203,7 @@ fn beyond_the_hard_limit_it_is_given_up() {
         });
         // What is dirty is waited for by whoever reads it.
         run(|world| async move {
-            let rig = Rig::new(1, world).await;
+            let rig = Rig::with(geometry(), impatient(), 1, world).await;
             rig.dirty(0).await.unwrap();
             let hit = rig.hit(0);
             rig.faults[0].add(Fault::every(Verb::Read, Action::Stall));
@@ -418,8 +418,8 @@ fn segments_are_discarded_before_reuse_where_that_works() {
         assert_eq!(counters["discards"], counters["reclaims"]);
         assert_eq!(counters["discard_bytes"], counters["discards"] * u64::from(SEGMENT_BYTES));
         // One without the verb is never asked.
-        let geometry = Geometry { discard_bytes: 0, ..geometry() };
-        let rig = Rig::with(geometry, config(), 1, world.clone()).await;
+        let without = Geometry { discard_bytes: 0, ..geometry() };
+        let rig = Rig::with(without, config(), 1, world.clone()).await;
         rig.faults[0].add(Fault::every(Verb::Discard, Action::Unknown { carried_out: false }));
         flood(&rig).await;
         assert!(rig.counters()["reclaims"] > 10 && rig.counters()["discards"] == 0);
@@ -434,7 +434,7 @@ fn segments_are_discarded_before_reuse_where_that_works() {
             (Action::Unknown { carried_out: true }, "nobody knows whether a discard has happened or will"),
             (Action::Stall, "a discard took longer than the hard limit"),
         ] {
-            let rig = Rig::new(1, world.clone()).await;
+            let rig = Rig::with(geometry(), impatient(), 1, world.clone()).await;
             rig.faults[0].add(Fault::next(Verb::Discard, action));
             flood(&rig).await;
             assert_eq!(rig.member().failure().as_deref(), Some(why));

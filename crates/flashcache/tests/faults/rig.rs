@@ -58,9 +58,15 @@ pub(super) fn config() -> CacheConfig {
         segment_bytes: SEGMENT_BYTES,
         chunk_age: Duration::from_millis(1),
         soft_limit: Duration::from_millis(20),
-        hard_limit: Duration::from_millis(300),
+        // Nobody comes near it but who waits for it: see [`impatient`].
+        hard_limit: Duration::from_secs(60),
         ..CacheConfig::default()
     }
+}
+
+/// One that gives up soon what does not answer.
+pub(super) fn impatient() -> CacheConfig {
+    CacheConfig { hard_limit: Duration::from_millis(100), ..config() }
 }
 
 impl Rig {
@@ -208,7 +214,7 @@ pub(super) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Wor
     let clock = world.clock.clone();
     let test = Box::pin(test(world));
     runtime.block_on(async move {
-        let limit = clock.sleep(Duration::from_secs(15));
+        let limit = clock.sleep(Duration::from_secs(50));
         assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
     });
 }

@@ -318,7 +318,7 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
     let clock = world.clock.clone();
     let test = Box::pin(test(world));
     runtime.block_on(async move {
-        let limit = clock.sleep(Duration::from_secs(20));
+        let limit = clock.sleep(Duration::from_secs(50));
         assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
     });
 }
