@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod mirrors;
 mod rig;
 
 use device::io::{FailKind, Verb};

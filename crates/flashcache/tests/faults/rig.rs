@@ -98,8 +98,16 @@ impl Rig {
         self.faults.iter().for_each(|faults| {
             let _ = faults.add(every(FailKind::Gone));
         });
+        // Nothing of it is waited for.
+        self.cache.members().for_each(|member| member.fail("the process has died".to_owned()));
         self.cache.stop().await;
         Rig::on(self.media, config(), self.world).await
+    }
+
+    /// Its first device, for another cache.
+    pub(super) fn as_member(&self, id: u128) -> MemberDevice {
+        let owner = Owner { cell_id: 1, device_id: id, era: 1 };
+        MemberDevice { device: self.faults[0].clone(), owner, durable: true, checkpoint: None }
     }
 
     pub(super) fn member(&self) -> &Arc<Member> {
