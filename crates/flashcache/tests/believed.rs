@@ -237,6 +237,34 @@ fn what_cannot_be_is_not_believed() {
 }
 
 #[test]
+fn what_the_policy_asked_to_be_told_is_told_to_it() {
+    run(|world| async move {
+        let (stopped, ..) = stopped(&world).await;
+        let mut items = stopped.items.clone();
+        for item in &mut items {
+            if let Owned::Plain(Item::PolicyNote(note)) = item {
+                assert_eq!(*note, 1, "it began with the first of its strategies");
+                *note = 6;
+            }
+        }
+        let device = device_of(&stopped.with(&stopped.root, &items)).await;
+        let (cache, _) = open(device.clone(), Some(stopped.place), &world).await;
+        cache.stop().await;
+        let place = cache.checkpoint().await[0].unwrap();
+        let binding = Binding { owner: OWNER, token: place.token };
+        let at = u64::from(place.segment) * u64::from(SEGMENT_BYTES) + PART_BYTES as u64;
+        let part = device.read(at, Buf::zeroed(PART_BYTES).into()).await.bufs.to_vec(0..PART_BYTES);
+        let mut notes = Vec::new();
+        let gather = &mut |item: Item<'_>| {
+            if let Item::PolicyNote(note) = item {
+                notes.push(note);
+            }
+        };
+        assert_eq!((visit_part(&binding, 1, &part, gather), notes), (Ok(()), vec![6]));
+    });
+}
+
+#[test]
 fn a_first_part_of_another_shape_or_place_is_not_believed() {
     run(|world| async move {
         let (stopped, ..) = stopped(&world).await;

@@ -4,8 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use device::io::FailKind;
-use device::layers::{Action, Fault, Faults, Memory};
+use device::io::{FailKind, Verb};
+use device::layers::{Action, Fault, Faults, Memory, Trace};
 use device::{Buf, Device, Runtime, RuntimeConfig, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{
@@ -224,5 +224,27 @@ fn a_write_over_regions_marks_each_and_ends_copies_of_its_parts_alone() {
         rig.cache.sync(&rig.disk).await.unwrap();
         let rig = rig.again().await;
         assert_eq!(rig.shown(0..600), [252, 253, 254, 513, 514, 515], "they stay dead over a crash");
+    });
+}
+
+/// On a device that discards, the page of a lost write may read as what was written, and the next time as something else: what is believed
+/// of it is written again, whole.
+#[test]
+fn what_is_not_known_to_be_durable_and_is_believed_is_written_again() {
+    run(|world| async move {
+        let rig = Rig::new(16 << 10, world.clone()).await;
+        let data = data(0..4);
+        rig.cache.write_dirty(&rig.disk, 0..4, &data, false).await.unwrap();
+        let trace = Trace::new(rig.memory.clone(), world.clock.clone(), 1000);
+        let gone = Action::Fail(FailKind::Gone);
+        rig.faults.add(Fault { verbs: Vec::new(), range: None, skip: 0, count: u64::MAX, action: gone });
+        let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
+        let members = vec![MemberDevice { device: trace.clone(), owner, durable: true, checkpoint: None }];
+        let config = CacheConfig { segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
+        let (_, recovered) = FlashCache::open(config, members, &[DISK], world).await.unwrap();
+        assert_eq!(recovered[0].as_ref().unwrap().dirty_parts, 4);
+        let writes: Vec<(u64, u64)> =
+            trace.recent().into_iter().filter(|op| op.verb == Verb::Write).map(|op| (op.offset, op.len)).collect();
+        assert_eq!(writes[..2], [(0, 4096), (4096, 16 << 10)], "the header, and the data in one");
     });
 }
