@@ -339,3 +339,16 @@ fn what_was_too_much_and_dirty_leaves_once_the_disk_has_it() {
         assert_eq!(rig.cache.miscounted(), None);
     });
 }
+
+#[test]
+fn what_is_too_much_leaves_coldest_first() {
+    run(|world| async move {
+        let rig = Rig::new(world).await;
+        rig.offer_all(&rig.a, 0..40).await;
+        (0..3).for_each(|_| (0..40).step_by(4).for_each(|block| assert!(rig.hit(&rig.a, block))));
+        rig.set(Some(Quota { size_bytes: Some(10 * BLOCK_BYTES), ..of_a() }));
+        rig.until(|rig| rig.blocks_of(1) <= 10).await;
+        let left: Vec<u64> = (0..40).filter(|block| rig.there(*block..*block + 1) == 1).collect();
+        assert_eq!(left, (0..40).step_by(4).collect::<Vec<_>>());
+    });
+}
