@@ -322,7 +322,8 @@ fn what_was_too_much_and_dirty_leaves_once_the_disk_has_it() {
             rig.cache.write_dirty(&rig.a, parts(block), &data, false).await.unwrap();
         }
         rig.set(Some(Quota { size_bytes: Some(10 * BLOCK_BYTES), ..of_a() }));
-        for _ in 0..200 {
+        // As long as the search for what may leave takes.
+        for _ in 0..2000 {
             yield_now().await;
         }
         assert_eq!(rig.blocks_of(1), 20, "nobody else has it");
