@@ -5,10 +5,13 @@ SHELL := /bin/bash
 CARGO ?= cargo
 RELEASE := target/release/flashcell
 SEEDS ?= 0..2000
+# What `make mutants` breaks, and which part of it: SAMPLE=0/40 is every fortieth, in about a quarter of an hour
+CRATE ?= flashcache
+SAMPLE ?=
 # Client operations of each seed; ten thousand long ones: make sim SEEDS=0..10000 OPERATIONS=5000
 OPERATIONS ?= 2000
 
-.PHONY: help demo test lint bench sim soak build check-rust clients fuzz
+.PHONY: help demo test lint bench sim soak build check-rust clients fuzz mutants
 
 help:
 	@echo "make demo   the main job end to end, in a temporary directory (no root, no packages)"
@@ -18,6 +21,7 @@ help:
 	@echo "make sim    many seeds of the simulator (SEEDS=A..B OPERATIONS=N)"
 	@echo "make soak   long crash loops on devices that forget un-flushed writes"
 	@echo "make fuzz   every fuzz target for ten minutes (needs cargo-fuzz)"
+	@echo "make mutants do the tests of a crate find faults? hours (CRATE=flashcache SAMPLE=K/N; needs cargo-mutants)"
 
 check-rust:
 	@scripts/check-rust
@@ -49,3 +53,6 @@ soak: build clients
 
 fuzz:
 	scripts/fuzz 600
+
+mutants: check-rust
+	scripts/mutants $(CRATE) $(SAMPLE)

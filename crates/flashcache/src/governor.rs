@@ -383,6 +383,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_may_be_written_changes_exactly_at_half_and_at_nothing() {
+        // A thousand bytes a day, three of them at most.
+        let endurance = Endurance::of_lifetime(365_000, 365).unwrap().with_burst_days(3).unwrap();
+        assert_eq!((endurance.budget_bytes_max(), endurance.rated_bytes()), (3_000, 365_000));
+        let governor = Governor::new(endurance, Instant(0));
+        assert_eq!((governor.left_bytes(Instant(0)), governor.endurance()), (300, &endurance));
+        let day = |n: u64| Instant(n * DAY_NS);
+        assert_eq!(governor.lifetime_days(day(1)), LIFETIME_DAYS_MAX, "nothing has been written");
+        assert_eq!(governor.left_bytes(day(100)), 3_000, "no more than it holds");
+        for (spent, left, allowance) in [
+            (1_500, 1_500, Allowance::All),
+            (1, 1_499, Allowance::Returning),
+            (1_498, 1, Allowance::Returning),
+            (1, 0, Allowance::MustOnly),
+            (1_000, 0, Allowance::MustOnly),
+        ] {
+            governor.spend(spent, day(100));
+            assert_eq!((governor.left_bytes(day(100)), governor.allowance(day(100))), (left, allowance));
+        }
+        // A thousand in debt: the first day pays that.
+        assert_eq!((governor.left_bytes(day(101)), governor.left_bytes(day(102))), (0, 1_000));
+        assert_eq!(governor.allowance(day(50)), Allowance::Returning, "time does not go back");
+        // 4000 bytes in 100 days are 40 a day, of 365,000.
+        assert_eq!(governor.lifetime_days(day(100)), 365_000 / 40);
+        let table = [Allowance::MustOnly, Allowance::Returning, Allowance::All]
+            .map(|allowance| HeadKind::ALL.map(|head| admits(allowance, head)));
+        assert_eq!(table, [[false, false, false, true], [false, true, true, true], [true; 4]]);
+    }
+
     /// Goal: a week stays within its budget, a night's batch passes whole, and the longest time does not overflow.
     /// Method: seven days in steps of ten seconds; quiet days, then a batch each night that wants four fifths of a day's
     /// worth, then one day on which everything is wanted all the time.

@@ -757,3 +757,6 @@ impl LogState {
         self.free.push_back(id);
     }
 }
+
+#[cfg(test)]
+mod tests;

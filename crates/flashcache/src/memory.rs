@@ -142,6 +142,34 @@ mod tests {
         }
     }
 
+    /// A change of these bytes is a change of what `docs` and the ready line promise.
+    #[test]
+    fn to_the_byte() {
+        let need = MemoryNeed::of(64 << 30, SEGMENT, 16 << 10, None);
+        let expected = MemoryNeed {
+            blocks: 4 << 20,
+            entries_max: 4 << 20,
+            // 18 places for each of 256 shards, and 6 for each 5 entries, of 16 bytes.
+            index_bytes: 80_604_368,
+            checksum_bytes: 64 << 20,
+            ghost_bytes: 16 << 20,
+            // Eight models of 8192 blocks with 62 bytes each, and 96 bytes for each segment.
+            other_bytes: 7_208_960,
+        };
+        assert_eq!(need, expected);
+        assert_eq!((need.all_bytes(), need.milli_bytes_per_block()), (171_699_408, 40_936));
+        assert_eq!(MemoryNeed::default().milli_bytes_per_block(), 0);
+        let few = MemoryNeed::of(64 << 30, SEGMENT, 16 << 10, Some(1000));
+        assert_eq!((few.entries_max, few.index_bytes), (1000, 37_632));
+        assert_eq!(MemoryNeed { index_bytes: need.index_bytes, entries_max: need.entries_max, ..few }, need);
+        // A small one has smaller models and more names.
+        let small = MemoryNeed::of(16 << 20, 1 << 20, 64 << 10, None);
+        assert_eq!(
+            (small.blocks, small.ghost_bytes, small.other_bytes, small.index_bytes),
+            (256, 1024, 128_512, 23_360)
+        );
+    }
+
     #[test]
     fn a_coarser_block_when_memory_is_short() {
         let areas = [1 << 40, 1 << 40];

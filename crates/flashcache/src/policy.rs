@@ -143,3 +143,6 @@ pub trait Policy: Send + Sync {
 
 /// Segments kept in a row after which one has to be given up: reading their footers takes time that fills wait for.
 pub const KEEPS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests;

@@ -492,3 +492,6 @@ impl FlashCache {
         Some((tenant, tally.parts(tenant), found[usize::from(tenant.bits())]))
     }
 }
+
+#[cfg(test)]
+mod tests;

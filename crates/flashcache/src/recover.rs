@@ -361,8 +361,9 @@ impl Member {
             for record in segment.records.dirty_after(self, segment.life, durable) {
                 let Record::Entry { kind, name, mask, position, crcs } = record else { continue };
                 let place = (*id, segment.life.generation, position.0);
-                if said.dirty(place, kind, mask) != 0 {
-                    doubtful.push((place, name, mask, crcs));
+                let dirty = said.dirty(place, kind, mask);
+                if dirty != 0 {
+                    doubtful.push((place, name, (mask, dirty), crcs));
                 }
             }
         }
@@ -374,14 +375,14 @@ impl Member {
         let mut next = doubtful.into_iter();
         loop {
             while under_way.len() < READS_IN_FLIGHT_MAX {
-                let Some((place, name, mask, crcs)) = next.next() else { break };
+                let Some((place, name, masks, crcs)) = next.next() else { break };
                 under_way.push(async move {
                     let offset = self.device_offset(self.shape.page(place.0, place.2));
-                    let read = read_bytes(self, offset, mask.count_ones() as usize * 4096).await;
-                    (place, name, mask, crcs, read)
+                    let read = read_bytes(self, offset, masks.0.count_ones() as usize * 4096).await;
+                    (place, name, masks, crcs, read)
                 });
             }
-            let Some((place, name, mask, crcs, read)) = under_way.next().await else { break };
+            let Some((place, name, (mask, dirty), crcs, read)) = under_way.next().await else { break };
             let bytes = match read {
                 Ok(bytes) => bytes,
                 Err(ReadFailed { offset, outcome }) => {
@@ -401,8 +402,9 @@ impl Member {
                     _ => good.push(k..k + 1),
                 }
             }
-            if bad != 0 {
-                torn.push((place, bad));
+            // What a recovery before this one found torn, or was overwritten, is dead already.
+            if bad & dirty != 0 {
+                torn.push((place, bad & dirty));
             }
             if self.config.device.geometry().discard_bytes > 0 {
                 // A page that was discarded and whose write was lost may read as anything, as what it held before too, and

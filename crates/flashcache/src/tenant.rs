@@ -168,4 +168,27 @@ mod tests {
         assert_eq!((Tenant::new(0), Tenant::new(127)), (None, None));
         assert_eq!(Tenant::from_bits(Tenant::REST.bits()), Tenant::REST);
     }
+
+    #[test]
+    fn a_tally_counts_each_but_nobody() {
+        let tally = Tally::default();
+        let (a, b) = (Tenant::from_bits(1), Tenant::REST);
+        assert!(a.is_somebody() && b.is_somebody() && !Tenant::NOBODY.is_somebody());
+        assert_eq!(
+            (Tenant::all().count(), Tenant::all().next(), Tenant::all().last()),
+            (126, Some(a), Tenant::new(126))
+        );
+        tally.add(a, 5);
+        tally.add(b, 7);
+        tally.add(Tenant::NOBODY, 9);
+        tally.sub(a, 2);
+        tally.sub(Tenant::NOBODY, 100);
+        let set: TenantSet = [a, b].into_iter().collect();
+        assert!(set.contains(a) && set.contains(b) && !set.is_empty());
+        assert_eq!((tally.parts(a), tally.parts(b), tally.parts(Tenant::NOBODY), tally.parts_of(set)), (3, 7, 0, 10));
+        let turn = tally.try_turn();
+        assert!(turn.is_some() && tally.try_turn().is_none(), "one at a time");
+        drop(turn);
+        assert!(tally.try_turn().is_some());
+    }
 }

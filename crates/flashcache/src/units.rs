@@ -69,3 +69,39 @@ impl BlockKey {
         h ^ (h >> 33)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a key gives back what it was made of, and its hash spreads whatever differs over shards and places. Method: the ends of each
+    //! field; every bit flipped; keys as disks have them, counted by bucket.
+    use super::*;
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        for slot in [0, 1, 77, DISK_SLOTS_MAX - 1] {
+            for block in [0, 1, BLOCKS_MAX / 3, BLOCKS_MAX - 1] {
+                let key = BlockKey::new(DiskSlot(slot), block);
+                assert_eq!((key.slot(), key.block()), (DiskSlot(slot), block));
+                assert!(key.0 < 1 << 52);
+            }
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_key_changes_about_half_of_its_hash() {
+        for bit in 0..52 {
+            let flipped = |n: u64| (BlockKey(n).hash() ^ BlockKey(n ^ 1 << bit).hash()).count_ones();
+            let all: u32 = (0..256).map(|n| flipped(n * 0x3_1234_5677)).sum();
+            assert!((256 * 30..256 * 34).contains(&all), "bit {bit}: {all} of {} bits", 256 * 64);
+        }
+    }
+
+    #[test]
+    fn blocks_in_a_row_are_spread_by_either_half() {
+        for shift in [0, 32] {
+            let mut buckets = [0_u32; 64];
+            (0..64_000).for_each(|n| buckets[(BlockKey::new(DiskSlot(3), n).hash() >> shift) as usize % 64] += 1);
+            assert!(buckets.iter().all(|n| (850..1150).contains(n)), "{buckets:?}");
+        }
+    }
+}

@@ -363,9 +363,33 @@ fn keep_data_is_kept_over_a_restart() {
         rig.offer_all(&rig.keep, 0..200).await;
         rig.cache.stop().await;
         let again = Rig::on(rig.device.clone(), rig.world.clone()).await;
+        assert_eq!(
+            again.member().keep_usage().used_bytes,
+            200 * (16 << 10),
+            "before anybody says that it is KEEP data"
+        );
         again.cache.set_worth(&again.keep, WorthMap::new(Worth::Keep, Vec::new()));
         assert_eq!(again.count(&again.keep, 0..200, Residence::Kept), 200);
         again.offer_all(&again.other, 0..SEGMENTS * SEGMENT_BLOCKS * 3).await;
         assert_eq!(again.count(&again.keep, 0..200, Residence::Kept), 200);
+    });
+}
+
+/// Segments that became ones of the keep head as they are have said so: nothing else on flash tells.
+#[test]
+fn what_the_keep_head_has_adopted_is_of_it_after_a_crash() {
+    run(|world| async move {
+        let rig = Rig::new(SEGMENTS, world).await;
+        rig.offer_all(&rig.keep, 0..150).await;
+        rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Keep, Vec::new()));
+        assert_eq!(rig.count(&rig.keep, 0..150, Residence::Kept), 0);
+        rig.offer_all(&rig.other, 0..SEGMENTS * SEGMENT_BLOCKS * 3).await;
+        let adopted = rig.counters()["keep_adopted"];
+        let kept = rig.count(&rig.keep, 0..150, Residence::Kept);
+        assert!(adopted >= 9 && kept >= 135, "{adopted} segments, {kept} blocks");
+        rig.cache.stop().await;
+        let again = Rig::on(rig.device.clone(), rig.world.clone()).await;
+        assert_eq!(again.count(&again.keep, 0..150, Residence::Kept), kept);
+        assert_eq!(again.member().keep_usage().used_bytes, kept as u64 * (16 << 10));
     });
 }

@@ -9,8 +9,8 @@ use device::spawn::yield_now;
 use device::{Arena, Bufs, Clock, Device, Runtime, RuntimeConfig, World};
 use flashcache::format::Owner;
 use flashcache::{
-    CacheConfig, CachedDisk, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice, Quota, Residence,
-    Sabotage, Stretch, Tenant,
+    CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
+    Quota, Residence, RunLimits, Sabotage, Stretch, Tenant,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -311,4 +311,45 @@ fn a_build_that_forgets_whose_a_block_is_when_it_moves_is_caught() {
     };
     assert!(miscounted(Some(Sabotage::TenantLostWhenMoved)));
     assert!(!miscounted(None));
+}
+
+#[test]
+fn what_was_too_much_and_dirty_leaves_once_the_disk_has_it() {
+    run(|world| async move {
+        let rig = Rig::new(world).await;
+        let data = Arena::new(1 << 20).alloc(BLOCK_BYTES as usize).await.freeze();
+        for block in 0..20 {
+            rig.cache.write_dirty(&rig.a, parts(block), &data, false).await.unwrap();
+        }
+        rig.set(Some(Quota { size_bytes: Some(10 * BLOCK_BYTES), ..of_a() }));
+        // As long as the search for what may leave takes.
+        for _ in 0..2000 {
+            yield_now().await;
+        }
+        assert_eq!(rig.blocks_of(1), 20, "nobody else has it");
+        let limits = RunLimits { parts_max: 1000, runs_max: 100, run_parts_max: 64 };
+        let (mut runs, next) = rig.cache.dirty_runs(0, &rig.a, 0, limits);
+        assert_eq!((runs.iter().map(|run| run.parts.end - run.parts.start).sum::<u64>(), next), (80, None));
+        rig.cache.prepare_destage(0).await.unwrap();
+        let mut list = DestagedList::default();
+        runs.iter_mut().for_each(|run| assert!(rig.cache.confirm_current(run)));
+        runs.iter().for_each(|run| list.push(run));
+        drop(runs);
+        rig.cache.commit_destaged(0, &list).await.unwrap();
+        rig.until(|rig| rig.blocks_of(1) <= 10).await;
+        assert_eq!(rig.cache.miscounted(), None);
+    });
+}
+
+#[test]
+fn what_is_too_much_leaves_coldest_first() {
+    run(|world| async move {
+        let rig = Rig::new(world).await;
+        rig.offer_all(&rig.a, 0..40).await;
+        (0..3).for_each(|_| (0..40).step_by(4).for_each(|block| assert!(rig.hit(&rig.a, block))));
+        rig.set(Some(Quota { size_bytes: Some(10 * BLOCK_BYTES), ..of_a() }));
+        rig.until(|rig| rig.blocks_of(1) <= 10).await;
+        let left: Vec<u64> = (0..40).filter(|block| rig.there(*block..*block + 1) == 1).collect();
+        assert_eq!(left, (0..40).step_by(4).collect::<Vec<_>>());
+    });
 }

@@ -137,6 +137,32 @@ fn a_checkpoint_says_what_the_log_says_and_is_not_believed_when_it_cannot_be() {
     });
 }
 
+#[test]
+fn a_checkpoint_of_several_parts_says_it_all() {
+    run(|world| async move {
+        const SHAPE: (u32, u32) = (1 << 20, 4096);
+        const BLOCKS: u64 = 12_000;
+        let device: Device = Memory::new(80 * u64::from(SHAPE.0));
+        let first = open(&device, SHAPE, None, &[disk(7)], &world).await;
+        let data = Arena::new(1 << 20).alloc(256 << 10).await;
+        for block in (0..BLOCKS).step_by(64) {
+            let blocks = block..(block + 64).min(BLOCKS);
+            let view = data.view(0..(blocks.end - blocks.start) as usize * 4096);
+            let report = first.cache.fill(&first.handle, blocks, view, FillCause::ReadMiss, first.cache.membership());
+            assert_eq!(report.crowded, 0);
+            yield_now().await;
+        }
+        first.cache.stop().await;
+        let place = first.cache.checkpoint().await[0].unwrap();
+        let there = cached(&first, BLOCKS, 1);
+        assert_eq!(there.len() as u64, BLOCKS);
+        let again = open(&device, SHAPE, Some(place), &[disk(7)], &world).await;
+        let found = again.recovered.as_ref().unwrap();
+        assert_eq!((found.evidence, found.entries), (Evidence::Checkpoint, BLOCKS));
+        assert_eq!(cached(&again, BLOCKS, 1), there);
+    });
+}
+
 /// A record of a block of one part, all zeroes.
 fn entry(block: u64, position: u32) -> Record {
     Record::Entry {

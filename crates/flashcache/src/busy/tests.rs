@@ -75,6 +75,53 @@ fn a_slower_disk_is_asked_more_and_more_rarely() {
 }
 
 #[test]
+fn exactly_a_quarter_more_is_not_slower() {
+    for (flash_ns, disk_ns, slower) in [(5, 4, false), (6, 4, true), (5_001, 4_000, true), (0, 0, false), (1, 0, true)]
+    {
+        assert_eq!(BusyFlash::is_slower(flash_ns, disk_ns), slower, "{flash_ns} and {disk_ns}");
+    }
+    assert!(!BusyFlash::is_slower(u64::MAX, u64::MAX), "nothing overflows");
+}
+
+#[test]
+fn a_window_is_as_long_as_two_reads_within_its_bounds() {
+    let mut busy = BusyFlash::new(BusyTuning::default());
+    assert_eq!((busy.window_ns(), busy.patience_ns()), (10 * MS, 50 * MS));
+    for (flash_ns, disk_ns, window_ns) in [
+        (4 * MS, None, 10 * MS),
+        (8 * MS, None, 16 * MS),
+        (8 * MS, Some(20 * MS), 40 * MS),
+        (MS, Some(900 * MS), 500 * MS),
+    ] {
+        (busy.flash_ns, busy.disk_ns) = (flash_ns, disk_ns.map(|ns| (ns, Instant(7))));
+        assert_eq!(busy.window_ns(), window_ns);
+        assert_eq!(busy.patience_ns(), (8 * flash_ns).max(50 * MS));
+    }
+}
+
+/// The controller's arithmetic, window by window: 1024 times the difference over the sum, an eighth of it, and 1/32 of all so far.
+#[test]
+fn the_share_follows_its_two_terms() {
+    let mut told = Told::made_busy();
+    let (flash_ns, disk_ns) = (10 * MS, 6 * MS);
+    let mut shares = Vec::new();
+    for _ in 0..6 {
+        // A window's worth of both.
+        told.disk(4, disk_ns);
+        told.flash(20, flash_ns);
+        shares.push(told.busy.share());
+    }
+    // 1024 * 4 / 16 = 256: 32 at once, and 8 more with each window.
+    assert_eq!(shares, [40, 48, 56, 64, 72, 80]);
+    // The disk is the slower one: it shrinks by as much, and no window of either is left over.
+    for _ in 0..2 {
+        told.disk(4, 10 * MS);
+        told.flash(20, 6 * MS);
+    }
+    assert_eq!(told.busy.share(), SHARE_MIN);
+}
+
+#[test]
 fn a_quarter_more_than_the_disk_is_busy() {
     for (flash_ns, share) in [(4_900 * US, 0), (5_100 * US, SHARE_MIN)] {
         let mut told = Told::new();

@@ -178,3 +178,137 @@ fn chains_stay_in_order_when_entries_come_and_go() {
         }
     }
 }
+
+#[test]
+fn entries_keep_what_they_are_told_apart() {
+    let key = BlockKey::new(DiskSlot(4095), crate::units::BLOCKS_MAX - 1);
+    let mut entry = Entry::new(key, Page(900), 0b1011_0010, 7, true);
+    assert_eq!((entry.key(), entry.page(), entry.mask(), entry.valid()), (key, Page(900), 0b1011_0010, 0b1011_0010));
+    assert_eq!((entry.frequency(), entry.suspect(), entry.dirty(), entry.aged()), (3, true, false, false));
+    assert_eq!([1, 4, 5, 7].map(|part| entry.page_of_part(part).0), [900, 901, 902, 903]);
+    entry.set_tenant(Tenant::REST);
+    entry.set_aged();
+    entry.set_dirty(true);
+    assert_eq!((entry.tenant(), entry.suspect(), entry.dirty(), entry.aged()), (Tenant::REST, true, true, true));
+    entry.set_suspect(false);
+    assert_eq!((entry.suspect(), entry.dirty(), entry.aged(), entry.frequency()), (false, true, true, 3));
+    entry.touch();
+    assert_eq!((entry.frequency(), entry.aged(), entry.dirty(), entry.tenant()), (3, false, true, Tenant::REST));
+    entry.cool();
+    entry.cool();
+    assert_eq!(entry.frequency(), 1);
+    entry.cool();
+    entry.cool();
+    assert_eq!((entry.frequency(), entry.key()), (0, key));
+    entry.touch();
+    entry.set_dirty(false);
+    entry.set_suspect(true);
+    assert_eq!((entry.frequency(), entry.dirty(), entry.suspect()), (1, false, true));
+    let less = entry.without(0b1000_0010);
+    assert_eq!((less.mask(), less.valid(), less.page_of_part(5)), (0b1011_0010, 0b0011_0000, Page(902)));
+    assert_eq!((entry.of(Tenant::NOBODY).tenant(), entry.of(Tenant::NOBODY).frequency()), (Tenant::NOBODY, 1));
+}
+
+#[test]
+fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
+    let index = Index::new(3).with_dirty_max(5);
+    let at = |n: u64| BlockKey::new(DiskSlot(1), n);
+    let clean = |n: u64| Entry::new(at(n), Page(n as u32), 0b11, 0, false);
+    let dirty = |n: u64| {
+        let mut entry = clean(n);
+        entry.set_dirty(true);
+        entry
+    };
+    assert!(index.is_empty() && !index.take_refused());
+    for n in 0..3 {
+        assert!(!index.is_full());
+        assert_eq!(index.insert(clean(n)), Ok(KilledList::new()));
+    }
+    assert!(index.is_full() && !index.is_empty() && !index.take_refused());
+    assert_eq!(index.insert(clean(9)), Err(IndexFull));
+    assert!(index.take_refused() && !index.take_refused(), "told once");
+    assert_eq!((index.len(), index.get_at(at(9), Page(9))), (3, None), "nothing was changed");
+    assert!(index.insert(dirty(3)).is_ok() && index.insert(dirty(4)).is_ok());
+    assert_eq!(index.insert(dirty(5)), Err(IndexFull));
+    // One that ends another leaves as many as there were.
+    assert!(index.kill(at(0), 0b01).len() == 1 && index.len() == 5);
+    assert_eq!(index.cut_at(at(0), Page(0), 0b11), 0b10);
+    assert_eq!(index.cut_at(at(0), Page(0), 0b11), 0);
+    assert_eq!((index.cut_at(at(1), Page(1), 0b01), index.len()), (0b01, 4));
+    let dead = index.kill(at(3), u16::MAX);
+    assert_eq!(dead[..], [Killed { page: Page(3), mask: 0b11, dirty: true, frequency: 0, tenant: Tenant::NOBODY }]);
+    assert!(!index.relocate(at(4), Page(4), 0b11, Page(40), 1), "a dirty one stays where it is");
+    assert!(!index.relocate(at(1), Page(1), 0b11, Page(40), 1), "it is not what was copied");
+    assert!(!index.relocate(at(1), Page(7), 0b10, Page(40), 1));
+    assert!(index.relocate(at(1), Page(1), 0b10, Page(40), 2));
+    let moved = index.get_at(at(1), Page(40)).expect("it has moved");
+    assert_eq!((moved.mask(), moved.valid(), moved.frequency()), (0b10, 0b10, 2));
+    let found = (index.remove_at(at(1), Page(1)), index.remove_at(at(1), Page(40)), index.len());
+    assert_eq!(found, (None, Some(moved), 2));
+    index.clear();
+    assert!(index.is_empty() && index.get_at(at(2), Page(2)).is_none());
+    assert_eq!(index.memory_bytes(), index.shards() * SHARD_PLACES_MIN * 16);
+    assert_eq!(index.places.load(Ordering::Relaxed), index.shards() * SHARD_PLACES_MIN);
+}
+
+/// Goal: a walk that is told what will come says yes only if it fits, and building in one go is as one after the other.
+#[test]
+fn what_is_taken_fits_and_is_the_same_at_once_as_one_by_one() {
+    let mut prng = Prng::new(3);
+    let entries: Vec<Entry> = (0..4_000_u32)
+        .map(|n| {
+            let key = BlockKey::new(DiskSlot(0), prng.below(1_500));
+            Entry::new(key, Page(n * 4), prng.between(1, 15) as u16, 0, false)
+        })
+        .collect();
+    let (at_once, one_by_one) = (Index::new(4_000), Index::new(4_000));
+    let mut shards: Vec<Vec<Entry>> = vec![Vec::new(); at_once.shards()];
+    let mut ended = Vec::new();
+    for entry in &entries {
+        shards[at_once.shard_of(entry.key())].push(*entry);
+        ended.extend(one_by_one.insert(*entry).expect("room"));
+    }
+    let counts: Vec<u32> = shards.iter().map(|shard| shard.len() as u32).collect();
+    assert!(at_once.takes(&counts));
+    let mut more = counts.clone();
+    more[5] += 1;
+    assert!(!at_once.takes(&more), "one entry too many");
+    let mut ended_at_once = Vec::new();
+    for (shard, entries) in shards.into_iter().enumerate() {
+        at_once.fill(shard, entries, &mut |_, dead| ended_at_once.extend(dead));
+    }
+    let in_order = |mut all: Vec<Killed>| {
+        all.sort_by_key(|killed| (killed.page, killed.mask));
+        all
+    };
+    assert_eq!(in_order(ended_at_once), in_order(ended));
+    let walk = |index: &Index| {
+        let mut all = Vec::new();
+        index.for_each(|entry| all.push((entry.key(), entry.page(), entry.valid())));
+        all.sort();
+        all
+    };
+    assert_eq!(walk(&at_once), walk(&one_by_one));
+    assert_eq!(at_once.len(), one_by_one.len());
+    // Tables: one that is built at once is no larger than what was announced, and all is counted.
+    assert_eq!(at_once.places.load(Ordering::Relaxed) * 16, at_once.memory_bytes());
+    assert_eq!(one_by_one.places.load(Ordering::Relaxed) * 16, one_by_one.memory_bytes());
+    assert!(at_once.memory_bytes() as u64 <= Index::memory_bytes_max(4_000));
+}
+
+#[test]
+fn memory_for_so_many_entries_to_the_byte() {
+    // 64 shards at least, of 18 places, and 6 places for each 5 entries; 4096 shards at most.
+    for (entries, bytes) in [
+        (0, 18_432),
+        (1, 18_464),
+        (5, 18_528),
+        (1 << 20, 18_432 + 20_132_672),
+        (1 << 21, 2 * 18_432 + 40_265_328),
+        (1 << 30, 1_179_648 + 20_615_843_024),
+    ] {
+        assert_eq!(Index::memory_bytes_max(entries), bytes, "{entries}");
+    }
+    let shards = [0, 1 << 20, 1 << 21, 1 << 26, 1 << 30].map(Index::shards_for);
+    assert_eq!(shards, [64, 64, 128, 4096, 4096]);
+}

@@ -58,6 +58,11 @@ impl AdaptiveLog {
         self.strategy.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(super) fn scores(&self) -> Vec<u64> {
+        lock(&self.shadow).scores()
+    }
+
     fn strategy(&self) -> Strategy {
         STRATEGIES[self.strategy_in_force()]
     }

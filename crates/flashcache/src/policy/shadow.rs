@@ -75,6 +75,12 @@ impl Shadow {
         self.best
     }
 
+    /// What each model missed lately, in 1/2^32.
+    #[cfg(test)]
+    pub(super) fn scores(&self) -> Vec<u64> {
+        self.models.iter().map(|model| model.score).collect()
+    }
+
     /// Bytes of the models of a cache of `blocks` blocks, about.
     pub(super) fn memory_bytes(blocks: u64) -> u64 {
         // A name in the map with its slack, for residents and for up to two ghosts each, and their queues.

@@ -1,0 +1,237 @@
+//! Goal: the policy decides what it decided when it was measured (`docs/policies.md`): where blocks go, what stays, which strategy is
+//! followed. Method: a cache of names alone, run over phases that favour different strategies, counted exactly. A change of these
+//! numbers is a change of the policy: measure it anew, then write down the new ones.
+
+use super::*;
+use crate::units::DiskSlot;
+use device::Prng;
+use std::collections::{BTreeMap, VecDeque};
+
+const SEGMENT_BYTES: u32 = 256 << 10;
+
+/// What was counted in a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    hits: u64,
+    main: u64,
+    refused: u64,
+    moves: u64,
+    keeps: u64,
+}
+
+/// Segments with names, as a member has them.
+struct Cache {
+    policy: AdaptiveLog,
+    shape: CacheShape,
+    /// By block: segment and frequency.
+    there: BTreeMap<u64, (usize, u8)>,
+    segments: Vec<Vec<u64>>,
+    free: VecDeque<usize>,
+    heads: [(Option<usize>, VecDeque<usize>); 2],
+    counted: Counted,
+}
+
+fn key(block: u64) -> BlockKey {
+    BlockKey::new(DiskSlot(1), block)
+}
+
+impl Cache {
+    fn new(segments: u32) -> Cache {
+        let shape = CacheShape::of(u64::from(segments) * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096);
+        let shape = shape.expect("large enough");
+        Cache {
+            policy: AdaptiveLog::new(shape),
+            shape,
+            there: BTreeMap::new(),
+            segments: vec![Vec::new(); segments as usize],
+            free: (0..segments as usize).collect(),
+            heads: Default::default(),
+            counted: Counted::default(),
+        }
+    }
+
+    fn access(&mut self, block: u64) {
+        if let Some((_, frequency)) = self.there.get_mut(&block) {
+            *frequency = (*frequency + 1).min(3);
+            self.policy.hit(key(block));
+            self.counted.hits += 1;
+            return;
+        }
+        match self.policy.admit(key(block), 4) {
+            Admission::Refuse => self.counted.refused += 1,
+            Admission::To(head) => {
+                self.counted.main += u64::from(head == HeadKind::Main);
+                self.append(block, 0, head);
+            }
+        }
+        let mut keeps = 0;
+        while self.free.len() < self.shape.reserve as usize {
+            self.reclaim(&mut keeps);
+        }
+    }
+
+    fn append(&mut self, block: u64, frequency: u8, head: HeadKind) {
+        let full = (self.shape.segment_data_pages / self.shape.block_pages) as usize;
+        let (open, sealed) = &mut self.heads[head as usize];
+        let Some(id) = open.or_else(|| self.free.pop_front()) else { return };
+        *open = Some(id);
+        self.segments[id].push(block);
+        self.there.insert(block, (id, frequency));
+        if self.segments[id].len() == full {
+            sealed.push_back(id);
+            *open = None;
+        }
+    }
+
+    fn held(&self) -> HeadPages {
+        let pages = |head: usize| {
+            (self.heads[head].1.len() + usize::from(self.heads[head].0.is_some())) as u64
+                * u64::from(SEGMENT_BYTES / 4096)
+        };
+        HeadPages { small: pages(0), main: pages(1) }
+    }
+
+    fn reclaim(&mut self, keeps: &mut u32) {
+        let head = self.policy.victim(self.held());
+        let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
+        let head = if self.heads[head as usize].1.is_empty() { other } else { head };
+        let Some(id) = self.heads[head as usize].1.pop_front() else { panic!("a head has a full segment") };
+        let living: Vec<(u64, u8)> = self.segments[id]
+            .iter()
+            .filter_map(|block| self.there.get(block).filter(|(at, _)| *at == id).map(|(_, f)| (*block, *f)))
+            .collect();
+        let resident = |(block, frequency): &(u64, u8)| Resident { key: key(*block), frequency: *frequency, pages: 4 };
+        let residents: Vec<Resident> = living.iter().map(resident).collect();
+        match self.policy.judge(head, &residents, *keeps == KEEPS_MAX) {
+            Judgement::Keep(to) => {
+                *keeps += 1;
+                self.counted.keeps += 1;
+                for (block, frequency) in living {
+                    self.there.insert(block, (id, frequency.saturating_sub(1)));
+                }
+                self.heads[to as usize].1.push_back(id);
+            }
+            Judgement::Reclaim(verdicts) => {
+                assert_eq!(verdicts.len(), residents.len());
+                self.segments[id].clear();
+                self.free.push_back(id);
+                for ((block, _), verdict) in living.into_iter().zip(verdicts) {
+                    self.there.remove(&block);
+                    if let Verdict::Move(to, frequency) = verdict {
+                        self.counted.moves += 1;
+                        self.append(block, frequency, to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn phase(&mut self, requests: u64, mut next: impl FnMut(u64) -> u64) -> (Counted, usize) {
+        self.counted = Counted::default();
+        (0..requests).for_each(|n| self.access(next(n)));
+        (self.counted, self.policy.strategy_in_force())
+    }
+}
+
+/// A few blocks often, many seldom: the least of three draws.
+fn skewed(prng: &mut Prng, blocks: u64) -> u64 {
+    (0..3).map(|_| prng.below(blocks)).min().unwrap_or(0)
+}
+
+#[test]
+fn it_decides_what_it_decided_when_it_was_measured() {
+    let mut cache = Cache::new(164);
+    assert_eq!(cache.shape.blocks(), 2400);
+    let mut prng = Prng::new(5);
+    let mut found = Vec::new();
+    found.push(cache.phase(60_000, |_| skewed(&mut prng, 12_000)));
+    // Twice the cache, round and round.
+    found.push(cache.phase(60_000, |n| 20_000 + n % 4_800));
+    // A tenth of it, with a scan of what never comes again.
+    found.push(cache.phase(60_000, |n| if n % 3 == 0 { prng.below(1_500) } else { 1_000_000 + n }));
+    // Its place moves on.
+    found.push(cache.phase(60_000, |n| 40_000 + n / 8 + skewed(&mut prng, 6_000)));
+    let counted = |hits, main, moves, keeps| Counted { hits, main, refused: 0, moves, keeps };
+    let expected = [
+        (counted(22_399, 10_364, 2_202, 905), 1),
+        (counted(20_069, 24_640, 434, 243), 4),
+        (counted(10_035, 5_745, 989, 477), 0),
+        (counted(30_939, 16_822, 2_710, 2_473), 7),
+    ];
+    assert_eq!(found, expected);
+    // Those that are not followed as well.
+    let scores = [
+        2_340_428_084,
+        2_628_475_074,
+        2_530_578_242,
+        2_993_286_508,
+        2_762_275_844,
+        2_999_559_652,
+        2_387_462_905,
+        2_324_847_978,
+    ];
+    assert_eq!(cache.policy.scores(), scores);
+}
+
+#[test]
+fn a_strategy_that_misses_less_takes_over_and_is_remembered() {
+    let shape = CacheShape::of(164 * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096).expect("large enough");
+    let policy = AdaptiveLog::new(shape);
+    assert_eq!((policy.note(), policy.strategy_in_force()), (1, 0));
+    for (note, strategy) in [(0, 0), (8, 7), (9, 7), (255, 7), (0, 7), (1, 0)] {
+        policy.remind(note);
+        assert_eq!((policy.strategy_in_force(), policy.note()), (strategy, strategy as u8 + 1), "after {note}");
+    }
+}
+
+#[test]
+fn what_was_asked_for_and_overwritten_is_known_when_it_is_offered() {
+    let policy = Cache::new(164).policy;
+    for (frequency, head) in [(0, HeadKind::Small), (1, HeadKind::Main)] {
+        let block = key(u64::from(frequency));
+        policy.overwritten(block, frequency);
+        assert_eq!(policy.admit(block, 4), Admission::To(head));
+        assert_eq!(policy.admit(block, 4), Admission::To(HeadKind::Small), "known once");
+    }
+    assert_eq!(policy.name(), "flashcell");
+}
+
+#[test]
+fn each_bound_of_a_strategy_is_where_it_says() {
+    let strategy = Strategy {
+        small_share: 512,
+        promote_hits: 2,
+        ghost_epochs: 1,
+        keep_small: 256,
+        keep_main: 1024,
+        admitted: 100,
+    };
+    // The small head is over its share, exactly at it, below; nothing in the main head.
+    use strategy::Side::{Main, Small};
+    assert_eq!(
+        [(6, 5), (5, 5), (4, 5), (0, 0)].map(|(small, main)| strategy.victim(small, main)),
+        [Small, Main, Main, Small]
+    );
+    assert!(strategy.keeps(Small, 1, 4) && !strategy.keeps(Small, 1, 5) && !strategy.keeps(Small, 0, 0));
+    assert!(strategy.keeps(Main, 4, 4) && !strategy.keeps(Main, 3, 4));
+    assert!(
+        !strategy.moves(Small, 1) && strategy.moves(Small, 2) && strategy.moves(Main, 1) && !strategy.moves(Main, 0)
+    );
+    assert_eq!([(Small, 3), (Main, 3), (Main, 0)].map(|(side, hits)| Strategy::frequency_moved(side, hits)), [0, 2, 0]);
+    assert!(strategy.admits(99) && !strategy.admits(100));
+}
+
+#[test]
+fn shapes_of_caches_are_what_the_log_makes_of_them() {
+    let shape = CacheShape::of(1 << 30, 2 << 20, 16 << 10, 4096);
+    let expected =
+        CacheShape { segments: 512, reserve: 4, segment_data_pages: 500, segment_written_pages: 510, block_pages: 4 };
+    assert_eq!(shape, Some(expected));
+    assert_eq!((expected.data_pages(), expected.blocks()), (254_000, 63_500));
+    let of = |segments: u64, block_bytes| {
+        CacheShape::of(segments * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, block_bytes, 4096)
+    };
+    assert_eq!(of(4, 16 << 10), None, "the reserve alone");
+    assert_eq!(of(5, 16 << 10).map(|shape| (shape.data_pages(), shape.blocks())), Some((60, 15)));
+    assert_eq!((of(8, 2048), of(8, 1 << 20)), (None, None), "no block");
+}

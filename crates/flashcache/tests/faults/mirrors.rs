@@ -1,0 +1,104 @@
+//! Two devices that do not agree after a crash, or of which one fails: who counts, and what the other gets.
+
+use super::rig::*;
+use device::Buf;
+use device::io::Verb;
+use device::layers::{Action, Fault};
+use device::spawn::yield_now;
+use flashcache::{DirtyRefused, Residence, Stretch};
+use futures_util::FutureExt;
+
+/// Of a block: the place of the member that serves it. Its mirror is the other.
+fn server(rig: &Rig, block: u64) -> usize {
+    rig.cache.member_of(&rig.disk, block * BLOCK_PARTS).unwrap()
+}
+
+/// A dirty write that reaches all devices but one, then a crash.
+async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: bool) -> (Rig, usize) {
+    let rig = Rig::new(2, world).await;
+    let first = server(&rig, 2);
+    if before {
+        // An older version of it is on both: only its data is another.
+        rig.cache.write_dirty(&rig.disk, parts(2), &data(60), false).await.unwrap();
+        rig.cache.sync(&rig.disk).await.unwrap();
+    }
+    rig.faults[lacks(first)].add(Fault::every(Verb::Write, Action::Stall));
+    let data = data(2);
+    let mut write = Box::pin(rig.cache.write_dirty(&rig.disk, parts(2), &data, before));
+    assert!(write.as_mut().now_or_never().is_none());
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    assert!(write.as_mut().now_or_never().is_none(), "nobody was told that it is written");
+    drop(write);
+    (rig.again().await, first)
+}
+
+#[test]
+fn what_only_the_mirror_has_ends() {
+    run(|world| async move {
+        let (rig, first) = half_written(world, |first| first, false).await;
+        assert_eq!(server(&rig, 2), first);
+        assert_eq!((rig.residence(2), rig.cache.has_dirty(&rig.disk)), (vec![(4, Residence::Disk)], false));
+        assert_eq!(rig.cache.all_dirty_bytes(), (0, 0));
+        let rig = rig.again().await;
+        assert_eq!(rig.residence(2), [(4, Residence::Disk)], "over another crash");
+    });
+}
+
+#[test]
+fn what_only_the_member_has_that_counts_is_given_to_its_mirror() {
+    for before in [false, true] {
+        run(move |world| async move {
+            let (rig, first) = half_written(world, |first| 1 - first, before).await;
+            assert_eq!(rig.residence(2), [(4, Residence::Dirty)]);
+            let bytes = BLOCK_BYTES as u64;
+            assert_eq!(rig.cache.all_dirty_bytes(), (bytes, 0));
+            let each: Vec<u64> = rig.cache.members().map(|member| member.dirty_bytes()).collect();
+            assert_eq!(each, [bytes, bytes]);
+            rig.cache.members().nth(first).unwrap().fail("a test".to_owned());
+            assert_eq!(rig.read(rig.hit(2)).await, Ok(()), "the mirror has what counted");
+        });
+    }
+}
+
+#[test]
+fn a_read_over_blocks_is_answered_by_the_mirror_as_a_whole() {
+    run(|world| async move {
+        let rig = Rig::new(2, world).await;
+        let mut all = data(2);
+        all.append(data(3));
+        let len = all.len_bytes();
+        rig.cache.write_dirty(&rig.disk, 8..16, &all, false).await.unwrap();
+        rig.rot(server(&rig, 2), 13).await;
+        let mut found = rig.cache.lookup(&rig.disk, 8..16);
+        let (Some(Stretch::Hit(hit)), 0) = (found.pop(), found.len()) else { panic!("one hit") };
+        assert_eq!(hit.parts(), 8..16);
+        let (result, back) = rig.cache.read_hit(hit, Buf::zeroed(len).into()).await;
+        assert_eq!(result, Ok(()));
+        assert!(back.unwrap().to_vec(0..len) == all.to_vec(0..len));
+    });
+}
+
+#[test]
+fn an_expelled_member_serves_nothing_in_the_cache_that_follows() {
+    run(|world| async move {
+        let rig = Rig::new(2, world.clone()).await;
+        rig.cache.members().nth(1).unwrap().fail("a test".to_owned());
+        rig.cache.confirm_expelled(1, HOME);
+        let another = Rig::new(1, world.clone()).await;
+        let joining = another.as_member(77);
+        let (next, report) = rig.cache.successor(&[], vec![joining], true, None, &world).await.unwrap();
+        assert!(report.len() == 1 && report[0].is_ok());
+        next.end_what_others_serve().await;
+        rig.cache.retire(&[], &next);
+        let disk = next.disk(DISK);
+        let mut served = [0; 3];
+        (0..300).for_each(|region| served[next.member_of(&disk, region * 256).unwrap()] += 1);
+        assert!(served[1] == 0 && served[0] > 100 && served[2] > 100, "{served:?}");
+        let ticket = next.begin_write(&disk, 0..10_000).await.unwrap();
+        next.end_write(ticket);
+        // It is short of members all the same.
+        assert_eq!(next.write_dirty(&disk, parts(5), &data(5), false).await, Err(DirtyRefused::NoRoom));
+    });
+}
