@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cell::{Cell, CellConfig, Context, NewDevice, Session};
-use celldisk::{CachingMode, FlashLogMode, GridDiskSpec, Purpose, Role};
+use celldisk::layout::DATA_OFFSET;
+use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Bufs, Class, Device, FailKind, SharedBufs, Verb, World};
 use futures_util::future::{Either, select};
@@ -64,6 +65,32 @@ async fn first_page(cell: &Cell, name: &str) -> u8 {
     let (outcome, bytes) = session(cell, name).read(0, Buf::zeroed(PAGE).into()).await;
     outcome.unwrap();
     bytes.freeze().to_vec(0..1)[0]
+}
+
+/// In write-back the flash log holds nothing of a grid disk, and what is given up is not what the flash cache holds.
+#[test]
+fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
+    let executor = Executor::new(ExecutorConfig::plain(1));
+    let test = async {
+        let (process, world) = process_of(&executor);
+        let disks: Vec<_> = (0..2).map(|_| Faults::new(Memory::new(256 * MIB), world.spawn.clone())).collect();
+        let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), Memory::new(768 * MIB)];
+        let cell = create(&devices, &world).await;
+        cell.create_flash_cache(None, &[]).await.unwrap();
+        cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
+        session(&cell, "REDO1").write(0, full_of(2), true).await.unwrap();
+        // Both copies of its label, once: what the log had of the disk cannot be called void, and then it can.
+        let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
+        disks[0].add(Fault { range: Some(0..DATA_OFFSET), count: 2, ..refuses });
+        cell.drop_flash_log(true).await.unwrap();
+        assert_eq!(disks[0].struck(), 2);
+        assert_eq!(first_page(&cell, "REDO1").await, 2);
+        process.kill();
+        let (_process, world) = process_of(&executor);
+        let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
+        assert_eq!(first_page(&cell, "REDO1").await, 2, "{:?}", report.notes);
+    };
+    executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 /// Either is the one the log tells first, and has to tell anew.

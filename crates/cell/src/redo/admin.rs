@@ -6,7 +6,7 @@
 use super::open::void_redo;
 use super::{LogAtWork, mode_of};
 use crate::admin::AdminError;
-use crate::cell::Cell;
+use crate::cell::{Cell, is_write_back};
 use crate::grid_disk::GridDisk;
 use crate::open::CellError;
 use crate::request::CachingMode;
@@ -225,13 +225,20 @@ impl Cell {
     /// What the disk of a grid disk has not taken is nobody's any more: its clients learn of it as of any loss.
     async fn give_up_redo(&self, disk: &Arc<GridDisk>) -> Result<(), AdminError> {
         let Some(redo) = disk.port.redo() else { return Ok(()) };
-        let _ = self.stood(self.store().raise_cache_generation(GridDiskId(disk.id())).await?);
-        self.alert(format!("grid disk {}: redo that its disk has not taken is given up", disk.name()));
+        let record = self.record(disk);
+        // Flash takes nothing for the log of a grid disk in write-back: what the flash cache holds of it is not given up with it.
+        let loses = !record.as_ref().is_some_and(is_write_back);
+        if loses {
+            let _ = self.stood(self.store().raise_cache_generation(GridDiskId(disk.id())).await?);
+            self.alert(format!("grid disk {}: redo that its disk has not taken is given up", disk.name()));
+        }
         redo.quiesce().await;
         disk.port.set(None);
         redo.abandon();
-        disk.latch_lost();
-        if let Some(record) = self.record(disk) {
+        if loses {
+            disk.latch_lost();
+        }
+        if let Some(record) = record.filter(|_| loses) {
             self.rebind(disk, &record).await;
         }
         Ok(())
