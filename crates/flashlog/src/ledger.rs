@@ -100,6 +100,10 @@ pub(crate) struct Change {
     tried: bool,
     /// It fails as soon as nothing of it is in flight.
     doomed: bool,
+    /// Who asked for it was told that it has failed.
+    failed: bool,
+    /// Replay may find it or not.
+    doubtful: bool,
 }
 
 impl Change {
@@ -125,6 +129,8 @@ impl Change {
             lies_in_ring: false,
             tried: false,
             doomed: false,
+            failed: false,
+            doubtful: false,
         }
     }
 
@@ -395,6 +401,13 @@ impl Ledger {
         }
         self.ack_if_possible(seq);
         self.check_durable(seq);
+    }
+
+    /// Whether replay may find a change or not.
+    pub(crate) fn doubt(&mut self, seq: Seq, doubtful: bool) {
+        if let Some(mut change) = self.changes.edit(seq) {
+            change.doubtful = doubtful;
+        }
     }
 
     /// The releases of the ring records a change overlaps are durable: replay cannot undo it any more.

@@ -3,6 +3,7 @@
 use crate::ledger::{RingLeg, Seq};
 use crate::ring::LIFE_SHIFT;
 use device::Instant;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -44,6 +45,8 @@ pub(crate) struct Legs {
     /// Rings in which replay may find something older of its range: each must have this too, and all as far. What a ring has of a range
     /// it releases in order; two rings do not, and the older of the one would come back when the other has released the newer.
     pub(crate) over: Vec<usize>,
+    /// Rings that have failed with a record of it, which may lie there or not: replay may find it as long as the label counts them.
+    pub(crate) doubtful: SmallVec<[usize; 2]>,
 }
 
 impl Legs {
@@ -63,6 +66,11 @@ impl Legs {
         } else {
             RingLeg::Asked
         }
+    }
+
+    /// Whether replay may find it or not: nobody can say what a failed change has left.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        !self.doubtful.is_empty() && self.rings.values().all(|leg| leg.batch.is_none())
     }
 
     /// Whether what somebody was told stays true without what lies on this ring.

@@ -239,6 +239,7 @@ impl Ledger {
             return;
         }
         let (fails, lies_in_ring) = (!std::mem::replace(&mut change.acked, true), change.lies_in_ring);
+        change.failed |= fails;
         if change.doomed {
             // Told so: what comes of it is nobody's business any more, and no later sync waits for what cannot come.
             change.must_ring = false;

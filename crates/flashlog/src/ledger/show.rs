@@ -15,6 +15,13 @@ impl Ledger {
         owned.map(|(part, seq)| (part.clone(), self.piece(seq, &part))).collect()
     }
 
+    /// Whether somebody was told that a change of these bytes has failed, and replay may find it or not: what there is to be read
+    /// now may be gone, or come, with the process.
+    pub(crate) fn is_in_doubt(&self, range: &Range<u64>) -> bool {
+        let doubtful = |seq: Seq| self.changes.get(&seq).is_some_and(|change| change.failed && change.doubtful);
+        self.newest.cut(range).into_iter().any(|(_, owner)| owner.is_some_and(doubtful))
+    }
+
     /// What a ring record of a change says: of each byte what is newest now. An older record that reached a ring after a newer
     /// change was acknowledged by the disk would undo that. None: that cannot be said, since nobody holds what is newest.
     pub(crate) fn record_of(&self, seq: Seq) -> Option<Content> {

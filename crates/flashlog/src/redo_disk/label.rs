@@ -50,6 +50,7 @@ impl RedoDisk {
                 state.in_ring[ring] = RangeMap::new();
                 state.legs.values_mut().for_each(|legs| {
                     legs.rings.remove(&ring);
+                    legs.doubtful.retain(|doubtful| *doubtful != ring);
                 });
             }
             let all: Vec<Seq> = state.legs.keys().copied().collect();

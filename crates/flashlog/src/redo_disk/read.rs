@@ -6,12 +6,16 @@ use super::RedoDisk;
 use crate::ledger::Content;
 use crate::sabotage::Sabotage;
 use device::sync::lock;
-use device::{Bufs, Completed, Completion, DeviceExtent, Op, Outcome};
+use device::{Bufs, Completed, Completion, DeviceExtent, FailKind, Op, Outcome};
 use std::sync::Arc;
 
 impl RedoDisk {
     pub(super) fn read(&self, offset: u64, bufs: Bufs) -> Completion {
         let range = offset..offset + bufs.len_bytes() as u64;
+        if lock(&self.state).ledger.is_in_doubt(&range) {
+            // Until its disk takes something there, or its label says that nothing counts in the ring that failed.
+            return Completion::failed(FailKind::Media, Op::Read { offset, bufs });
+        }
         let over = if self.sabotaged(Sabotage::SavedRedoForgotten) {
             Vec::new()
         } else {

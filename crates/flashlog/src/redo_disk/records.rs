@@ -90,11 +90,13 @@ impl RedoDisk {
         let Some(legs) = state.legs.get(&seq) else { return };
         let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
         let leg = legs.leg(copies, (0..state.standing.len()).any(waits), &state.standing);
-        let lies = !legs.rings.is_empty();
-        if legs.rings.is_empty() && leg == RingLeg::Refused {
+        let doubtful = legs.is_doubtful();
+        let lies = !legs.rings.is_empty() || doubtful;
+        if !lies && leg == RingLeg::Refused {
             state.legs.remove(&seq);
         }
         let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
+        state.ledger.doubt(seq, doubtful);
         state.ledger.ring(seq, leg, lies);
         if leg == RingLeg::Refused && must {
             state.stranded.push(seq);
@@ -202,6 +204,9 @@ impl RedoDisk {
                 // What was written when the flash failed, nobody knows.
                 let batch = if why == Skip::NoFlashDisk { u64::MAX } else { self.log.rings[ring].next_number() };
                 state.in_ring[ring].update(&legs.range, lies(batch));
+                if why == Skip::NoFlashDisk && state.standing[ring] != Standing::Void {
+                    legs.doubtful.push(ring);
+                }
                 legs.rings.remove(&ring);
             }
         }

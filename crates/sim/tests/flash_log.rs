@@ -1,6 +1,5 @@
-//! Goal: DROP FLASHLOG that fails half-way leaves a log that is as safe as before. Method: a cell of two disks in virtual time, each
-//! with a redo grid disk; the label of one of them cannot be written; then a disk stalls with redo on flash alone, the process dies,
-//! and another is started.
+//! Goal: the flash log of a whole cell loses nothing and brings nothing back, where a command or a device fails half-way. Method: a
+//! cell in virtual time over disks and flash that refuse when they are told to; the process dies, and another is started.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cell::{Cell, CellConfig, Context, NewDevice, Session};
@@ -134,4 +133,40 @@ fn what_is_acknowledged_after_a_failed_drop_is_there_after_the_death_of_the_proc
         }
     }
     assert!(failed >= 4, "{failed} drops failed, at every write of either label");
+}
+
+/// The flash fails with a write that it has carried out or not, and the disk's label cannot be told that nothing counts there.
+#[test]
+fn a_write_that_failed_is_there_or_not_and_stays_so() {
+    for carried_out in [false, true] {
+        failed_write(carried_out);
+    }
+}
+
+fn failed_write(carried_out: bool) {
+    let executor = Executor::new(ExecutorConfig::plain(1));
+    let test = async {
+        let (process, world) = process_of(&executor);
+        let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
+        let (disks, flash) = ([device(256), device(256)], device(768));
+        let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), flash.clone()];
+        let cell = create(&devices, &world).await;
+        session(&cell, "REDO1").write(0, full_of(1), true).await.unwrap();
+        for verb in [Verb::Write, Verb::Flush] {
+            disks[0].add(Fault::every(verb, Action::Fail(FailKind::Media)));
+        }
+        flash.add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
+        assert!(session(&cell, "REDO1").write(0, full_of(2), false).await.is_err(), "nobody takes it");
+        let buf: Bufs = Buf::zeroed(PAGE).into();
+        let (outcome, bytes) = session(&cell, "REDO1").read(0, buf).await;
+        let seen = outcome.ok().map(|()| bytes.freeze().to_vec(0..1)[0]);
+        process.kill();
+        disks[0].clear();
+        flash.clear();
+        let (_process, world) = process_of(&executor);
+        let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
+        let found = first_page(&cell, "REDO1").await;
+        assert!(seen.is_none_or(|seen| seen == found), "{seen:?}, then {found}: {:?}", report.notes);
+    };
+    executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
 }
