@@ -100,10 +100,8 @@ pub(crate) struct Change {
     tried: bool,
     /// It fails as soon as nothing of it is in flight.
     doomed: bool,
-    /// Who asked for it was told that it has failed.
+    /// Who asked for it was told that it has failed. It is kept since replay may find it, or not.
     failed: bool,
-    /// Replay may find it or not.
-    doubtful: bool,
 }
 
 impl Change {
@@ -130,7 +128,6 @@ impl Change {
             tried: false,
             doomed: false,
             failed: false,
-            doubtful: false,
         }
     }
 
@@ -401,13 +398,6 @@ impl Ledger {
         }
         self.ack_if_possible(seq);
         self.check_durable(seq);
-    }
-
-    /// Whether replay may find a change or not.
-    pub(crate) fn doubt(&mut self, seq: Seq, doubtful: bool) {
-        if let Some(mut change) = self.changes.edit(seq) {
-            change.doubtful = doubtful;
-        }
     }
 
     /// The releases of the ring records a change overlaps are durable: replay cannot undo it any more.

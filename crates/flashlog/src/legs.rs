@@ -68,11 +68,6 @@ impl Legs {
         }
     }
 
-    /// Whether replay may find it or not: nobody can say what a failed change has left.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        !self.doubtful.is_empty() && self.rings.values().all(|leg| leg.batch.is_none())
-    }
-
     /// Whether what somebody was told stays true without what lies on this ring.
     pub(crate) fn is_safe_without(&self, ring: usize, told: RingLeg) -> bool {
         let serves = |leg: &Leg| if told == RingLeg::Durable { leg.durable } else { leg.batch.is_some() };

@@ -18,7 +18,7 @@ impl Ledger {
     /// Whether somebody was told that a change of these bytes has failed, and replay may find it or not: what there is to be read
     /// now may be gone, or come, with the process.
     pub(crate) fn is_in_doubt(&self, range: &Range<u64>) -> bool {
-        let doubtful = |seq: Seq| self.changes.get(&seq).is_some_and(|change| change.failed && change.doubtful);
+        let doubtful = |seq: Seq| self.changes.get(&seq).is_some_and(|change| change.failed);
         self.newest.cut(range).into_iter().any(|(_, owner)| owner.is_some_and(doubtful))
     }
 

@@ -90,13 +90,11 @@ impl RedoDisk {
         let Some(legs) = state.legs.get(&seq) else { return };
         let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
         let leg = legs.leg(copies, (0..state.standing.len()).any(waits), &state.standing);
-        let doubtful = legs.is_doubtful();
-        let lies = !legs.rings.is_empty() || doubtful;
+        let lies = !legs.rings.is_empty() || !legs.doubtful.is_empty();
         if !lies && leg == RingLeg::Refused {
             state.legs.remove(&seq);
         }
         let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
-        state.ledger.doubt(seq, doubtful);
         state.ledger.ring(seq, leg, lies);
         if leg == RingLeg::Refused && must {
             state.stranded.push(seq);
