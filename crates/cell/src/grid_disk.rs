@@ -292,7 +292,9 @@ impl GridDisk {
 
     /// Its device has dropped what it had not made durable. What the flash log holds of that is written again.
     pub(crate) fn disk_has_lost(&self) {
-        if self.port.redo().is_none_or(|redo| redo.disk_has_lost()) {
+        let lost = self.port.redo().is_none_or(|redo| redo.disk_has_lost());
+        // What is destaged, and the journal beside it, is not the log's to write again.
+        if lost || self.is_write_back() {
             self.latch_lost();
         }
     }
