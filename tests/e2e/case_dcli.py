@@ -257,6 +257,9 @@ def dcli_leaves_the_terminal_with_echo_however_asking_ends():
                 fcntl.ioctl(inside, termios.TIOCSCTTY, 0)
                 # A core file would be the only thing left of it.
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                # Whoever runs the tests in the background has them ignored, and so would it.
+                for ignored in (signal.SIGINT, signal.SIGQUIT):
+                    signal.signal(ignored, signal.SIG_DFL)
 
             client = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, preexec_fn=begin)
             shown = b""
