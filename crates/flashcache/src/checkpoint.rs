@@ -9,7 +9,7 @@ use crate::units::{DISK_SLOTS_MAX, SegmentId};
 /// "FCcp", a part of a checkpoint.
 pub const CHECKPOINT_MAGIC: u32 = 0x7063_4346;
 /// The version this code writes; of another one nothing is believed.
-pub const CHECKPOINT_VERSION: u16 = 1;
+pub const CHECKPOINT_VERSION: u16 = 2;
 /// A part: the smallest segment, and a multiple of every true page.
 pub const PART_BYTES: usize = 64 << 10;
 /// Bytes of a part before its items.
@@ -77,6 +77,21 @@ impl IndexItem<'_> {
     }
 }
 
+/// A segment, as a checkpoint has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentItem {
+    /// Which.
+    pub segment: SegmentId,
+    /// Its generation.
+    pub generation: u32,
+    /// Where it is in its life.
+    pub fate: Fate,
+    /// It was of the keep head and has aged.
+    pub aged: bool,
+    /// The sequence of its last chunk.
+    pub last_sequence: u64,
+}
+
 /// What a checkpoint says, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
@@ -90,16 +105,7 @@ pub enum Item<'a> {
         id: u64,
     },
     /// A segment. Free ones in the order in which they are opened, those of a head from the oldest on.
-    Segment {
-        /// Which.
-        segment: SegmentId,
-        /// Its generation.
-        generation: u32,
-        /// Where it is in its life.
-        fate: Fate,
-        /// It was of the keep head and has aged.
-        aged: bool,
-    },
+    Segment(SegmentItem),
     /// What the policy asks to be told: [`crate::policy::Policy::note`].
     PolicyNote(u8),
     /// A region whose blocks have to be compared with the disk.
@@ -172,7 +178,7 @@ impl Writer {
                 out.extend(generation.to_le_bytes());
                 out.extend(id.to_le_bytes());
             }
-            Item::Segment { segment, generation, fate, aged } => {
+            Item::Segment(SegmentItem { segment, generation, fate, aged, last_sequence }) => {
                 let fate = match fate {
                     Fate::Free => FATE_FREE,
                     Fate::Sealed(head) => head as u8,
@@ -180,6 +186,7 @@ impl Writer {
                 out.extend([KIND_SEGMENT, fate, u8::from(aged), 0]);
                 out.extend(segment.0.to_le_bytes());
                 out.extend(generation.to_le_bytes());
+                out.extend(last_sequence.to_le_bytes());
             }
             Item::PolicyNote(note) => out.extend([KIND_POLICY_NOTE, note]),
             Item::Region { disk, region } => {
@@ -336,7 +343,8 @@ fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
             let head = HeadKind::ALL.get(usize::from(flag)).copied().map(Fate::Sealed);
             let fate = if flag == FATE_FREE { Some(Fate::Free) } else { head };
             let fate = fate.ok_or(FormatError::Limits("head"))?;
-            Ok(Item::Segment { segment: SegmentId(from.u32()?), generation: from.u32()?, fate, aged })
+            let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
+            Ok(Item::Segment(SegmentItem { segment, generation, fate, aged, last_sequence: from.u64()? }))
         }
         KIND_POLICY_NOTE => Ok(Item::PolicyNote(flag)),
         KIND_REGION => Ok(Item::Region { disk: from.u16()?, region: from.u64()? }),

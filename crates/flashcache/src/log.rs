@@ -58,6 +58,8 @@ pub(crate) struct Segment {
     pub(crate) proven: bool,
     /// It was in the keep head, unused for so long that its blocks count as others.
     pub(crate) aged: bool,
+    /// The sequence of its last chunk; 0: none yet.
+    pub(crate) last_sequence: u64,
     /// It has its place among the others since this sequence, not since it was full; 0: since it was full.
     pub(crate) kept_at: u64,
     /// Positions of chunks and footers not yet written, open chunk included.
@@ -220,6 +222,7 @@ impl LogState {
             state: SegmentState::Free,
             proven: false,
             aged: false,
+            last_sequence: 0,
             kept_at: 0,
             unwritten: BTreeSet::new(),
         };
@@ -495,6 +498,7 @@ impl LogState {
         segment.generation += 1;
         segment.proven = false;
         segment.aged = false;
+        segment.last_sequence = 0;
         segment.kept_at = 0;
         let generation = segment.generation;
         self.set_state(id, SegmentState::Open(head));
@@ -543,6 +547,7 @@ impl LogState {
         open.next = chunk.position + pages;
         open.last_sequence = sequence;
         let segment = open.life.segment;
+        self.segments[segment.0 as usize].last_sequence = sequence;
         self.dirty_chunks += usize::from(head == HeadKind::Dirty);
         writes.push(self.log_write(segment, chunk.position, data, Some(head)));
     }

@@ -11,7 +11,7 @@ use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Resident, Verdict};
-use crate::recover::read_segment;
+use crate::recover::{Found, read_segment};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
 use crate::snapshot::checkpoint_segments;
@@ -156,9 +156,15 @@ impl Member {
 
     /// Look at a segment that was taken as a victim.
     async fn look_at(self: &Arc<Self>, id: SegmentId, origin: Origin, keeps: u32) -> Result<Reclaimed, MemberError> {
-        let generation = lock(&self.log).segments[id.0 as usize].generation;
+        let (generation, last_sequence) = {
+            let log = lock(&self.log);
+            let segment = &log.segments[id.0 as usize];
+            (segment.generation, segment.last_sequence)
+        };
         let found = read_segment::<Vec<(u64, Record)>>(self, id).await;
-        let Some(found) = found.ok().flatten().filter(|f| f.life.generation == generation) else {
+        // To its end: of a segment that has lost its footer and a chunk, a walk finds what came before.
+        let is_whole = |f: &Found<_>| f.life.generation == generation && f.last_sequence == last_sequence;
+        let Some(found) = found.ok().flatten().filter(is_whole) else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));
             return Err(self.error());

@@ -475,6 +475,7 @@ impl Member {
                 Some(f) if f.life.generation > freed_at => {
                     segment.generation = f.life.generation;
                     segment.proven = true;
+                    segment.last_sequence = f.last_sequence;
                     // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
                     // clean may be lost. One without a footer may be gone on with.
                     let place = kept.get(&id).filter(|(_, generation, _)| *generation == f.life.generation);

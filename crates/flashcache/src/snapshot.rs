@@ -5,13 +5,13 @@
 //! loss: then recovery goes by the footers. Never writes where the log has data.
 
 use crate::checkpoint::{
-    Binding, CHECKPOINT_SEGMENTS_MAX, Fate, IndexItem, IndexOut, Item, PART_BYTES, PART_FIXED_BYTES, Root, Writer,
-    decode_root, encode_root, visit_part,
+    Binding, CHECKPOINT_SEGMENTS_MAX, Fate, IndexItem, IndexOut, Item, PART_BYTES, PART_FIXED_BYTES, Root, SegmentItem,
+    Writer, decode_root, encode_root, visit_part,
 };
 use crate::counters::add;
 use crate::format::HeadKind;
 use crate::index::Entry;
-use crate::log::{LogState, SegmentState, Shape};
+use crate::log::{LogState, Segment, SegmentState, Shape};
 use crate::member::{DiskName, Member, MemberError};
 use crate::recover::{Evidence, Recovered, read_bytes};
 use crate::regions::RegionKey;
@@ -44,7 +44,7 @@ pub struct CheckpointPlace {
 /// How many segments have to be free at a clean stop for the checkpoint of a member, where blocks are mostly whole.
 pub(crate) fn checkpoint_segments(shape: Shape, block_parts: u32) -> usize {
     let blocks = u64::from(shape.segments) * u64::from(shape.segment_pages) / u64::from(block_parts);
-    let bytes = blocks * u64::from(20 + 4 * block_parts) * 5 / 4 + u64::from(shape.segments) * 12;
+    let bytes = blocks * u64::from(20 + 4 * block_parts) * 5 / 4 + u64::from(shape.segments) * 20;
     let parts = bytes.div_ceil((PART_BYTES - PART_FIXED_BYTES - 128) as u64) + 2;
     parts.div_ceil(parts_per_segment(shape) as u64) as usize
 }
@@ -65,7 +65,8 @@ impl LogState {
         let mut segments = Vec::with_capacity(self.segments.len());
         let mut say = |id: SegmentId, fate| {
             let segment = &self.segments[id.0 as usize];
-            segments.push(Item::Segment { segment: id, generation: segment.generation, fate, aged: segment.aged });
+            let Segment { generation, aged, last_sequence, .. } = *segment;
+            segments.push(Item::Segment(SegmentItem { segment: id, generation, fate, aged, last_sequence }));
         };
         self.free.iter().for_each(|&id| say(id, Fate::Free));
         for head in HeadKind::ALL {
@@ -243,9 +244,9 @@ impl Member {
     fn restore_log(&self, loaded: &Loaded) -> u64 {
         let mut log = lock(&self.log);
         let mut with_content = 0;
-        for &(id, generation, fate, aged) in &loaded.segments {
+        for &SegmentItem { segment: id, generation, fate, aged, last_sequence } in &loaded.segments {
             let segment = &mut log.segments[id.0 as usize];
-            segment.generation = generation;
+            (segment.generation, segment.last_sequence) = (generation, last_sequence);
             match fate {
                 Fate::Free => log.free.push_back(id),
                 Fate::Sealed(head) => {
@@ -274,7 +275,7 @@ struct Loaded {
     slots: Vec<Option<DiskSlot>>,
     /// Grid disks registered here that it knows.
     known: usize,
-    segments: Vec<(SegmentId, u32, Fate, bool)>,
+    segments: Vec<SegmentItem>,
     seen: Vec<bool>,
     regions: Vec<RegionKey>,
     shards: Vec<Vec<Entry>>,
@@ -311,10 +312,10 @@ impl Loaded {
                 self.slots[usize::from(number)] = slot;
                 self.known += usize::from(slot.is_some());
             }
-            Item::Segment { segment, generation, fate, aged } => match self.seen.get_mut(segment.0 as usize) {
+            Item::Segment(item) => match self.seen.get_mut(item.segment.0 as usize) {
                 Some(seen) if !*seen => {
                     *seen = true;
-                    self.segments.push((segment, generation, fate, aged));
+                    self.segments.push(item);
                 }
                 _ => self.bad = true,
             },
@@ -380,7 +381,7 @@ mod tests {
             (shape(1_000, 16_384), 4),
         ]
         .map(|(shape, block_parts)| checkpoint_segments(shape, block_parts));
-        assert_eq!(found, [91, 242, 53, 1, 3, 3]);
+        assert_eq!(found, [91, 242, 54, 1, 3, 3]);
         assert_eq!([16, 512, 16_384].map(|pages| parts_per_segment(shape(1, pages))), [1, 32, 1024]);
     }
 }

@@ -7,7 +7,8 @@ use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Buf, Device, Runtime, RuntimeConfig, SharedBufs, World};
 use flashcache::checkpoint::{
-    Binding, Fate, IndexItem, IndexOut, Item, PART_BYTES, Root, Writer, decode_root, encode_root, visit_part,
+    Binding, Fate, IndexItem, IndexOut, Item, PART_BYTES, Root, SegmentItem, Writer, decode_root, encode_root,
+    visit_part,
 };
 use flashcache::format::Owner;
 use flashcache::units::SegmentId;
@@ -39,7 +40,7 @@ fn owned(item: &Item<'_>) -> Owned {
             return Owned::Entry(bare, i.crcs().collect());
         }
         Item::Disk { number, generation, id } => Item::Disk { number, generation, id },
-        Item::Segment { segment, generation, fate, aged } => Item::Segment { segment, generation, fate, aged },
+        Item::Segment(item) => Item::Segment(item),
         Item::PolicyNote(note) => Item::PolicyNote(note),
         Item::Region { disk, region } => Item::Region { disk, region },
     })
@@ -171,9 +172,16 @@ fn all_that_was_known_comes_back() {
 fn what_cannot_be_is_not_believed() {
     run(|world| async move {
         let (stopped, residence, _) = stopped(&world).await;
-        let segment =
-            |n: u32, fate| Owned::Plain(Item::Segment { segment: SegmentId(n), generation: 1, fate, aged: false });
-        let is_segment = |item: &Owned| matches!(item, Owned::Plain(Item::Segment { .. }));
+        let segment = |n: u32, fate| {
+            Owned::Plain(Item::Segment(SegmentItem {
+                segment: SegmentId(n),
+                generation: 1,
+                fate,
+                aged: false,
+                last_sequence: 0,
+            }))
+        };
+        let is_segment = |item: &Owned| matches!(item, Owned::Plain(Item::Segment(_)));
         let entry = |disk, block, page, mask| {
             let mask: u16 = mask;
             Owned::Entry(IndexItem::new(disk, block, page, [mask, mask], 0), vec![0; mask.count_ones() as usize])

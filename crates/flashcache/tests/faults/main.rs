@@ -445,6 +445,27 @@ fn segments_are_discarded_before_reuse_where_that_works() {
 }
 
 #[test]
+fn a_segment_that_has_lost_its_end_is_not_given_up_for_what_came_before() {
+    run(|world| async move {
+        // The footer alone: chunks say the same. With chunks before it: who knows what they said was dead.
+        for (lost_pages, survives) in [(1, true), (20, false)] {
+            let rig = Rig::new(1, world.clone()).await;
+            for block in 0..20 {
+                rig.filled(block).await;
+            }
+            let segment_pages = u64::from(SEGMENT_BYTES) / 4096;
+            for page in segment_pages - lost_pages..segment_pages {
+                rig.media[0].write_at(page * 4096, &[0; 4096]).await;
+            }
+            flood(&rig).await;
+            let failure = rig.member().failure();
+            let expected = (!survives).then_some("the records of segment 0 cannot be read back");
+            assert_eq!(failure.as_deref(), expected, "{lost_pages} pages");
+        }
+    });
+}
+
+#[test]
 fn recovery_gives_up_what_it_cannot_read_or_what_has_lost_what_was_durable() {
     run(|world| async move {
         let rig = Rig::new(1, world.clone()).await;
