@@ -15,7 +15,7 @@ use crate::redo::{LogAtWork, Recorded, RedoRecord, is_paired};
 use crate::request::CachingMode;
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
-use celldisk::{CellDisk, CellStore, DeviceId, FlashState, GridDiskError, GridDiskId, ReplicaFailure};
+use celldisk::{CellDisk, CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
 use device::layers::FlushGate;
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
@@ -403,8 +403,7 @@ impl Cell {
                 member.state = if has_failed(id) { FlashState::Expelled } else { FlashState::Clean };
             }
         });
-        let failed = |error| CellError::Labels(vec![ReplicaFailure { device_id: disk.id(), name: disk.name(), error }]);
-        written.await.map_err(failed)
+        written.await.map_err(|error| CellError::label(disk, error))
     }
 
     /// The grid disks served that lie on a cell disk.

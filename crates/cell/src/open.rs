@@ -47,6 +47,13 @@ pub enum CellError {
     Unflushed,
 }
 
+impl CellError {
+    /// The label of one cell disk could not be written.
+    pub(crate) fn label(disk: &CellDisk, error: CellDiskError) -> CellError {
+        CellError::Labels(vec![ReplicaFailure::of(disk, error)])
+    }
+}
+
 /// The unit of the index and of range locks for this life of the cell: that of the flash cache there is, else the finest with
 /// which a cache on all flash keeps within its memory.
 fn block_bytes(store: &CellStore, config: &CellConfig, report: &mut OpenReport) -> u32 {
@@ -579,7 +586,7 @@ pub(crate) async fn expel_from(disk: &Arc<CellDisk>, flash: &[DeviceId]) -> Resu
             }
         }
     });
-    written.await.map_err(|error| ReplicaFailure { device_id: disk.id(), name: disk.name(), error })
+    written.await.map_err(|error| ReplicaFailure::of(disk, error))
 }
 
 /// Void what must not be believed: all of an expelled flash that came back (returned is flash where that cannot be

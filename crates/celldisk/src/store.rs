@@ -353,7 +353,7 @@ async fn write_replicas<F: Future<Output = ()>>(
     for (disk, result) in disks.iter().zip(written) {
         match result {
             Ok(()) => durable += 1,
-            Err(error) => failed.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error }),
+            Err(error) => failed.push(ReplicaFailure::of(disk, error)),
         }
     }
     (durable, failed)

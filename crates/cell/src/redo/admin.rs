@@ -10,9 +10,7 @@ use crate::cell::{Cell, is_write_back};
 use crate::grid_disk::GridDisk;
 use crate::open::CellError;
 use crate::request::CachingMode;
-use celldisk::{
-    DeviceId, FlashLogMode, FlashLogSpec, GridDiskId, OUTLIER_MS_DEFAULT, Purpose, Renewal, ReplicaFailure, Role, Stamp,
-};
+use celldisk::{DeviceId, FlashLogMode, FlashLogSpec, GridDiskId, OUTLIER_MS_DEFAULT, Purpose, Renewal, Role, Stamp};
 use device::Class;
 use device::sync::lock;
 use flashlog::{LogReader, Owner, RingDevice, Skip};
@@ -189,8 +187,7 @@ impl Cell {
                     self.let_redo_pend(home).await;
                 }
                 self.use_redo_again(&with_redo);
-                let failure = ReplicaFailure { device_id: disk.id(), name: disk.name(), error };
-                return Err(CellError::Labels(vec![failure]).into());
+                return Err(CellError::label(&disk, error).into());
             }
             told.push(disk.id());
         }
@@ -356,10 +353,7 @@ impl Cell {
         // Whatever the rings hold of it was written in earlier lives than this one.
         let dead = label.ring_generation.max(life.saturating_sub(1));
         let written = cell_disk.update_label(|label| void_redo(label, dead)).await;
-        written.map_err(|error| {
-            let failure = ReplicaFailure { device_id: home, name: cell_disk.name(), error };
-            AdminError::from(CellError::Labels(vec![failure]))
-        })?;
+        written.map_err(|error| CellError::label(&cell_disk, error))?;
         {
             let mut state = lock(&self.state);
             state.redo_waits.remove(&home);

@@ -8,7 +8,7 @@
 use super::{LogAtWork, is_paired};
 use crate::cell::{Cell, is_write_back};
 use crate::open::{CellError, OpenReport};
-use celldisk::{CellDisk, CellStore, DeviceId, GridDiskId, Label, Purpose, ReplicaFailure, Role, Stamp};
+use celldisk::{CellDisk, CellStore, DeviceId, GridDiskId, Label, Purpose, Role, Stamp};
 use device::Class;
 use device::sync::lock;
 use flashlog::{LogReader, Owner, ReplayTarget, RingDevice, RingFound, Sabotage};
@@ -38,10 +38,6 @@ fn redo_grid_disks(store: &CellStore, home: DeviceId) -> Vec<celldisk::GridDisk>
 
 fn disks(store: &CellStore) -> Vec<Arc<CellDisk>> {
     store.cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk).collect()
-}
-
-fn failed(disk: &CellDisk, error: celldisk::CellDiskError) -> CellError {
-    CellError::Labels(vec![ReplicaFailure { device_id: disk.id(), name: disk.name(), error }])
 }
 
 /// Pairs (disk, flash) where the disk waits for redo that the flash may hold, and the two were not left together.
@@ -161,7 +157,7 @@ impl LogOpening {
         let Some(why) = refused else {
             let dead = self.life - 1;
             let written = disk.update_label(|label| void_redo(label, dead));
-            return written.await.map_err(|error| failed(disk, error));
+            return written.await.map_err(|error| CellError::label(disk, error));
         };
         self.waits.insert(disk.id());
         let flash: Vec<String> = label

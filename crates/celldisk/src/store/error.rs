@@ -1,6 +1,7 @@
 //! Errors of the store and of grid disk commands.
 
 use crate::catalog::CatalogError;
+use crate::disk::CellDisk;
 use crate::error::{CellDiskError, IoError};
 use crate::ids::{CellId, DeviceId};
 use std::fmt::Display;
@@ -14,6 +15,14 @@ pub struct ReplicaFailure {
     pub name: String,
     /// Why.
     pub error: CellDiskError,
+}
+
+impl ReplicaFailure {
+    /// A cell disk, under the name it has now.
+    #[must_use]
+    pub fn of(disk: &CellDisk, error: CellDiskError) -> ReplicaFailure {
+        ReplicaFailure { device_id: disk.id(), name: disk.name(), error }
+    }
 }
 
 impl Display for ReplicaFailure {

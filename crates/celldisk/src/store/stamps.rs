@@ -117,7 +117,7 @@ impl CellStore {
         for (disk, result) in join_all(announcing).await {
             if let Err(error) = result {
                 announced.remove(&disk.id());
-                failures.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error });
+                failures.push(ReplicaFailure::of(disk, error));
             }
         }
         self.hand_over(renewal, &announced, pairs, &taken_in, &mut failures).await;
@@ -161,7 +161,7 @@ impl CellStore {
         });
         for (flash, result) in join_all(accepting).await {
             if let Err(error) = result {
-                failures.push(ReplicaFailure { device_id: flash.id(), name: flash.name(), error });
+                failures.push(ReplicaFailure::of(flash, error));
                 failed.extend(pairs.iter().filter(|(_, id)| *id == flash.id()).map(|(disk_id, _)| *disk_id));
             }
         }
@@ -202,7 +202,7 @@ impl CellStore {
         for (disk, result) in join_all(showing).await {
             if let Err(error) = result {
                 failed.insert(disk.id());
-                failures.push(ReplicaFailure { device_id: disk.id(), name: disk.name(), error });
+                failures.push(ReplicaFailure::of(disk, error));
             }
         }
         failed
