@@ -6,20 +6,30 @@ use super::{Change, Content, Ledger, RingLeg, Seq};
 use device::{Buf, SharedBufs};
 use std::ops::Range;
 
+/// What there is to be read now may be gone, or come, with the process.
+#[derive(Debug)]
+pub(crate) struct InDoubt;
+
 impl Ledger {
     /// What lies over the disk in a range: held bytes that the disk does not have durably, ascending. Also what it has completed:
     /// a device that fails to flush drops that before anybody is told, and reads meanwhile would find what was there before.
-    pub(crate) fn overlay(&self, range: &Range<u64>) -> Vec<(Range<u64>, Content)> {
-        let held = |seq: &Seq| !matches!(self.changes[seq].content, Content::Unheld);
-        let owned = self.newest.cut(range).into_iter().filter_map(|(part, owner)| Some((part, owner.filter(held)?)));
-        owned.map(|(part, seq)| (part.clone(), self.piece(seq, &part))).collect()
-    }
-
-    /// Whether somebody was told that a change of these bytes has failed, and replay may find it or not: what there is to be read
-    /// now may be gone, or come, with the process.
-    pub(crate) fn is_in_doubt(&self, range: &Range<u64>) -> bool {
-        let doubtful = |seq: Seq| self.changes.get(&seq).is_some_and(|change| change.failed);
-        self.newest.cut(range).into_iter().any(|(_, owner)| owner.is_some_and(doubtful))
+    ///
+    /// # Errors
+    /// Somebody was told that a change of these bytes has failed, and replay may find it or not.
+    pub(crate) fn overlay(&self, range: &Range<u64>) -> Result<Vec<(Range<u64>, Content)>, InDoubt> {
+        let mut over = Vec::new();
+        for (part, owner) in self.newest.cut(range) {
+            let Some(seq) = owner else { continue };
+            let change = &self.changes[&seq];
+            if change.failed {
+                return Err(InDoubt);
+            }
+            if !matches!(change.content, Content::Unheld) {
+                let piece = self.piece(seq, &part);
+                over.push((part, piece));
+            }
+        }
+        Ok(over)
     }
 
     /// What a ring record of a change says: of each byte what is newest now. An older record that reached a ring after a newer

@@ -19,7 +19,7 @@ fn write(ledger: &mut Ledger, seq: Seq, at: u64) -> Vec<DiskWrite> {
 }
 
 fn shown(ledger: &Ledger, at: u64) -> Option<u8> {
-    let mut over = ledger.overlay(&page(at));
+    let mut over = ledger.overlay(&page(at)).expect("nothing is in doubt");
     match over.pop()?.1 {
         Content::Data(bytes) => Some(bytes.to_vec(0..1)[0]),
         Content::Zeroes { .. } | Content::Unheld => None,

@@ -12,15 +12,13 @@ use std::sync::Arc;
 impl RedoDisk {
     pub(super) fn read(&self, offset: u64, bufs: Bufs) -> Completion {
         let range = offset..offset + bufs.len_bytes() as u64;
-        if lock(&self.state).ledger.is_in_doubt(&range) {
-            // Until its disk takes something there, or its label says that nothing counts in the ring that failed.
+        // In doubt until its disk takes something there, or its label says that nothing counts in the ring that failed.
+        let Ok(mut over) = lock(&self.state).ledger.overlay(&range) else {
             return Completion::failed(FailKind::Media, Op::Read { offset, bufs });
-        }
-        let over = if self.sabotaged(Sabotage::SavedRedoForgotten) {
-            Vec::new()
-        } else {
-            lock(&self.state).ledger.overlay(&range)
         };
+        if self.sabotaged(Sabotage::SavedRedoForgotten) {
+            over.clear();
+        }
         if over.is_empty() {
             return self.disk.read(offset, bufs);
         }
