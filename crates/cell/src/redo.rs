@@ -21,7 +21,7 @@ pub use record::{RECORDED_MAX, Recorded, RedoWrite};
 use crate::cell::{Cell, is_write_back};
 use crate::grid_disk::GridDisk;
 use celldisk::{CellStore, DeviceId, FlashLogMode, Label, Purpose, Role, Stamp};
-use device::sync::{Semaphore, lock};
+use device::sync::lock;
 use flashlog::{FlashLog, Mode, RedoDisk, RedoDiskConfig, Skip};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -35,14 +35,11 @@ pub(crate) struct LogAtWork {
     pub(crate) devices: Arc<[DeviceId]>,
     /// Cell disks whose labels say that redo is pending: their grid disks may use it.
     homes: Arc<Mutex<BTreeSet<DeviceId>>>,
-    /// One beginning anew at a time.
-    anew: Arc<Semaphore>,
 }
 
 impl LogAtWork {
     pub(crate) fn new(id: Stamp, log: Arc<FlashLog>, devices: Vec<DeviceId>) -> LogAtWork {
-        let (homes, anew) = (Arc::default(), Arc::new(Semaphore::new(1)));
-        LogAtWork { id, log, devices: devices.into(), homes, anew }
+        LogAtWork { id, log, devices: devices.into(), homes: Arc::default() }
     }
 
     fn is_home(&self, disk: DeviceId) -> bool {

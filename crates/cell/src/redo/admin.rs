@@ -168,10 +168,7 @@ impl Cell {
             self.give_up_redo(disk).await?;
         }
         // Should it go on after all, what comes then is of another life than the one that is void.
-        let life = {
-            let _turn = at_work.anew.acquire(1).await;
-            at_work.log.next_life()
-        };
+        let life = at_work.log.next_life();
         let mut told = Vec::new();
         for disk in self.store().cell_disks().into_iter().filter(|d| d.label().has_redo_pending()) {
             let waits = lock(&self.state).redo_waits.contains(&disk.id());
@@ -224,18 +221,19 @@ impl Cell {
         let Some(redo) = disk.port.redo() else { return Ok(()) };
         let record = self.record(disk);
         // Flash takes nothing for the log of a grid disk in write-back: what the flash cache holds of it is not given up with it.
-        let loses = !record.as_ref().is_some_and(is_write_back);
-        if loses {
+        let in_write_back = record.as_ref().is_some_and(is_write_back);
+        if !in_write_back {
             let _ = self.stood(self.store().raise_cache_generation(GridDiskId(disk.id())).await?);
             self.alert(format!("grid disk {}: redo that its disk has not taken is given up", disk.name()));
         }
         redo.quiesce().await;
         disk.port.set(None);
         redo.abandon();
-        if loses {
-            disk.latch_lost();
+        if in_write_back {
+            return Ok(());
         }
-        if let Some(record) = record.filter(|_| loses) {
+        disk.latch_lost();
+        if let Some(record) = record {
             self.rebind(disk, &record).await;
         }
         Ok(())

@@ -97,10 +97,7 @@ impl Cell {
             return true;
         }
         let Some(disk) = self.store().cell_disk(home) else { return false };
-        let before = {
-            let _turn = at_work.anew.acquire(1).await;
-            at_work.log.next_life()
-        };
+        let before = at_work.log.next_life();
         for redo in self.redo_on(home) {
             if !redo.is_safe_without_life(before, patient).await {
                 return false;
