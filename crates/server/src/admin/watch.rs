@@ -34,7 +34,7 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
     let memory = Arc::new(Mutex::new(Memory::default()));
     let mut ticks = 0_u64;
     let ticks_per_period = PERIOD.as_secs() / LOOK_EVERY.as_secs();
-    let mut growing = None;
+    let mut growing: Option<tokio::task::JoinHandle<()>> = None;
     loop {
         let is_minute = ticks.is_multiple_of(ticks_per_period);
         let asks_size = ticks.is_multiple_of(LOOKS_PER_SIZE);
@@ -52,7 +52,8 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
         let told = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         tell(&context, &told);
         // Whatever changes the cell at the moment may take long; nobody waits for it here.
-        if growing.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) && context.cell.has_grown() {
+        let is_growing = growing.as_ref().is_some_and(|growing| !growing.is_finished());
+        if asks_size && !is_growing && context.cell.has_grown() {
             growing = Some(tokio::spawn(use_growth(context.clone())));
         }
         let stopped = stop.wait_for(|stop| *stop);
