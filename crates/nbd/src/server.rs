@@ -20,7 +20,7 @@ mod transmission;
 pub use counters::FrontEndStats;
 pub use door::{Client, Doorkeeper, Scope};
 pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports, NoExport};
-pub use hosts::{HOSTS_MAX, HostStats, LOCAL_HOST, OTHER_HOST};
+pub use hosts::{HOSTS_MAX, LOCAL_HOST, OTHER_HOST};
 pub use limits::FrontEndLimits;
 pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
@@ -125,9 +125,10 @@ impl FrontEnd {
         self.shared.counters.snapshot()
     }
 
-    /// What has passed to and from each client host so far.
+    /// What has passed to and from each client host so far: payload of successful reads and writes. A host is its address, or
+    /// [`LOCAL_HOST`], or [`OTHER_HOST`].
     #[must_use]
-    pub fn hosts(&self) -> Vec<HostStats> {
+    pub fn hosts(&self) -> Vec<cell::metrics::HostUse> {
         self.shared.hosts.snapshot()
     }
 

@@ -153,12 +153,7 @@ impl Context {
                 Some(device.io.totals(member.name.clone()))
             })
             .collect();
-        let hosts: Vec<_> = self.front_end.hosts().into_iter().map(host_use).collect();
-        cell::metrics::samples(&self.cell, &catalog.cell_name, &devices, &crate::process::usage(), &hosts)
+        let (process, hosts) = (crate::process::usage(), self.front_end.hosts());
+        cell::metrics::samples(&self.cell, &catalog.cell_name, &devices, &process, &hosts)
     }
-}
-
-fn host_use(host: nbd::server::HostStats) -> cell::metrics::HostUse {
-    let nbd::server::HostStats { name, sent_bytes, received_bytes } = host;
-    cell::metrics::HostUse { name, sent_bytes, received_bytes }
 }

@@ -4,6 +4,7 @@
 //! request anything: a connection looks its host up once, and adds what it has tallied once per batch. Never forgets a host, so that
 //! counters only grow.
 
+use cell::metrics::HostUse;
 use device::sync::lock;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,17 +18,6 @@ pub const HOSTS_MAX: usize = 256;
 pub const OTHER_HOST: &str = "_OTHER_HOST_";
 /// The object of clients that came through unix sockets.
 pub const LOCAL_HOST: &str = "localhost";
-
-/// A reading of what one host has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostStats {
-    /// Its address, or [`LOCAL_HOST`], or [`OTHER_HOST`].
-    pub name: String,
-    /// Bytes of successful reads.
-    pub sent_bytes: u64,
-    /// Bytes of successful writes.
-    pub received_bytes: u64,
-}
 
 /// Of one host.
 #[derive(Debug, Default)]
@@ -68,14 +58,14 @@ impl Hosts {
     }
 
     /// In the order of names; the others last, once there are any.
-    pub(super) fn snapshot(&self) -> Vec<HostStats> {
-        let stats = |name: &str, traffic: &Traffic| HostStats {
+    pub(super) fn snapshot(&self) -> Vec<HostUse> {
+        let stats = |name: &str, traffic: &Traffic| HostUse {
             name: name.to_owned(),
             sent_bytes: traffic.sent_bytes.load(Ordering::Relaxed),
             received_bytes: traffic.received_bytes.load(Ordering::Relaxed),
         };
         let known = lock(&self.known);
-        let mut all: Vec<HostStats> = known.iter().map(|(name, traffic)| stats(name, traffic)).collect();
+        let mut all: Vec<HostUse> = known.iter().map(|(name, traffic)| stats(name, traffic)).collect();
         if known.len() >= HOSTS_MAX {
             all.push(stats(OTHER_HOST, &self.other));
         }
@@ -113,7 +103,7 @@ mod tests {
         for port in [1, 2] {
             hosts.of(&format!("tcp:10.0.0.1:{port}")).add(5, 7);
         }
-        let first = HostStats { name: "10.0.0.1".to_owned(), sent_bytes: 10, received_bytes: 14 };
+        let first = HostUse { name: "10.0.0.1".to_owned(), sent_bytes: 10, received_bytes: 14 };
         assert_eq!(hosts.snapshot(), std::slice::from_ref(&first));
         for host in 0..2 * HOSTS_MAX {
             hosts.of(&format!("tcp:10.1.{}.{}:9", host / 256, host % 256)).add(1, 0);
