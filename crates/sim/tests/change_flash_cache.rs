@@ -2,11 +2,11 @@
 //! Method: a cell in virtual time whose only member fails while the device that joins does not answer; then the change fails.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::{Cell, CellConfig, Context, NewDevice};
+use cell::{CellConfig, Context};
 use celldisk::{FlashState, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Class, Device, FailKind, Spawn, Verb};
-use sim::plain::in_a_world;
+use device::{Buf, Bufs, Device, FailKind, Spawn, Verb};
+use sim::plain::{cell_on, in_a_world};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,12 +20,7 @@ fn flash_that_is_expelled_while_another_joins_is_not_taken_in_again() {
         let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
         let [first, second, old, new] = [device(256), device(256), device(128), device(128)];
         let devices: Vec<Device> = vec![first.clone(), second.clone(), old.clone(), new.clone()];
-        let named = devices.iter().zip(NAMES).map(|(device, (name, role))| NewDevice {
-            class: Some(Class::Durable),
-            ..NewDevice::new(device.clone(), name, role)
-        });
-        drop(Cell::create("cell", named.collect(), false, &world).await.unwrap());
-        let (cell, _) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
+        let cell = cell_on(&devices, &NAMES, CellConfig::default(), &world).await;
         cell.create_flash_cache(None, &["FD1".to_owned()]).await.unwrap();
         let catalog = cell.store().catalog();
         let (home, flash) = (catalog.member_named("CD1").unwrap().0, catalog.member_named("FD1").unwrap().0);

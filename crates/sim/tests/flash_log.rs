@@ -2,14 +2,14 @@
 //! cell in virtual time over disks and flash that refuse when they are told to; the process dies, and another is started.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::{Cell, CellConfig, Context, NewDevice, Session};
+use cell::{Cell, CellConfig, Context, Session};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Class, Device, FailKind, SharedBufs, Verb, World};
+use device::{Buf, Bufs, Device, FailKind, SharedBufs, Verb, World};
 use futures_util::future::{Either, select};
-use sim::executor::{Executor, ExecutorConfig};
-use sim::plain::process_of;
+use sim::executor::{Executor, Process};
+use sim::plain::{cell_on, in_an_executor, process_of};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,30 +25,59 @@ fn full_of(fill: u8) -> SharedBufs {
     Bufs::from(buf).freeze()
 }
 
-fn session(cell: &Cell, name: &str) -> Session {
-    cell.grid_disk(name).unwrap().open_session(Context::default())
+/// Two disks and flash, each with a redo grid disk and the log.
+struct Rig<'a> {
+    executor: &'a Executor,
+    process: Process,
+    world: World,
+    disks: [Arc<Faults>; 2],
+    flash: Arc<Faults>,
+    cell: Arc<Cell>,
 }
 
-async fn create(devices: &[Device], world: &World) -> Arc<Cell> {
-    let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash)];
-    let new = devices.iter().zip(names).map(|(device, (name, role))| NewDevice {
-        class: Some(Class::Durable),
-        ..NewDevice::new(device.clone(), name, role)
-    });
-    drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
-    let (cell, _) = Cell::open(devices.to_vec(), CellConfig::default(), world.clone()).await.unwrap();
-    cell.create_flash_log(None, &[]).await.unwrap();
-    for n in 1..=2 {
-        let home = cell.store().catalog().member_named(&format!("CD{n}")).unwrap().0;
-        let spec = GridDiskSpec {
-            purpose: Purpose::Redo,
-            caching_mode: CachingMode::None,
-            ..GridDiskSpec::new(&format!("REDO{n}"), home, 16 * MIB, world.clock.wall())
-        };
-        let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
-        cell.set_flash_log_mode(&disk.name(), FlashLogMode::Flash).await.unwrap();
+impl<'a> Rig<'a> {
+    async fn new(executor: &'a Executor) -> Rig<'a> {
+        let (process, world) = process_of(executor);
+        let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
+        let (disks, flash) = ([device(256), device(256)], device(768));
+        let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash)];
+        let devices = [disks[0].clone() as Device, disks[1].clone(), flash.clone()];
+        let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
+        cell.create_flash_log(None, &[]).await.unwrap();
+        for n in 1..=2 {
+            let home = cell.store().catalog().member_named(&format!("CD{n}")).unwrap().0;
+            let spec = GridDiskSpec {
+                purpose: Purpose::Redo,
+                caching_mode: CachingMode::None,
+                ..GridDiskSpec::new(&format!("REDO{n}"), home, 16 * MIB, world.clock.wall())
+            };
+            let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+            cell.set_flash_log_mode(&disk.name(), FlashLogMode::Flash).await.unwrap();
+        }
+        Rig { executor, process, world, disks, flash, cell }
     }
-    cell
+
+    /// The process dies, the devices work again, and another opens them. What it says of that.
+    async fn dies(&mut self) -> Vec<String> {
+        self.process.kill();
+        let Rig { disks: [first, second], flash, .. } = &*self;
+        let devices: Vec<Device> = vec![first.clone(), second.clone(), flash.clone()];
+        [first, second, flash].into_iter().for_each(|device| device.clear());
+        let (process, world) = process_of(self.executor);
+        let (cell, report) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
+        (self.process, self.world, self.cell) = (process, world, cell);
+        report.notes
+    }
+
+    fn session(&self, name: &str) -> Session {
+        self.cell.grid_disk(name).unwrap().open_session(Context::default())
+    }
+
+    /// The byte the first page of a grid disk is full of, where that can be read.
+    async fn first_page(&self, name: &str) -> Option<u8> {
+        let (outcome, bytes) = self.session(name).read(0, Buf::zeroed(PAGE).into()).await;
+        outcome.ok().map(|()| bytes.freeze().to_vec(0..1)[0])
+    }
 }
 
 /// Write and see whether it is acknowledged while its disk does nothing.
@@ -60,113 +89,79 @@ async fn is_acked(session: &Session, fill: u8, world: &World) -> bool {
     }
 }
 
-async fn first_page(cell: &Cell, name: &str) -> u8 {
-    let (outcome, bytes) = session(cell, name).read(0, Buf::zeroed(PAGE).into()).await;
-    outcome.unwrap();
-    bytes.freeze().to_vec(0..1)[0]
-}
-
 /// In write-back the flash log holds nothing of a grid disk, and what is given up is not what the flash cache holds.
 #[test]
 fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let test = async {
-        let (process, world) = process_of(&executor);
-        let disks: Vec<_> = (0..2).map(|_| Faults::new(Memory::new(256 * MIB), world.spawn.clone())).collect();
-        let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), Memory::new(768 * MIB)];
-        let cell = create(&devices, &world).await;
-        cell.create_flash_cache(None, &[]).await.unwrap();
-        cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
-        session(&cell, "REDO1").write(0, full_of(2), true).await.unwrap();
+    in_an_executor(async |executor| {
+        let mut rig = Rig::new(executor).await;
+        rig.cell.create_flash_cache(None, &[]).await.unwrap();
+        rig.cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
+        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
         // Both copies of its label, once: what the log had of the disk cannot be called void, and then it can.
         let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
-        disks[0].add(Fault { range: Some(0..DATA_OFFSET), count: 2, ..refuses });
-        cell.drop_flash_log(true).await.unwrap();
-        assert_eq!(disks[0].struck(), 2);
-        assert_eq!(first_page(&cell, "REDO1").await, 2);
-        process.kill();
-        let (_process, world) = process_of(&executor);
-        let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
-        assert_eq!(first_page(&cell, "REDO1").await, 2, "{:?}", report.notes);
-    };
-    executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
+        rig.disks[0].add(Fault { range: Some(0..DATA_OFFSET), count: 2, ..refuses });
+        rig.cell.drop_flash_log(true).await.unwrap();
+        assert_eq!(rig.disks[0].struck(), 2);
+        assert_eq!(rig.first_page("REDO1").await, Some(2));
+        let notes = rig.dies().await;
+        assert_eq!(rig.first_page("REDO1").await, Some(2), "{notes:?}");
+    });
 }
 
 /// Either is the one the log tells first, and has to tell anew.
 #[test]
 fn what_is_acknowledged_after_a_failed_drop_is_there_after_the_death_of_the_process() {
-    let mut failed = 0;
-    for (refuses, after) in (0..2).flat_map(|disk| (0..SKIPS_MAX).map(move |skip| (disk, skip))) {
-        let executor = Executor::new(ExecutorConfig::plain(1));
-        let test = async {
-            let (process, world) = process_of(&executor);
-            let disks: Vec<_> = (0..2).map(|_| Faults::new(Memory::new(256 * MIB), world.spawn.clone())).collect();
-            let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), Memory::new(768 * MIB)];
-            let cell = create(&devices, &world).await;
-            let sessions = [session(&cell, "REDO1"), session(&cell, "REDO2")];
-            for session in &sessions {
-                session.write(0, full_of(1), true).await.unwrap();
-            }
-            disks[refuses].add(Fault { skip: after, ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) });
-            if cell.drop_flash_log(false).await.is_ok() {
-                return None;
-            }
-            disks[refuses].clear();
-            for disk in &disks {
-                disk.add(Fault::every(Verb::Write, Action::Stall));
-                disk.add(Fault::every(Verb::Flush, Action::Stall));
-            }
-            let acked = [is_acked(&sessions[0], 2, &world).await, is_acked(&sessions[1], 2, &world).await];
-            process.kill();
-            disks.iter().for_each(|disk| disk.clear());
-            let (_process, world) = process_of(&executor);
-            let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
-            let found = [first_page(&cell, "REDO1").await, first_page(&cell, "REDO2").await];
-            Some((acked, found, report.notes))
-        };
-        let told = executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
-        let Some((acked, found, notes)) = told else { continue };
-        failed += 1;
-        assert!(acked[1 - refuses], "the log goes on where the label was told anew");
-        for n in 0..2 {
-            assert_eq!(found[n], if acked[n] { 2 } else { 1 }, "REDO{} of {acked:?}: {notes:?}", n + 1);
-        }
+    let all = (0..2).flat_map(|disk| (0..SKIPS_MAX).map(move |skip| (disk, skip)));
+    let failed =
+        all.filter(|&(refuses, after)| in_an_executor(async |executor| failed_drop(executor, refuses, after).await));
+    assert!(failed.count() >= 4, "drops fail at every write of either label");
+}
+
+/// Whether a drop fails in which a disk refuses all writes after so many.
+async fn failed_drop(executor: &Executor, refuses: usize, after: u64) -> bool {
+    let mut rig = Rig::new(executor).await;
+    let sessions = [rig.session("REDO1"), rig.session("REDO2")];
+    for session in &sessions {
+        session.write(0, full_of(1), true).await.unwrap();
     }
-    assert!(failed >= 4, "{failed} drops failed, at every write of either label");
+    rig.disks[refuses].add(Fault { skip: after, ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) });
+    if rig.cell.drop_flash_log(false).await.is_ok() {
+        return false;
+    }
+    rig.disks[refuses].clear();
+    for disk in &rig.disks {
+        disk.add(Fault::every(Verb::Write, Action::Stall));
+        disk.add(Fault::every(Verb::Flush, Action::Stall));
+    }
+    let acked = [is_acked(&sessions[0], 2, &rig.world).await, is_acked(&sessions[1], 2, &rig.world).await];
+    let notes = rig.dies().await;
+    assert!(acked[1 - refuses], "the log goes on where the label was told anew");
+    for (n, acked) in acked.into_iter().enumerate() {
+        let name = format!("REDO{}", n + 1);
+        assert_eq!(rig.first_page(&name).await, Some(if acked { 2 } else { 1 }), "{name}: {acked}, {notes:?}");
+    }
+    true
 }
 
 /// The flash fails with a write that it has carried out or not, and the disk's label cannot be told that nothing counts there.
 #[test]
 fn a_write_that_failed_is_there_or_not_and_stays_so() {
     for carried_out in [false, true] {
-        failed_write(carried_out);
+        in_an_executor(async |executor| {
+            let mut rig = Rig::new(executor).await;
+            rig.session("REDO1").write(0, full_of(1), true).await.unwrap();
+            for verb in [Verb::Write, Verb::Flush] {
+                rig.disks[0].add(Fault::every(verb, Action::Fail(FailKind::Media)));
+            }
+            rig.flash.add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
+            assert!(rig.session("REDO1").write(0, full_of(2), false).await.is_err(), "nobody takes it");
+            let seen = rig.first_page("REDO1").await;
+            let notes = rig.dies().await;
+            let found = rig.first_page("REDO1").await;
+            assert!(
+                found.is_some() && seen.is_none_or(|seen| Some(seen) == found),
+                "{seen:?}, then {found:?}: {notes:?}"
+            );
+        });
     }
-}
-
-fn failed_write(carried_out: bool) {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let test = async {
-        let (process, world) = process_of(&executor);
-        let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
-        let (disks, flash) = ([device(256), device(256)], device(768));
-        let devices: Vec<Device> = vec![disks[0].clone(), disks[1].clone(), flash.clone()];
-        let cell = create(&devices, &world).await;
-        session(&cell, "REDO1").write(0, full_of(1), true).await.unwrap();
-        for verb in [Verb::Write, Verb::Flush] {
-            disks[0].add(Fault::every(verb, Action::Fail(FailKind::Media)));
-        }
-        flash.add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
-        assert!(session(&cell, "REDO1").write(0, full_of(2), false).await.is_err(), "nobody takes it");
-        let buf: Bufs = Buf::zeroed(PAGE).into();
-        let (outcome, bytes) = session(&cell, "REDO1").read(0, buf).await;
-        let seen = outcome.ok().map(|()| bytes.freeze().to_vec(0..1)[0]);
-        process.kill();
-        disks[0].clear();
-        flash.clear();
-        let (_process, world) = process_of(&executor);
-        let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
-        let found = first_page(&cell, "REDO1").await;
-        assert!(seen.is_none_or(|seen| seen == found), "{seen:?}, then {found}: {:?}", report.notes);
-    };
-    executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
 }

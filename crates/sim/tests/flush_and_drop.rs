@@ -3,14 +3,14 @@
 //! depth and under the same reads, is measured beside it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::{Cell, CellConfig, Context, GridDisk, NewDevice, Session};
+use cell::{Cell, CellConfig, Context, GridDisk, Session};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Instant, Prng, SharedBufs, Spawn, World};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sim::executor::Process;
-use sim::plain::in_a_world;
+use sim::plain::{cell_on, in_a_world};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,10 +38,8 @@ fn modelled(name: &str, size_bytes: u64, world: &World) -> Device {
 
 async fn open(world: &World, mode: CachingMode) -> (Arc<Cell>, Arc<GridDisk>) {
     let devices = vec![modelled("sata-7200", DISK_BYTES, world), modelled("pcie-flash", FLASH_BYTES, world)];
-    let new = devices.iter().zip([("CD_disk01", Role::Disk), ("FD_00", Role::Flash)]);
-    let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
-    drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
-    let (cell, _) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
+    let names = [("CD_disk01", Role::Disk), ("FD_00", Role::Flash)];
+    let cell = cell_on(&devices, &names, CellConfig::default(), world).await;
     cell.create_flash_cache(None, &[]).await.unwrap();
     let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
     let spec =

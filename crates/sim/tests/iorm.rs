@@ -5,12 +5,12 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests, and the figures they go by")]
 
 use cell::iorm::{Directive, Objective, PlanChange, Subject};
-use cell::{Cell, CellConfig, Context, NewDevice, Session};
+use cell::{Cell, CellConfig, Context, Session};
 use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Prng, SharedBufs, Spawn, World};
 use sim::executor::Process;
-use sim::plain::in_a_world;
+use sim::plain::{cell_on, in_a_world};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,10 +50,7 @@ impl Fixture {
             devices.push(device("flash", FLASH_BYTES, Model::fixed(MS / 10, 8)));
             roles.push(("FD_00", Role::Flash));
         }
-        let new = devices.iter().zip(roles);
-        let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
-        drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
-        let (cell, _) = Cell::open(devices.clone(), CellConfig::default(), world.clone()).await.unwrap();
+        let cell = cell_on(&devices, &roles, CellConfig::default(), world).await;
         let made = Fixture { cell, devices, world: world.clone() };
         made.grid_disk("DATA", Purpose::Data, CachingMode::WriteThrough).await;
         made

@@ -6,12 +6,12 @@
 
 use cell::iorm::{Directive, PlanChange, Subject};
 use cell::metrics::{ProcessUse, samples};
-use cell::{Cell, CellConfig, Context, NewDevice, Session};
+use cell::{Cell, CellConfig, Context, Session};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Clock, Device, Prng, Spawn, World};
 use sim::executor::Process;
-use sim::plain::in_a_world;
+use sim::plain::{cell_on, in_a_world};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,10 +43,7 @@ impl Fixture {
         let disk = device("disk", DISK_BYTES, Model::fixed(1_000_000, 16));
         let devices = vec![disk, device("flash", 128 * MIB, Model::fixed(50_000, 16))];
         let roles = [("CD_disk01", Role::Disk), ("FD_00", Role::Flash)];
-        let new = devices.iter().zip(roles);
-        let new = new.map(|(device, (name, role))| NewDevice::new(device.clone(), name, role));
-        drop(Cell::create("cell", new.collect(), false, world).await.unwrap());
-        let (cell, _) = Cell::open(devices.clone(), config(), world.clone()).await.unwrap();
+        let cell = cell_on(&devices, &roles, config(), world).await;
         cell.create_flash_cache(Some(CACHE_BYTES), &[]).await.unwrap();
         let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
         let spec =

@@ -2,28 +2,23 @@
 //! cannot be written while the last grid disk, which flash has dirty data of, is dropped; another takes its place.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::{Cell, CellConfig, Context, NewDevice};
+use cell::{Cell, CellConfig, Context};
 use celldisk::layout::{LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Class, Device, FailKind, Verb};
-use sim::executor::{Executor, ExecutorConfig};
-use sim::plain::process_of;
+use device::{Buf, Bufs, Device, FailKind, Verb};
+use sim::plain::{cell_on, in_an_executor, process_of};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_grid_disk_waits_for_nothing_of_those_before_it() {
-    let executor = Executor::new(ExecutorConfig::plain(1));
-    let test = async {
-        let (process, world) = process_of(&executor);
+    in_an_executor(async |executor| {
+        let (process, world) = process_of(executor);
         let disk = Faults::new(Memory::new(256 * MIB), world.spawn.clone());
         let devices: Vec<Device> = vec![disk.clone(), Memory::new(128 * MIB)];
-        let named = devices.iter().zip([("CD1", Role::Disk), ("FD1", Role::Flash)]).map(|(device, (name, role))| {
-            NewDevice { class: Some(Class::Durable), ..NewDevice::new(device.clone(), name, role) }
-        });
-        drop(Cell::create("cell", named.collect(), false, &world).await.unwrap());
-        let (cell, _) = Cell::open(devices.clone(), CellConfig::default(), world.clone()).await.unwrap();
+        let names = [("CD1", Role::Disk), ("FD1", Role::Flash)];
+        let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
         cell.create_flash_cache(None, &[]).await.unwrap();
         let home = cell.store().catalog().member_named("CD1").unwrap().0;
         let spec = |name: &str| GridDiskSpec {
@@ -49,11 +44,10 @@ fn a_grid_disk_waits_for_nothing_of_those_before_it() {
         assert!(is_whole(), "nothing of it is on flash");
         cell.drop_flash_cache().await.unwrap();
         process.kill();
-        let (_process, world) = process_of(&executor);
+        let (_process, world) = process_of(executor);
         let (cell, report) = Cell::open(devices, CellConfig::default(), world).await.unwrap();
         let second = cell.grid_disk("SECOND").unwrap();
         assert!(second.offline().is_none(), "{:?}", report.notes);
         cell.create_flash_cache(None, &[]).await.unwrap();
-    };
-    executor.run(test).unwrap_or_else(|stuck| panic!("{stuck}"));
+    });
 }
