@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Buf, Device, Runtime, RuntimeConfig, SharedBufs, World};
+use device::{Buf, Device, SharedBufs, World};
 use flashcache::checkpoint::{
     Binding, Fate, IndexItem, IndexOut, Item, PART_BYTES, Root, SegmentItem, Writer, decode_root, encode_root,
     visit_part,
@@ -16,6 +18,7 @@ use flashcache::{
     BLOCKS_MAX, CacheConfig, CachedDisk, CheckpointPlace, DestagedList, Evidence, FillCause, FlashCache, MemberDevice,
     Recovered, Residence, RunLimits, Worth, WorthMap,
 };
+use running::run;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,12 +143,6 @@ async fn stopped(world: &World) -> (Stopped, Vec<(u64, Residence)>, Vec<flashcac
         visit_part(&binding, n, part(n), &mut |item| items.push(owned(&item))).unwrap();
     }
     (Stopped { place, root, items, image: image.clone() }, residence, hot)
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 #[test]

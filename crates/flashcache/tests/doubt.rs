@@ -4,13 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
+
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults, Memory, Trace};
-use device::{Buf, Device, Runtime, RuntimeConfig, SharedBufs, World};
+use device::{Buf, Device, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FlashCache, Member, MemberDevice, PART_BYTES, Residence,
 };
+use running::run;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,12 +99,6 @@ impl Rig {
     fn settle_list(&self) -> flashcache::cache::SettleList {
         self.cache.settle_list(&self.disk, &self.cache.epochs(), usize::MAX)
     }
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 #[test]

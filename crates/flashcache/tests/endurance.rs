@@ -4,13 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
 mod shifted;
 
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Bufs, Runtime, RuntimeConfig};
+use device::{Arena, Bufs};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, DiskHandle, Endurance, FillCause, FlashCache, MemberDevice, Stretch};
+use running::run;
 use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,12 +57,6 @@ impl Rig {
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         self.cache.members().next().unwrap().counters.snapshot().into_iter().collect()
     }
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(device::World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 /// A budget that begins with so many bytes.

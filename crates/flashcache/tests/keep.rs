@@ -4,17 +4,19 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
 mod shifted;
 
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Bufs, Device, Instant, Runtime, RuntimeConfig, World};
+use device::{Arena, Bufs, Device, Instant, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
     Residence, RunLimits, Stretch, Worth, WorthMap,
 };
 use futures_util::future::{Either, select};
+use running::run;
 use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -124,12 +126,6 @@ impl Rig {
 
 fn parts(block: u64) -> Range<u64> {
     block * BLOCK_PARTS..(block + 1) * BLOCK_PARTS
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 #[test]

@@ -3,15 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Buf, Class, Device, Geometry, Runtime, RuntimeConfig, SharedBufs, World};
+use device::{Buf, Class, Device, Geometry, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::hot::{HOT_BLOCKS_MAX, HotBlock};
 use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FillReport, FlashCache, Member, MemberDevice, MemberError,
     PART_BYTES, Residence, Stretch, check_area,
 };
+use running::run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,12 +94,6 @@ impl Rig {
         let serves = |region| self.cache.member_of(&self.disks[0], region * 256).unwrap();
         (0..regions).map(|region| self.cache.device_id(serves(region)).unwrap()).collect()
     }
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 #[test]

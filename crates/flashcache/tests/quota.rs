@@ -4,14 +4,17 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Bufs, Clock, Device, Runtime, RuntimeConfig, World};
+use device::{Arena, Bufs, Clock, Device, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
     Quota, Residence, RunLimits, Sabotage, Stretch, Tenant,
 };
+use running::run;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -132,12 +135,6 @@ impl Rig {
         }
         panic!("it does not come to that: {:?}", self.member());
     }
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 #[test]

@@ -4,9 +4,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod running;
+
 use device::layers::Memory;
 use device::spawn::yield_now;
-use device::{Arena, Buf, Device, Outcome, Runtime, RuntimeConfig, World};
+use device::{Arena, Buf, Device, Outcome, World};
 use flashcache::checkpoint::PART_BYTES;
 use flashcache::format::{self, BlockName, ChunkHeader, EntryKind, HeadKind, Owner, Record, SegmentLife};
 use flashcache::units::{Position, SegmentId};
@@ -14,6 +16,7 @@ use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice, MemberError,
     Recovered, Residence,
 };
+use running::run;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,12 +54,6 @@ fn cached(open: &Open, blocks: u64, parts: u64) -> Vec<u64> {
         residence.iter().all(|(_, residence)| *residence != Residence::Disk)
     };
     (0..blocks).filter(is).collect()
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    runtime.block_on(test(world));
 }
 
 async fn bytes_of(device: &Device) -> Vec<u8> {

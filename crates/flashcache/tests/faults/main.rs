@@ -6,6 +6,8 @@
 
 mod mirrors;
 mod rig;
+#[path = "../running/mod.rs"]
+mod running;
 
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig::*;
+use running::run;
 
 #[test]
 fn a_device_that_cannot_be_read_is_given_up_and_writes_wait_for_the_label() {

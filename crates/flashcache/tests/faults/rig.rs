@@ -2,13 +2,12 @@
 
 use device::io::FailKind;
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Class, Device, Geometry, Runtime, RuntimeConfig, SharedBufs, World};
+use device::{Buf, Device, Geometry, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DirtyRefused, DiskHandle, FillCause, FlashCache, Hit, HitError, Member, MemberDevice,
     MemberError, Recovered, Residence, Stretch,
 };
-use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,17 +39,8 @@ pub(super) fn data(block: u64) -> SharedBufs {
 }
 
 pub(super) fn geometry() -> Geometry {
-    Geometry {
-        size_bytes: SEGMENTS * u64::from(SEGMENT_BYTES),
-        logical_bytes: 512,
-        page_bytes: 4096,
-        rotational: false,
-        volatile_cache: true,
-        discard_bytes: 4096,
-        fast_zeroes: true,
-        transfer_bytes_max: 4 << 20,
-        class: Class::Durable,
-    }
+    let plain: Device = Memory::new(SEGMENTS * u64::from(SEGMENT_BYTES));
+    Geometry { volatile_cache: true, ..plain.geometry() }
 }
 
 pub(super) fn config() -> CacheConfig {
@@ -214,15 +204,4 @@ impl At for Arc<Memory> {
 
 pub(super) fn every(kind: FailKind) -> Fault {
     Fault { verbs: Vec::new(), range: None, skip: 0, count: u64::MAX, action: Action::Fail(kind) }
-}
-
-pub(super) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    let clock = world.clock.clone();
-    let test = Box::pin(test(world));
-    runtime.block_on(async move {
-        let limit = clock.sleep(Duration::from_secs(50));
-        assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
-    });
 }

@@ -7,17 +7,19 @@
 mod check;
 mod destage;
 mod members;
+#[path = "../running/mod.rs"]
+mod running;
 mod trust;
 
 use device::layers::{Faults, Memory};
 use device::spawn::yield_now;
-use device::{Buf, Class, Device, Geometry, Prng, Runtime, RuntimeConfig, SharedBufs, World};
+use device::{Buf, Class, Device, Geometry, Prng, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DirtyRefused, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice,
     PART_BYTES, Residence, Stretch, Tenant, WorthMap,
 };
-use futures_util::future::{Either, select};
+use running::run;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -310,17 +312,6 @@ async fn open(plan: Plan, flash: &[Flash], world: &World) -> Opened {
     let evidence = recovered.into_iter().map(|recovered| recovered.unwrap().evidence).collect();
     let handles = disks.iter().map(|disk| cache.disk(*disk)).collect();
     (faults, cache, handles, evidence)
-}
-
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
-    let world = runtime.world(1);
-    let clock = world.clock.clone();
-    let test = Box::pin(test(world));
-    runtime.block_on(async move {
-        let limit = clock.sleep(Duration::from_secs(50));
-        assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
-    });
 }
 
 fn try_seeds(plan: Plan, seeds: Range<u64>, steps: u32) {

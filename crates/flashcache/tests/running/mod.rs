@@ -1,0 +1,16 @@
+//! Runs a test in a real runtime of its own, with a limit.
+
+use device::{Runtime, RuntimeConfig, World};
+use futures_util::future::{Either, select};
+use std::time::Duration;
+
+pub(crate) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
+    let world = runtime.world(1);
+    let clock = world.clock.clone();
+    let test = Box::pin(test(world));
+    runtime.block_on(async move {
+        let limit = clock.sleep(Duration::from_secs(50));
+        assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
+    });
+}
