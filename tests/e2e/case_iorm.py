@@ -88,22 +88,27 @@ def a_stop_does_not_wait_for_a_limit():
         cell.stop(seconds=20)
 
 
+def with_redo_of(place, database):
+    """A cell with a flash log; eight commits of a database; how many went past the log for the plan."""
+    cell = place.cell(griddisks=("data:64M", "redo:32M:redo"))
+    cell.start()
+    cell.cellcli("drop flashcache")
+    cell.cellcli("create flashlog all size=32M")
+    client = nbdclient.Client(cell.socket, export=f"redo@{database}")
+
+    def commit():
+        for page in range(8):
+            client.write(page * 8192, bytes([page + 1]) * 8192)
+            client.flush()
+
+    return cell, commit, lambda: cell.metric("FL_IO_W_SKIP_IORM_PLAN")
+
+
 @test
 def iorm_runs_the_field_s_script_as_it_stands():
     """S6: flash switched for one database, `$1` on and then off, from standard input."""
     with Place("iorm") as place:
-        cell = place.cell(griddisks=("data:64M", "redo:32M:redo"))
-        cell.start()
-        cell.cellcli("drop flashcache")
-        cell.cellcli("create flashlog all size=32M")
-        spot = nbdclient.Client(cell.socket, export="redo@SPOT")
-        skipped = lambda: cell.metric("FL_IO_W_SKIP_IORM_PLAN")
-
-        def commit():
-            for page in range(8):
-                spot.write(page * 8192, bytes([page + 1]) * 8192)
-                spot.flush()
-
+        cell, commit, skipped = with_redo_of(place, "SPOT")
         for word, skips in (("on", 0), ("off", 8), ("on", 8)):
             out = cell.cellcli(f"ALTER IORMPLAN dbplan=((name='SPOT', flashLog={word}),(name=other,flashlog=on))").stdout
             contains(out, "IORMPLAN successfully altered", "the answer")
@@ -157,24 +162,13 @@ def iorm_switches_the_flash_cache_for_what_is_cached():
 @test
 def iorm_profiles_are_given_to_databases():
     with Place("iorm") as place:
-        cell = place.cell(griddisks=("data:64M", "redo:32M:redo"))
-        cell.start()
-        cell.cellcli("drop flashcache")
-        cell.cellcli("create flashlog all size=32M")
+        cell, commit, skipped = with_redo_of(place, "SALES")
         plan = "((name=gold,limit=100,share=10,flashlog=off,type=profile),(name=bronze,share=1,type=profile),(name=FINANCE,share=8))"
         # As the vendor writes it.
         cell.cellcli("ALTER IORMPLAN dbplan=((name=gold, share=10, limit=100, flashlog=off, type=profile), "
                      "(name=bronze, share=1, type=profile), (name=FINANCE, share=8))")
         equal(cell.json("list iormplan")[0]["dbPlan"], plan, "the plan")
         contains(cell.cellcli("list iormprofile").stdout, "bronze", "the profiles")
-        sales = nbdclient.Client(cell.socket, export="redo@SALES")
-        skipped = lambda: cell.metric("FL_IO_W_SKIP_IORM_PLAN")
-
-        def commit():
-            for page in range(8):
-                sales.write(page * 8192, bytes([page + 1]) * 8192)
-                sales.flush()
-
         commit()
         equal(skipped(), 0, "without a profile")
         contains(cell.cellcli("ALTER DATABASE sales, HR profile=GOLD").stdout, "Database HR successfully altered", "the answer")
