@@ -50,6 +50,14 @@ pub(crate) enum Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StillDirty;
 
+/// Why what a range holds now could not be read.
+#[derive(Debug)]
+struct Unread {
+    error: RequestError,
+    /// The parts that were dirty when they were looked up and that flash could not give.
+    dirty: Option<Range<u64>>,
+}
+
 /// The door to a flash device's dirty data: before anything of a grid disk is dirty there, the label of its disk says so
 /// durably (I5), so that the disk is never taken for whole without the flash.
 #[derive(Debug)]
@@ -173,16 +181,22 @@ impl GridDisk {
             let failed_before = failed();
             let (result, back) = self.read_over(&binding, offset, bufs).await;
             bufs = back;
-            match result {
-                // Another member has what that one had, or the disk has it by now.
-                Err(_) if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
-                result => return (result, bufs),
+            let Err(unread) = result else { return (Ok(()), bufs) };
+            // The disk has it by now: nothing in the range becomes dirty meanwhile, so this ends.
+            let is_destaged = unread.dirty.is_some_and(|parts| {
+                let found = binding.cache.residence(&binding.disk, parts);
+                found.iter().any(|(_, residence)| *residence != Residence::Dirty)
+            });
+            // Or another member has what that one had.
+            let is_elsewhere = failed() > failed_before && !binding.cache.has_lost(&binding.disk);
+            if !is_destaged && !is_elsewhere {
+                return (Err(unread.error), bufs);
             }
         }
     }
 
     /// The same, once, with what this cache says is dirty.
-    async fn read_over(&self, binding: &Binding, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+    async fn read_over(&self, binding: &Binding, offset: u64, bufs: Bufs) -> (Result<(), Unread>, Bufs) {
         let len = bufs.len_bytes() as u64;
         // Looked up before the disk is read: what is destaged meanwhile is not dirty afterwards, and not in what was read.
         let mut at = offset / PART_BYTES;
@@ -198,12 +212,14 @@ impl GridDisk {
         }
         let (result, mut bufs) = self.read_disk(offset, bufs).await;
         if let Err(error) = result {
-            return (Err(error), bufs);
+            return (Err(Unread { error, dirty: None }), bufs);
         }
         for (parts, hit) in dirty {
             let piece = Buf::zeroed(((parts.end - parts.start) * PART_BYTES) as usize);
             let (result, back) = binding.cache.read_hit(hit, piece.into()).await;
-            let (Ok(()), Some(back)) = (result, back) else { return (Err(RequestError::Io), bufs) };
+            let (Ok(()), Some(back)) = (result, back) else {
+                return (Err(Unread { error: RequestError::Io, dirty: Some(parts) }), bufs);
+            };
             // The request may begin or end within a part.
             let low = (parts.start * PART_BYTES).max(offset);
             let high = (parts.end * PART_BYTES).min(offset + len);
@@ -215,7 +231,7 @@ impl GridDisk {
             });
         }
         if binding.cache.has_lost(&binding.disk) {
-            return (Err(RequestError::Io), bufs);
+            return (Err(Unread { error: RequestError::Io, dirty: None }), bufs);
         }
         (Ok(()), bufs)
     }
