@@ -27,6 +27,72 @@ pub(crate) enum Standing {
     Void,
 }
 
+/// What a disk's label says of the rings and lives, and what it is being told. What it is being told to be void may be so at any
+/// moment, and nothing of it may be promised any more.
+#[derive(Debug)]
+pub(crate) struct Standings {
+    rings: Vec<Standing>,
+    /// By ring: the label is being told that nothing counts there.
+    leaving: Vec<bool>,
+    /// Nothing of this life or an earlier one counts.
+    void_life: u64,
+    /// Lives the label is being told are void.
+    dying: SmallVec<[u64; 1]>,
+}
+
+impl Standings {
+    pub(crate) fn new(void: &[bool]) -> Standings {
+        let standing = |void: &bool| if *void { Standing::Void } else { Standing::Counts };
+        let rings: Vec<Standing> = void.iter().map(standing).collect();
+        Standings { leaving: vec![false; rings.len()], rings, void_life: 0, dying: SmallVec::new() }
+    }
+
+    /// By ring.
+    pub(crate) fn all(&self) -> &[Standing] {
+        &self.rings
+    }
+
+    /// Whether replay may find there what lies on a ring.
+    pub(crate) fn counts(&self, ring: usize) -> bool {
+        self.rings[ring] != Standing::Void
+    }
+
+    /// The label says this of a ring, and is not being told otherwise.
+    pub(crate) fn set(&mut self, ring: usize, standing: Standing) {
+        self.rings[ring] = standing;
+        self.leaving[ring] = false;
+    }
+
+    /// The label is being told that nothing counts on a ring.
+    pub(crate) fn leaves(&mut self, ring: usize) {
+        self.leaving[ring] = true;
+    }
+
+    /// The label is being told that nothing of a life counts.
+    pub(crate) fn dies(&mut self, life: u64) {
+        self.dying.push(life);
+    }
+
+    /// It has been told, or (not `void`) could not be.
+    pub(crate) fn has_died(&mut self, life: u64, void: bool) {
+        self.dying.retain(|dying| *dying != life);
+        if void {
+            self.void_life = self.void_life.max(life);
+        }
+    }
+
+    /// The label is being told something.
+    fn is_changing(&self) -> bool {
+        self.leaving.contains(&true) || !self.dying.is_empty()
+    }
+
+    /// Whether a record is one to rely on.
+    fn holds(&self, ring: usize, leg: &Leg) -> bool {
+        let void_life = self.dying.iter().fold(self.void_life, |last, life| last.max(*life));
+        self.counts(ring) && !self.leaving[ring] && leg.batch.is_none_or(|number| number >> LIFE_SHIFT > void_life)
+    }
+}
+
 /// A record on one ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leg {
@@ -51,13 +117,14 @@ pub(crate) struct Legs {
 
 impl Legs {
     /// How far it is, where it has to be on so many rings. `ring_failing`: a ring that counts has failed and may soon count no
-    /// more; `standing` of each ring.
-    pub(crate) fn leg(&self, copies: usize, ring_failing: bool, standing: &[Standing]) -> RingLeg {
-        let durable = self.rings.values().filter(|leg| leg.durable).count();
-        let lacks = |ring: &usize| standing[*ring] != Standing::Void && !self.rings.contains_key(ring);
-        if copies == 0 || self.rings.len() < copies || self.over.iter().any(lacks) {
+    /// more.
+    pub(crate) fn leg(&self, copies: usize, ring_failing: bool, standing: &Standings) -> RingLeg {
+        let holding = || self.rings.iter().filter(|(ring, leg)| standing.holds(**ring, leg)).map(|(_, leg)| leg);
+        let durable = holding().filter(|leg| leg.durable).count();
+        let lacks = |ring: &usize| standing.counts(*ring) && !self.rings.contains_key(ring);
+        if copies == 0 || holding().count() < copies || self.over.iter().any(lacks) {
             // Until the label says that nothing counts there, one copy fewer is not enough.
-            let may_come = ring_failing && !self.rings.is_empty();
+            let may_come = (ring_failing || standing.is_changing()) && !self.rings.is_empty();
             if may_come { RingLeg::Asked } else { RingLeg::Refused }
         } else if durable >= copies && (self.over.is_empty() || durable == self.rings.len()) {
             RingLeg::Durable
@@ -69,9 +136,9 @@ impl Legs {
     }
 
     /// Whether what somebody was told stays true without what lies on this ring.
-    pub(crate) fn is_safe_without(&self, ring: usize, told: RingLeg) -> bool {
+    pub(crate) fn is_safe_without(&self, ring: usize, told: RingLeg, standing: &Standings) -> bool {
         let serves = |leg: &Leg| if told == RingLeg::Durable { leg.durable } else { leg.batch.is_some() };
-        self.rings.iter().any(|(n, leg)| *n != ring && serves(leg))
+        self.rings.iter().any(|(n, leg)| *n != ring && serves(leg) && standing.holds(*n, leg))
     }
 
     /// Whether every copy of it is of a later life.

@@ -17,7 +17,7 @@ use crate::counters::{Counters, Skip};
 use crate::errand::Errand;
 use crate::estimate::Estimate;
 use crate::ledger::{Effect, Ledger, Seq, SyncId, WriteId};
-use crate::legs::{Legs, Place, Standing};
+use crate::legs::{Legs, Place, Standings};
 use crate::log::FlashLog;
 use crate::mode::Mode;
 use crate::ranges::RangeMap;
@@ -78,8 +78,7 @@ struct State {
     in_ring: Vec<RangeMap<Place>>,
     /// By ring: how many pieces it had when it was last looked through.
     in_ring_kept: usize,
-    /// By ring.
-    standing: Vec<Standing>,
+    standing: Standings,
     /// Stands for what was written past the log before it took over.
     unknown: Option<Seq>,
     watched: VecDeque<Watched>,
@@ -132,7 +131,6 @@ impl RedoDisk {
         let mut ledger = Ledger::new(write_through, log.config.sabotage == Some(Sabotage::OverlappingDiskWrites));
         let unknown = (!config.is_flushed).then(|| log.next_sequence());
         unknown.iter().for_each(|seq| ledger.begin_unknown(*seq));
-        let standing = |void: &bool| if *void { Standing::Void } else { Standing::Counts };
         assert_eq!(config.void.len(), rings, "each ring counts or does not");
         Arc::new_cyclic(|me| RedoDisk {
             id: config.id,
@@ -145,7 +143,7 @@ impl RedoDisk {
                 legs: BTreeMap::new(),
                 in_ring: (0..rings).map(|_| RangeMap::new()).collect(),
                 in_ring_kept: 0,
-                standing: config.void.iter().map(standing).collect(),
+                standing: Standings::new(&config.void),
                 unknown,
                 watched: VecDeque::new(),
                 disk_syncs: Estimate::default(),
@@ -324,7 +322,8 @@ impl RedoDisk {
 impl std::fmt::Debug for RedoDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = lock(&self.state);
-        let rings = state.standing.iter().zip(&self.log.rings).map(|(standing, ring)| (standing, ring.has_failed()));
+        let rings =
+            state.standing.all().iter().zip(&self.log.rings).map(|(standing, ring)| (standing, ring.has_failed()));
         let (stranded, standing, flushing) = (&state.stranded, rings.collect::<Vec<_>>(), state.flushing);
         let ledger = state.ledger.told();
         write!(f, "RedoDisk({}: stranded {stranded:?}, rings {standing:?}, flushing {flushing}, {ledger})", self.id)

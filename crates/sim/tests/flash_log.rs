@@ -6,12 +6,13 @@ use cell::{Cell, CellConfig, Context, Session};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, FailKind, SharedBufs, Verb, World};
+use device::{Buf, Bufs, Device, FailKind, SharedBufs, Spawn, Verb, World};
 use futures_util::future::{Either, select};
 use sim::executor::{Executor, Process};
 use sim::plain::{cell_on, in_an_executor, process_of};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -25,23 +26,24 @@ fn full_of(fill: u8) -> SharedBufs {
     Bufs::from(buf).freeze()
 }
 
-/// Two disks and flash, each with a redo grid disk and the log.
+/// Two disks, each with a redo grid disk, and flash with the log.
 struct Rig<'a> {
     executor: &'a Executor,
     process: Process,
     world: World,
     disks: [Arc<Faults>; 2],
-    flash: Arc<Faults>,
+    flash: Vec<Arc<Faults>>,
     cell: Arc<Cell>,
 }
 
 impl<'a> Rig<'a> {
-    async fn new(executor: &'a Executor) -> Rig<'a> {
+    async fn new(executor: &'a Executor, flash: usize) -> Rig<'a> {
         let (process, world) = process_of(executor);
         let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
-        let (disks, flash) = ([device(256), device(256)], device(768));
-        let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash)];
-        let devices = [disks[0].clone() as Device, disks[1].clone(), flash.clone()];
+        let disks = [device(256), device(256)];
+        let flash: Vec<_> = (0..flash).map(|_| device(768)).collect();
+        let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash)];
+        let devices: Vec<Device> = disks.iter().chain(&flash).map(|device| device.clone() as Device).collect();
         let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
         cell.create_flash_log(None, &[]).await.unwrap();
         for n in 1..=2 {
@@ -60,9 +62,9 @@ impl<'a> Rig<'a> {
     /// The process dies, the devices work again, and another opens them. What it says of that.
     async fn dies(&mut self) -> Vec<String> {
         self.process.kill();
-        let Rig { disks: [first, second], flash, .. } = &*self;
-        let devices: Vec<Device> = vec![first.clone(), second.clone(), flash.clone()];
-        [first, second, flash].into_iter().for_each(|device| device.clear());
+        let all = || self.disks.iter().chain(&self.flash);
+        let devices: Vec<Device> = all().map(|device| device.clone() as Device).collect();
+        all().for_each(|device| device.clear());
         let (process, world) = process_of(self.executor);
         let (cell, report) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
         (self.process, self.world, self.cell) = (process, world, cell);
@@ -93,7 +95,7 @@ async fn is_acked(session: &Session, fill: u8, world: &World) -> bool {
 #[test]
 fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
     in_an_executor(async |executor| {
-        let mut rig = Rig::new(executor).await;
+        let mut rig = Rig::new(executor, 1).await;
         rig.cell.create_flash_cache(None, &[]).await.unwrap();
         rig.cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
         rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
@@ -119,7 +121,7 @@ fn what_is_acknowledged_after_a_failed_drop_is_there_after_the_death_of_the_proc
 
 /// Whether a drop fails in which a disk refuses all writes after so many.
 async fn failed_drop(executor: &Executor, refuses: usize, after: u64) -> bool {
-    let mut rig = Rig::new(executor).await;
+    let mut rig = Rig::new(executor, 1).await;
     let sessions = [rig.session("REDO1"), rig.session("REDO2")];
     for session in &sessions {
         session.write(0, full_of(1), true).await.unwrap();
@@ -148,12 +150,12 @@ async fn failed_drop(executor: &Executor, refuses: usize, after: u64) -> bool {
 fn a_write_that_failed_is_there_or_not_and_stays_so() {
     for carried_out in [false, true] {
         in_an_executor(async |executor| {
-            let mut rig = Rig::new(executor).await;
+            let mut rig = Rig::new(executor, 1).await;
             rig.session("REDO1").write(0, full_of(1), true).await.unwrap();
             for verb in [Verb::Write, Verb::Flush] {
                 rig.disks[0].add(Fault::every(verb, Action::Fail(FailKind::Media)));
             }
-            rig.flash.add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
+            rig.flash[0].add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
             assert!(rig.session("REDO1").write(0, full_of(2), false).await.is_err(), "nobody takes it");
             let seen = rig.first_page("REDO1").await;
             let notes = rig.dies().await;
@@ -164,4 +166,36 @@ fn a_write_that_failed_is_there_or_not_and_stays_so() {
             );
         });
     }
+}
+
+/// Both rings of a record fail, the second while the disk's label is being told of the first.
+#[test]
+fn nothing_is_acknowledged_for_a_ring_that_the_label_is_about_to_leave() {
+    in_an_executor(async |executor| {
+        let mut rig = Rig::new(executor, 2).await;
+        let sessions = [rig.session("REDO1"), rig.session("REDO2")];
+        sessions[0].write(0, full_of(1), true).await.unwrap();
+        rig.disks[0].add(Fault::every(Verb::Write, Action::Stall));
+        rig.flash[1].add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        let acked = Arc::new(AtomicBool::new(false));
+        let (told, first) = (acked.clone(), rig.session("REDO1"));
+        rig.process.spawn(Box::pin(async move {
+            told.store(first.write(0, full_of(2), false).await.is_ok(), Ordering::Release);
+        }));
+        // The write itself, and the label.
+        while rig.disks[0].stalled() < 2 {
+            rig.world.clock.sleep(Duration::from_millis(1)).await;
+        }
+        rig.flash[0].add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        sessions[1].write(0, full_of(3), false).await.unwrap();
+        rig.world.clock.sleep(Duration::from_millis(10)).await;
+        rig.disks[0].clear();
+        rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), ..Fault::every(Verb::Write, Action::Stall) });
+        rig.disks[0].release_within(0..DATA_OFFSET);
+        rig.world.clock.sleep(Duration::from_secs(1)).await;
+        let acked = acked.load(Ordering::Acquire);
+        let notes = rig.dies().await;
+        let found = rig.first_page("REDO1").await;
+        assert!(!acked || found == Some(2), "acknowledged, then {found:?}: {notes:?}");
+    });
 }

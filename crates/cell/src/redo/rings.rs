@@ -100,6 +100,7 @@ impl Cell {
         let before = at_work.log.next_life();
         for redo in self.redo_on(home) {
             if !redo.is_safe_without_life(before, patient).await {
+                self.redo_on(home).iter().for_each(|redo| redo.life_stays(before));
                 return false;
             }
         }
@@ -108,7 +109,10 @@ impl Cell {
             label.ring_generation = label.ring_generation.max(before + 1);
         });
         if written.await.is_err() {
-            self.redo_on(home).iter().for_each(|redo| redo.label_refuses());
+            for redo in self.redo_on(home) {
+                redo.life_stays(before);
+                redo.label_refuses();
+            }
             return false;
         }
         self.redo_on(home).iter().for_each(|redo| redo.life_is_void(before));

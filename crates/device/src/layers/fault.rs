@@ -127,8 +127,19 @@ impl Faults {
 
     /// Let every stalled request go on, in the order they came.
     pub fn release(&self) {
-        let stalled = std::mem::take(&mut lock(&self.state).stalled);
-        for (op, completer) in stalled {
+        self.release_within(0..u64::MAX);
+    }
+
+    /// The same for those that begin within a range.
+    pub fn release_within(&self, range: Range<u64>) {
+        let released: Vec<(Op, Completer)> = {
+            let mut state = lock(&self.state);
+            let stalled = std::mem::take(&mut state.stalled).into_iter();
+            let (released, kept) = stalled.partition(|(op, _)| range.contains(&op.range().0));
+            state.stalled = kept;
+            released
+        };
+        for (op, completer) in released {
             let inner = self.inner.submit(op);
             self.spawn.spawn(Box::pin(async move { completer.complete(inner.await) }));
         }

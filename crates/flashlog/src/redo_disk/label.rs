@@ -45,7 +45,7 @@ impl RedoDisk {
         }
         {
             let mut state = lock(&self.state);
-            state.standing[ring] = standing;
+            state.standing.set(ring, standing);
             if standing == Standing::Void {
                 state.in_ring[ring] = RangeMap::new();
                 state.legs.values_mut().for_each(|legs| {
@@ -53,40 +53,57 @@ impl RedoDisk {
                     legs.doubtful.retain(|doubtful| *doubtful != ring);
                 });
             }
-            let all: Vec<Seq> = state.legs.keys().copied().collect();
-            all.into_iter().for_each(|seq| self.look_at_legs(&mut state, seq));
+            self.look_at_all_legs(&mut state);
             self.look_at_stranded(&mut state);
         }
         self.changed.notify_all();
     }
 
-    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
+    fn look_at_all_legs(&self, state: &mut State) {
+        let all: Vec<Seq> = state.legs.keys().copied().collect();
+        all.into_iter().for_each(|seq| self.look_at_legs(state, seq));
+    }
+
+    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. From then on nobody
+    /// is told anything that depends on it, until [`RedoDisk::ring_is_void`] or [`RedoDisk::ring_stays`]. False: the log has
     /// stopped, or the disk refuses.
     pub async fn is_safe_without(&self, ring: usize) -> bool {
-        let refused = |state: &State| state.ledger.is_held_back();
-        let safe = |state: &State| {
-            let elsewhere =
-                |(seq, leg): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg));
-            state.ledger.on_flash_alone().all(elsewhere)
-        };
-        self.until(|state| safe(state) || refused(state)).await && safe(&lock(&self.state))
+        let mut safe = false;
+        let ended = self.until(|state| {
+            let elsewhere = |(seq, leg): (Seq, RingLeg)| {
+                state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg, &state.standing))
+            };
+            safe = state.ledger.on_flash_alone().all(elsewhere);
+            if safe {
+                state.standing.leaves(ring);
+            }
+            safe || state.ledger.is_held_back()
+        });
+        ended.await && safe
     }
 
-    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
-    /// the log has stopped, or (unless `patient`) the disk refuses.
+    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. From then on
+    /// nobody is told anything that depends on it, until [`RedoDisk::life_is_void`] or [`RedoDisk::life_stays`]. False: the log
+    /// has stopped, or (unless `patient`) the disk refuses.
     pub async fn is_safe_without_life(&self, life: u64, patient: bool) -> bool {
-        let refused = |state: &State| !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
-        let safe = |state: &State| {
+        let mut safe = false;
+        let ended = self.until(|state| {
+            let refused = !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
             let later = |(seq, _): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_after(life));
-            state.ledger.on_flash_alone().all(later)
-        };
-        self.until(|state| refused(state) || safe(state)).await && !refused(&lock(&self.state))
+            safe = !refused && state.ledger.on_flash_alone().all(later);
+            if safe {
+                state.standing.dies(life);
+            }
+            safe || refused
+        });
+        ended.await && safe
     }
 
-    pub(super) async fn until(&self, is_so: impl Fn(&State) -> bool) -> bool {
+    /// Wait until something is so; false: the log has stopped.
+    pub(super) async fn until(&self, mut is_so: impl FnMut(&mut State) -> bool) -> bool {
         loop {
             let ticket = self.changed.ticket();
-            if is_so(&lock(&self.state)) {
+            if is_so(&mut lock(&self.state)) {
                 return true;
             }
             if self.stopping.load(Ordering::Acquire) {
@@ -110,7 +127,20 @@ impl RedoDisk {
             for map in &mut state.in_ring {
                 map.drop_where(|place| matches!(place, Place::Batch(number) if number >> LIFE_SHIFT <= life));
             }
+            state.standing.has_died(life, true);
+            self.look_at_all_legs(&mut state);
             self.look_at_stranded(&mut state);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The disk's label says nothing of a life after all.
+    pub fn life_stays(&self, life: u64) {
+        {
+            let mut state = lock(&self.state);
+            state.standing.has_died(life, false);
+            self.look_at_all_legs(&mut state);
+            self.pump(&mut state);
         }
         self.changed.notify_all();
     }

@@ -48,8 +48,9 @@ impl RedoDisk {
             }
         };
         let over: Vec<usize> = if change.must_ring {
-            let counts = |ring: &usize| state.standing[*ring] != Standing::Void;
-            (0..state.in_ring.len()).filter(|n| counts(n) && self.may_be_replayed_from(state, *n, &range)).collect()
+            (0..state.in_ring.len())
+                .filter(|n| state.standing.counts(*n) && self.may_be_replayed_from(state, *n, &range))
+                .collect()
         } else {
             Vec::new()
         };
@@ -81,15 +82,16 @@ impl RedoDisk {
 
     /// How many rings a change has to be on: what a sync was told is durable survives the loss of one of them (I3).
     pub(super) fn copies(state: &State) -> usize {
-        state.standing.iter().filter(|standing| **standing != Standing::Void).count().min(COPIES)
+        state.standing.all().iter().filter(|standing| **standing != Standing::Void).count().min(COPIES)
     }
 
     /// Tell the ledger how far a change is in the rings.
     pub(super) fn look_at_legs(&self, state: &mut State, seq: Seq) {
         let copies = Self::copies(state);
         let Some(legs) = state.legs.get(&seq) else { return };
-        let waits = |ring: usize| state.standing[ring] == Standing::Counts && self.log.rings[ring].has_failed();
-        let leg = legs.leg(copies, (0..state.standing.len()).any(waits), &state.standing);
+        let mut rings = state.standing.all().iter().zip(&self.log.rings);
+        let ring_failing = rings.any(|(standing, ring)| *standing == Standing::Counts && ring.has_failed());
+        let leg = legs.leg(copies, ring_failing, &state.standing);
         let lies = !legs.rings.is_empty() || !legs.doubtful.is_empty();
         if !lies && leg == RingLeg::Refused {
             state.legs.remove(&seq);
@@ -202,7 +204,7 @@ impl RedoDisk {
                 // What was written when the flash failed, nobody knows.
                 let batch = if why == Skip::NoFlashDisk { u64::MAX } else { self.log.rings[ring].next_number() };
                 state.in_ring[ring].update(&legs.range, lies(batch));
-                if why == Skip::NoFlashDisk && state.standing[ring] != Standing::Void {
+                if why == Skip::NoFlashDisk && state.standing.counts(ring) {
                     legs.doubtful.push(ring);
                 }
                 legs.rings.remove(&ring);
