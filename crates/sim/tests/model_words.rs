@@ -201,6 +201,26 @@ fn a_device_that_drops_its_cache_loses_only_what_was_not_durable() {
     read(&mut model, 0..4096, &got).unwrap();
 }
 
+/// It was on its way for so long that something newer came, and was lost.
+#[test]
+fn what_is_under_way_comes_back_when_what_covered_it_is_lost() {
+    let mut model = Model::new(1, 4096);
+    written(&mut model, 0..4096);
+    let slow = model.begin_write(0..4096, false);
+    let its = model.bytes(slow);
+    read(&mut model, 0..4096, &its).unwrap();
+    flush(&mut model);
+    let newer = written(&mut model, 0..4096);
+    let newer = model.bytes(newer);
+    read(&mut model, 0..4096, &newer).unwrap();
+    assert!(read(&mut model.clone(), 0..4096, &its).is_err(), "it was covered");
+    model.lose_unflushed(&[]);
+    assert!(model.fail(slow).is_err(), "no failure is expected");
+    read(&mut model.clone(), 0..4096, &newer).unwrap();
+    read(&mut model, 0..4096, &its).unwrap();
+    assert!(read(&mut model, 0..4096, &newer).is_err(), "it is lost for good");
+}
+
 /// A seed of the harness has some 2,000 operations on a few MiB; the model must not be what takes the time.
 #[test]
 fn twenty_thousand_operations_stay_cheap() {

@@ -293,6 +293,8 @@ impl Versions {
         self.list.retain(|v| !v.buried);
         for v in &mut self.list {
             let under_way = v.survivor.is_none() && v.ops.iter().any(|&op| ops[op as usize].decided == NEVER);
+            // What has covered it may be what is lost.
+            v.overwritten = false;
             if requests_live && under_way {
                 continue;
             }
@@ -302,7 +304,6 @@ impl Versions {
             v.old = false;
             v.seen_end = NEVER;
             v.seen_begin = 0;
-            v.overwritten = false;
         }
     }
 }
