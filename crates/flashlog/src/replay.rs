@@ -4,21 +4,19 @@
 //! by it and a second crash replays the same once more. Who may be believed is the caller's business: it names, for each grid
 //! disk, rings and lives. What could not be replayed stays in the rings.
 
-use crate::format::RecordKind;
 use crate::log::{FlashLog, LogConfig, RINGS_MAX, RingDevice};
 use crate::ranges::RangeMap;
 use crate::recover::{self, Content, Found, ReadFailed};
 use crate::ring::{Kept, Ring, RingConfig};
 use crate::sabotage::Sabotage;
 use device::sync::Notify;
-use device::{Buf, Class, Device, Outcome, SharedBufs, World};
+use device::{Class, Device, Outcome, World};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Bytes of zeroes written at once.
-const ZEROES_AT_ONCE: u64 = 1 << 20;
+mod give;
 
 /// A grid disk to be given what the rings hold of it.
 pub struct ReplayTarget {
@@ -129,38 +127,7 @@ impl LogReader {
                 let _ = newest.insert(found.offset..end, n);
             }
         }
-        let unit = target.device.geometry().logical_bytes as usize;
-        let mut bytes = 0;
-        let mut last: Option<(u64, Vec<u8>)> = None;
-        for (range, n) in newest.iter_from(0) {
-            let found = records[n].1;
-            let mut at = range.start;
-            while at < range.end {
-                let len = match found.kind {
-                    RecordKind::Data => range.end - at,
-                    RecordKind::Zeroes | RecordKind::Unmapped => (range.end - at).min(ZEROES_AT_ONCE),
-                };
-                let data: SharedBufs = match found.kind {
-                    RecordKind::Data => {
-                        let whole = match last.take().filter(|(sequence, _)| *sequence == found.sequence) {
-                            Some((_, whole)) => whole,
-                            None => self.data_of(&records, n).await?,
-                        };
-                        let skip = (at - found.offset) as usize;
-                        let data = Buf::padded(&whole[skip..skip + len as usize], unit).freeze().into();
-                        last = Some((found.sequence, whole));
-                        data
-                    }
-                    RecordKind::Zeroes | RecordKind::Unmapped => Buf::zeroed(len as usize).freeze().into(),
-                };
-                let outcome = target.device.write(at, data, false).await.outcome;
-                if outcome != Outcome::Done {
-                    return Err(ReplayError::Disk(outcome));
-                }
-                at += len;
-                bytes += len;
-            }
-        }
+        let bytes = self.give(&records, newest.iter_from(0), &target.device).await?;
         match target.device.flush().await.outcome {
             Outcome::Done => Ok(Replayed { records: records.len() as u64, bytes }),
             outcome => Err(ReplayError::Disk(outcome)),
