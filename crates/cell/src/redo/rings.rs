@@ -98,11 +98,18 @@ impl Cell {
         }
         let Some(disk) = self.store().cell_disk(home) else { return false };
         let before = at_work.log.next_life();
-        for redo in self.redo_on(home) {
-            if !redo.is_safe_without_life(before, patient).await {
-                self.redo_on(home).iter().for_each(|redo| redo.life_stays(before));
-                return false;
+        loop {
+            for redo in self.redo_on(home) {
+                if !redo.is_safe_without_life(before, patient).await {
+                    return false;
+                }
             }
+            // All of them in one go: none keeps its clients waiting while another waits.
+            let on_it = self.redo_on(home);
+            if on_it.iter().all(|redo| redo.leaves_life(before)) {
+                break;
+            }
+            on_it.iter().for_each(|redo| redo.life_stays(before));
         }
         let written = disk.update_label(|label| {
             label.ring_generation_dead = label.ring_generation_dead.max(before);
@@ -167,6 +174,11 @@ impl Cell {
             if !safe {
                 on_it.iter().for_each(|redo| redo.ring_stays(ring));
                 self.world.clock.sleep(RETRY_AFTER).await;
+                continue;
+            }
+            let on_it = self.redo_on(home);
+            if !on_it.iter().all(|redo| redo.leaves_ring(ring)) {
+                on_it.iter().for_each(|redo| redo.ring_leaves_not(ring));
                 continue;
             }
             let written = disk.update_label(|label| {

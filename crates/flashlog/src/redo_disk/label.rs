@@ -12,6 +12,22 @@ use futures_util::future::select;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 
+impl State {
+    /// Whether everything that somebody was told is on flash is there without this ring, or on the disk.
+    fn is_safe_without(&self, ring: usize) -> bool {
+        let elsewhere = |(seq, leg): (Seq, RingLeg)| {
+            self.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg, &self.standing))
+        };
+        self.ledger.on_flash_alone().all(elsewhere)
+    }
+
+    /// The same in a later life than this one.
+    fn is_safe_without_life(&self, life: u64) -> bool {
+        let later = |(seq, _): (Seq, RingLeg)| self.legs.get(&seq).is_some_and(|legs| legs.is_after(life));
+        self.ledger.on_flash_alone().all(later)
+    }
+}
+
 impl RedoDisk {
     /// Nothing of a ring is ever replayed to this disk: the disk's label says so.
     pub fn ring_is_void(&self, ring: usize) {
@@ -64,46 +80,54 @@ impl RedoDisk {
         all.into_iter().for_each(|seq| self.look_at_legs(state, seq));
     }
 
-    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. From then on nobody
-    /// is told anything that depends on it, until [`RedoDisk::ring_is_void`] or [`RedoDisk::ring_stays`]. False: the log has
+    /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
     /// stopped, or the disk refuses.
     pub async fn is_safe_without(&self, ring: usize) -> bool {
-        let mut safe = false;
-        let ended = self.until(|state| {
-            let elsewhere = |(seq, leg): (Seq, RingLeg)| {
-                state.legs.get(&seq).is_some_and(|legs| legs.is_safe_without(ring, leg, &state.standing))
-            };
-            safe = state.ledger.on_flash_alone().all(elsewhere);
-            if safe {
-                state.standing.leaves(ring);
-            }
-            safe || state.ledger.is_held_back()
-        });
-        ended.await && safe
+        let ended = self.until(|state| state.is_safe_without(ring) || state.ledger.is_held_back());
+        ended.await && lock(&self.state).is_safe_without(ring)
     }
 
-    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. From then on
-    /// nobody is told anything that depends on it, until [`RedoDisk::life_is_void`] or [`RedoDisk::life_stays`]. False: the log
-    /// has stopped, or (unless `patient`) the disk refuses.
+    /// The label is about to be told that nothing counts on a ring: if that is safe, nobody is told anything from now on that depends on
+    /// it, until [`RedoDisk::ring_is_void`] or [`RedoDisk::ring_stays`]. False: it is not safe any more.
+    pub fn leaves_ring(&self, ring: usize) -> bool {
+        let mut state = lock(&self.state);
+        let safe = state.is_safe_without(ring);
+        if safe {
+            state.standing.leaves(ring);
+        }
+        safe
+    }
+
+    /// The label is not told that after all.
+    pub fn ring_leaves_not(&self, ring: usize) {
+        let standing = lock(&self.state).standing.all()[ring];
+        self.ring_stands(ring, standing);
+    }
+
+    /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
+    /// the log has stopped, or (unless `patient`) the disk refuses.
     pub async fn is_safe_without_life(&self, life: u64, patient: bool) -> bool {
-        let mut safe = false;
-        let ended = self.until(|state| {
-            let refused = !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
-            let later = |(seq, _): (Seq, RingLeg)| state.legs.get(&seq).is_some_and(|legs| legs.is_after(life));
-            safe = !refused && state.ledger.on_flash_alone().all(later);
-            if safe {
-                state.standing.dies(life);
-            }
-            safe || refused
-        });
-        ended.await && safe
+        let refused = |state: &State| !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
+        let ended = self.until(|state| refused(state) || state.is_safe_without_life(life));
+        ended.await && !refused(&lock(&self.state))
+    }
+
+    /// The label is about to be told that nothing of a life counts: if that is safe, nobody is told anything from now on that depends
+    /// on it, until [`RedoDisk::life_is_void`] or [`RedoDisk::life_stays`]. False: it is not safe any more.
+    pub fn leaves_life(&self, life: u64) -> bool {
+        let mut state = lock(&self.state);
+        let safe = state.is_safe_without_life(life);
+        if safe {
+            state.standing.dies(life);
+        }
+        safe
     }
 
     /// Wait until something is so; false: the log has stopped.
-    pub(super) async fn until(&self, mut is_so: impl FnMut(&mut State) -> bool) -> bool {
+    pub(super) async fn until(&self, is_so: impl Fn(&State) -> bool) -> bool {
         loop {
             let ticket = self.changed.ticket();
-            if is_so(&mut lock(&self.state)) {
+            if is_so(&lock(&self.state)) {
                 return true;
             }
             if self.stopping.load(Ordering::Acquire) {
@@ -140,7 +164,7 @@ impl RedoDisk {
             let mut state = lock(&self.state);
             state.standing.has_died(life, false);
             self.look_at_all_legs(&mut state);
-            self.pump(&mut state);
+            self.look_at_stranded(&mut state);
         }
         self.changed.notify_all();
     }
