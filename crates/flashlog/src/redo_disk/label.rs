@@ -43,15 +43,7 @@ impl RedoDisk {
     /// The disk's label cannot be told that nothing in the rings counts: whoever waits for that is answered.
     pub fn label_refuses(&self) {
         self.label_refuses.store(true, Ordering::Release);
-        {
-            let mut state = lock(&self.state);
-            for seq in std::mem::take(&mut state.stranded) {
-                if state.ledger.change(seq).is_some_and(|change| change.must_ring) {
-                    state.ledger.cannot_be_safe(seq);
-                }
-            }
-            self.pump(&mut state);
-        }
+        self.give_up_stranded(&mut lock(&self.state));
         self.changed.notify_all();
     }
 

@@ -129,6 +129,10 @@ impl RedoDisk {
                 let left = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
+                    if state.ledger.is_held_back() {
+                        // No ring takes them and the disk refuses: what they wait for may never come.
+                        me.give_up_stranded(&mut state);
+                    }
                     state.watching &= !state.stranded.is_empty();
                     state.stranded.len()
                 };
@@ -141,6 +145,16 @@ impl RedoDisk {
                 me.wait_for_releases(ticket, released, since).await;
             }
         }));
+    }
+
+    /// Changes that had to be in a ring, and are in none, come to an end.
+    pub(super) fn give_up_stranded(&self, state: &mut State) {
+        for seq in std::mem::take(&mut state.stranded) {
+            if state.ledger.change(seq).is_some_and(|change| change.must_ring) {
+                state.ledger.cannot_be_safe(seq);
+            }
+        }
+        self.pump(state);
     }
 
     /// Changes that had to be in a ring need not be where nothing can undo them any more.
