@@ -81,7 +81,6 @@ struct OpenSegment {
     /// Records of closed chunks, for the footer.
     records: Vec<Record>,
     records_bytes: usize,
-    last_sequence: u64,
     chunk: Option<OpenChunk>,
 }
 
@@ -505,7 +504,7 @@ impl LogState {
         self.unproven.insert(id);
         let life = SegmentLife { segment: id, generation, nonce: self.prng.next_u64(), head };
         self.heads[head as usize] =
-            Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, last_sequence: 0, chunk: None });
+            Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, chunk: None });
     }
 
     /// Close the head's open chunk, with as many pending records as fit.
@@ -545,7 +544,6 @@ impl LogState {
         open.records_bytes += 16 + chunk.records_bytes;
         open.records.extend(chunk.records);
         open.next = chunk.position + pages;
-        open.last_sequence = sequence;
         let segment = open.life.segment;
         self.segments[segment.0 as usize].last_sequence = sequence;
         self.dirty_chunks += usize::from(head == HeadKind::Dirty);
@@ -574,7 +572,7 @@ impl LogState {
         let bytes = format::encode_footer(
             self.owner,
             open.life,
-            open.last_sequence,
+            self.segments[open.life.segment.0 as usize].last_sequence,
             self.durable,
             &open.records,
             shape.align as usize * 4096,
@@ -620,7 +618,7 @@ impl LogState {
 
     /// Go on in a segment that a crash has left without a footer, behind its last chunk. Whatever lies behind that came before
     /// what is written now, by its sequence, so no walk believes it. False when there is no room.
-    pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, last_sequence: u64, records: Vec<Record>) -> bool {
+    pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, records: Vec<Record>) -> bool {
         let (id, head) = (life.segment, life.head);
         let records_bytes = records.iter().map(Record::encoded_bytes).sum();
         let room = self.shape.takes(next, 0, records_bytes) && self.heads[head as usize].is_none();
@@ -628,8 +626,7 @@ impl LogState {
             return false;
         }
         self.set_state(id, SegmentState::Open(head));
-        self.heads[head as usize] =
-            Some(OpenSegment { life, next, records, records_bytes, last_sequence, chunk: None });
+        self.heads[head as usize] = Some(OpenSegment { life, next, records, records_bytes, chunk: None });
         true
     }
 

@@ -56,10 +56,10 @@ impl Member {
             *last = (*last).max((segment.last_sequence, id));
         }
         let mut log = lock(&self.log);
-        let goes_on = |(last_sequence, id): &(u64, SegmentId)| {
+        let goes_on = |(_, id): &(u64, SegmentId)| {
             found.get(id).is_some_and(|segment| {
                 let end = segment.headers.last().map_or(0, |last| last.header.position.0 + last.header.pages);
-                log.reopen(segment.life, end, *last_sequence, self.records_of(segment))
+                log.reopen(segment.life, end, self.records_of(segment))
             })
         };
         youngest.values().map(goes_on).filter(|goes_on| *goes_on).count() as u64

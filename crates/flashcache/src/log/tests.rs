@@ -380,20 +380,20 @@ fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
     };
     for (next, goes_on) in [(10, true), (61, true), (62, false), (64, false)] {
         let mut rig = fresh();
-        assert_eq!(rig.log.reopen(life, next, 7, Vec::new()), goes_on, "from page {next}");
+        assert_eq!(rig.log.reopen(life, next, Vec::new()), goes_on, "from page {next}");
         assert_eq!(rig.state(0) == SegmentState::Open(HeadKind::Main), goes_on);
         assert_eq!(rig.log.sealed[HeadKind::Main as usize].is_empty(), goes_on);
     }
     let mut rig = fresh();
     // The footer has to hold what is there already: 40 pages of records.
     let many = vec![dead_everywhere(); 10_240];
-    assert!(!rig.log.reopen(life, 24, 7, many));
-    assert!(rig.log.reopen(life, 10, 7, Vec::new()));
-    assert!(!rig.log.reopen(life, 10, 7, Vec::new()), "the head is there already");
+    assert!(!rig.log.reopen(life, 24, many));
+    assert!(rig.log.reopen(life, 10, Vec::new()));
+    assert!(!rig.log.reopen(life, 10, Vec::new()), "the head is there already");
     assert_eq!(rig.append(HeadKind::Main, 4, 0), Ok(Page(11)));
     let mut rig = fresh();
     rig.log.sealed[HeadKind::Main as usize].clear();
-    assert!(!rig.log.reopen(life, 10, 7, Vec::new()), "it has gone elsewhere");
+    assert!(!rig.log.reopen(life, 10, Vec::new()), "it has gone elsewhere");
 }
 
 fn dead_everywhere() -> Record {

@@ -30,7 +30,7 @@ type Piece = (Range<u64>, usize);
 struct Windows<'a, I: Iterator<Item = Piece>> {
     records: &'a [(usize, &'a Found)],
     pieces: Peekable<I>,
-    /// What is left of a long run of zeroes.
+    /// The piece that comes next before others: what is left of a long run of zeroes, or what a window had no room for.
     rest: Option<Piece>,
 }
 
