@@ -191,16 +191,20 @@ pub(crate) struct LogState {
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
     dirty_chunks: usize,
+    /// Reclaim gives a segment up and has not said so durably: it is going to need room for what it says.
+    pub(crate) reclaims: bool,
 }
 
 impl std::fmt::Debug for LogState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sealed: Vec<usize> = self.sealed.iter().map(VecDeque::len).collect();
         let open: Vec<bool> = self.heads.iter().map(|head| head.as_ref().is_some_and(|h| h.chunk.is_some())).collect();
+        let given_up = |&(_, segment): &(usize, &Segment)| segment.state == SegmentState::Reclaiming;
+        let given_up: Vec<usize> = self.segments.iter().enumerate().filter(given_up).map(|(id, _)| id).collect();
         write!(
             f,
             "{} free, sealed {sealed:?}, open chunks {open:?}, {} staged, {} pending, {} deferred, {} writes out, \
-             {} dirty ones, syncing {}, synced {} of {}",
+             {} dirty ones, syncing {}, synced {} of {}, reclaims {}, being given up {given_up:?}",
             self.free.len(),
             self.staged.len(),
             self.pending.len(),
@@ -209,7 +213,8 @@ impl std::fmt::Debug for LogState {
             self.dirty_chunks,
             self.syncing,
             self.synced,
-            self.appended
+            self.appended,
+            self.reclaims
         )
     }
 }
@@ -251,6 +256,7 @@ impl LogState {
             link: None,
             deferred: VecDeque::new(),
             dirty_chunks: 0,
+            reclaims: false,
         }
     }
 
@@ -458,6 +464,11 @@ impl LogState {
             && !self.shape.takes(open.next, pages, open.records_bytes)
         {
             self.seal(head, writes);
+        }
+        // What is left of an open segment is kept like the free ones, for the same: but dirty data has its own.
+        let own = head == HeadKind::Dirty && pages > 0;
+        if self.free.len() < reserve && !own {
+            return Err(NoSpace);
         }
         if self.heads[head as usize].is_none() {
             let share_full = head == HeadKind::Keep && self.keep_segments() >= self.keep_segments_max();

@@ -156,6 +156,23 @@ impl Member {
 
     /// Look at a segment that was taken as a victim.
     async fn look_at(self: &Arc<Self>, id: SegmentId, origin: Origin, keeps: u32) -> Result<Reclaimed, MemberError> {
+        lock(&self.log).reclaims = true;
+        let stays = self.give_up(id, origin, keeps).await;
+        lock(&self.log).reclaims = false;
+        self.changed.notify_all();
+        if let Some(stays) = stays? {
+            return Ok(stays);
+        }
+        self.reuse(id).await
+    }
+
+    /// Let go of what is in a segment, unless it stays.
+    async fn give_up(
+        self: &Arc<Self>,
+        id: SegmentId,
+        origin: Origin,
+        keeps: u32,
+    ) -> Result<Option<Reclaimed>, MemberError> {
         let (generation, last_sequence) = {
             let log = lock(&self.log);
             let segment = &log.segments[id.0 as usize];
@@ -179,7 +196,7 @@ impl Member {
             Sorted::Move(moved) => moved,
             Sorted::Stays(reclaimed) => {
                 add(&self.counters.keeps, 1);
-                return Ok(reclaimed);
+                return Ok(Some(reclaimed));
             }
         };
         self.move_entries(id, moved).await?;
@@ -213,6 +230,11 @@ impl Member {
             }
         }
         self.sync_at_last().await?;
+        Ok(None)
+    }
+
+    /// A segment whose free record is durable is free once nobody reads from it.
+    async fn reuse(self: &Arc<Self>, id: SegmentId) -> Result<Reclaimed, MemberError> {
         self.unpinned_wait(id).await;
         let geometry = self.config.device.geometry();
         if geometry.discard_bytes > 0 && !self.sabotaged(Sabotage::FreeRecordSkipped) {
@@ -516,19 +538,29 @@ impl Member {
         moved
     }
 
+    /// Whether somebody reads from a segment.
+    pub(crate) fn is_pinned(&self, segment: SegmentId) -> bool {
+        self.pins[segment.0 as usize].load(Ordering::Acquire) > 0
+    }
+
     /// A reader let go of a segment.
     pub(crate) fn unpinned(&self, segment: SegmentId) {
-        let waited_for = lock(&self.log).segments[segment.0 as usize].state == SegmentState::Reclaiming;
+        let state = lock(&self.log).segments[segment.0 as usize].state;
+        let waited_for = match state {
+            SegmentState::Reclaiming => true,
+            SegmentState::Sealed(HeadKind::Dirty) => !self.dirty.holds(segment),
+            _ => false,
+        };
         if waited_for {
             self.changed.notify_all();
         }
     }
 
     async fn unpinned_wait(&self, segment: SegmentId) {
-        add(&self.counters.reader_waits, u64::from(self.pins[segment.0 as usize].load(Ordering::Acquire) > 0));
+        add(&self.counters.reader_waits, u64::from(self.is_pinned(segment)));
         loop {
             let ticket = self.changed.ticket();
-            if self.pins[segment.0 as usize].load(Ordering::Acquire) == 0 || self.has_failed() {
+            if !self.is_pinned(segment) || self.has_failed() {
                 return;
             }
             self.changed.wait(ticket).await;

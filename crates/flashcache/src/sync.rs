@@ -24,7 +24,7 @@ struct Covered {
 enum Need {
     /// It leaves a segment to reclaim.
     Ordinary,
-    /// It may take the last segment, and waits when there is none.
+    /// It may take the last segment, unless reclaim is about to need it, and waits when there is none.
     Destage,
     /// The same, and nobody will ever make room: without a segment the member fails.
     Last,
@@ -50,7 +50,7 @@ impl Member {
     }
 
     /// The same for records that say what has been destaged: reclaim may have nothing to free before they are durable, so
-    /// they may take the last segment.
+    /// they may take the last segment where it does not free one.
     ///
     /// # Errors
     /// The member has failed.
@@ -99,7 +99,8 @@ impl Member {
             if log.syncing {
                 return Ok(Begun::Wait);
             }
-            let reserve = if need == Need::Ordinary { RECORD_RESERVE_SEGMENTS } else { 0 };
+            let leaves = need == Need::Ordinary || (need == Need::Destage && log.reclaims);
+            let reserve = if leaves { RECORD_RESERVE_SEGMENTS } else { 0 };
             log.close_all(reserve, &mut writes).map(|()| {
                 log.syncing = true;
                 Covered { through: log.covered(), writes: log.writes_outstanding.clone() }

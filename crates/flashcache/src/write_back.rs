@@ -439,7 +439,9 @@ impl Member {
         found
     }
 
-    /// Segments of the dirty head that hold no dirty page any more become segments like others. Whether there were any.
+    /// Segments of the dirty head that hold no dirty page any more become segments like others, unless somebody still reads them:
+    /// an epoch holds what it was cut from until its disk has it, which may be for as long as that disk is gone, and
+    /// reclaim would wait for it. Whether there were any.
     ///
     /// # Errors
     /// The member has failed.
@@ -447,7 +449,7 @@ impl Member {
         let ready: Vec<SegmentId> = {
             let log = lock(&self.log);
             let queue = log.sealed[HeadKind::Dirty as usize].iter().copied();
-            queue.filter(|&id| !self.dirty.holds(id)).collect()
+            queue.filter(|&id| !self.dirty.holds(id) && !self.is_pinned(id)).collect()
         };
         if ready.is_empty() {
             return Ok(false);

@@ -288,6 +288,36 @@ async fn crowd(rig: &Rig, segments: u64) {
     }
 }
 
+#[test]
+fn nothing_stalls_while_somebody_holds_dirty_data_that_was_overwritten() {
+    run(|world| async move {
+        let rig = Rig::new(14, world).await;
+        let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+        let write_all = async |again| {
+            for block in 0..SEGMENT_BLOCKS {
+                rig.cache.write_dirty(&rig.keep, parts(block), &data, again).await.unwrap();
+            }
+        };
+        write_all(false).await;
+        // An epoch holds what it was cut from, for as long as its disk is gone.
+        let limits = RunLimits { parts_max: 1 << 20, runs_max: 16, run_parts_max: 1 << 20 };
+        let (held, _) = rig.cache.dirty_runs(0, &rig.keep, 0, limits);
+        assert!(!held.is_empty());
+        // There is no clean data: segments come free as what is dirty is overwritten, or not at all.
+        for _ in 0..40 {
+            write_all(true).await;
+            rig.until(|rig| rig.member().segments().free > 4).await;
+        }
+        let (reclaims, waits) = (rig.counters()["reclaims"], rig.counters()["reader_waits"]);
+        assert!(reclaims >= 30 && waits == 0, "{reclaims} {waits}: {:?}", rig.member());
+        let before = rig.member().segments().free;
+        drop(held);
+        destage(&rig).await;
+        write_all(false).await;
+        assert!(rig.member().segments().free >= before, "what nobody holds any more comes free: {:?}", rig.member());
+    });
+}
+
 async fn destage(rig: &Rig) {
     let limits = RunLimits { parts_max: 256, runs_max: 16, run_parts_max: 64 };
     let mut from = Some(0);
