@@ -16,8 +16,10 @@ const OTHER: Model = Model { request_ns: 100_000, byte_ns_per_1024: 1024 };
 
 /// The scale by which the model is right.
 const SCALE_ONE: u64 = 1 << 10;
-/// No device is so much slower than the model: a stall is not taken for its speed.
-const SCALE_MAX: u64 = SCALE_ONE << 20;
+/// The first request says no more than that a device is so much slower than the model, and each measurement no more than that it
+/// is so much slower than it was: a stall is not its speed, and whoever has a limit would pay for it long after it is over.
+const FIRST_SCALE_MAX: u64 = SCALE_ONE << 8;
+const GROWTH_MAX: u64 = 4;
 /// A measurement takes so many requests and so much busy time, whichever is later.
 const WINDOW_REQUESTS: u32 = 8;
 const WINDOW_NS: u64 = 2_000_000;
@@ -91,7 +93,8 @@ impl Meter {
             return;
         }
         let found = u128::from(self.window_ns) * u128::from(SCALE_ONE) / u128::from(self.window_cost.max(1));
-        let found = u64::try_from(found).unwrap_or(u64::MAX).clamp(1, SCALE_MAX);
+        let most = if self.windows == 0 { FIRST_SCALE_MAX } else { self.scale.saturating_mul(GROWTH_MAX) };
+        let found = u64::try_from(found).unwrap_or(u64::MAX).clamp(1, most);
         self.scale = if self.windows < 2 { found } else { (3 * self.scale + found).div_ceil(4) };
         self.windows = (self.windows + 1).min(2);
         (self.window_ns, self.window_cost, self.window_requests) = (0, 0, 0);
@@ -124,6 +127,28 @@ mod tests {
             let right = ns / parallel;
             assert!(found.abs_diff(right) * 20 <= right, "{found} instead of {right}");
         }
+    }
+
+    #[test]
+    fn a_stall_is_not_the_speed_of_a_device() {
+        let mut meter = Meter::new(false);
+        let cost = meter.cost(4096);
+        let mut now = 0;
+        let mut serve = |meter: &mut Meter, times: u64, ns: u64| {
+            for _ in 0..times {
+                meter.begins(Instant(now));
+                now += ns;
+                meter.ends(cost, Instant(now));
+            }
+        };
+        serve(&mut meter, 1, 10_000_000_000);
+        assert!(meter.ns(cost) <= 30_000_000, "the first request took 10 s: {}", meter.ns(cost));
+        serve(&mut meter, 800, 100_000);
+        serve(&mut meter, 1, 10_000_000_000);
+        serve(&mut meter, 32, 100_000);
+        assert!(meter.ns(cost) <= 200_000, "after a stall of 10 s: {}", meter.ns(cost));
+        serve(&mut meter, 800, 10_000_000);
+        assert!(meter.ns(cost) >= 9_500_000, "a device that has become slower: {}", meter.ns(cost));
     }
 
     #[test]
