@@ -309,7 +309,7 @@ impl CellDisk {
     /// memory stays what it was, the one on the device is the old or the new one, and later changes are tried anew;
     /// after a write of unknown fate (or a dropped future in mid-write) the cell disk is latched.
     pub async fn update_label(&self, change: impl FnOnce(&mut Label)) -> Result<(), CellDiskError> {
-        let round = self.enqueue(change, false)?;
+        let round = self.enqueue(change)?;
         self.written(round).await
     }
 
@@ -318,8 +318,7 @@ impl CellDisk {
     /// # Errors
     /// As [`CellDisk::update_label`].
     pub async fn make_label_certain(&self) -> Result<(), CellDiskError> {
-        let round = if self.is_label_certain() { None } else { self.enqueue(|_| (), true)? };
-        self.written(round).await
+        self.update_label(|_| ()).await
     }
 
     async fn written(&self, round: Option<Arc<Round>>) -> Result<(), CellDiskError> {
@@ -343,9 +342,8 @@ impl CellDisk {
         lock(&self.state).is_label_certain()
     }
 
-    /// Apply a change to what the next write will carry; `None` when there is nothing to wait for.
-    /// With `anew` also what is there already is written, unless that is on its way.
-    fn enqueue(&self, change: impl FnOnce(&mut Label), anew: bool) -> Result<Option<Arc<Round>>, CellDiskError> {
+    /// Apply a change to what the next write will carry; `None` when there is nothing to wait for: the device certainly has it.
+    fn enqueue(&self, change: impl FnOnce(&mut Label)) -> Result<Option<Arc<Round>>, CellDiskError> {
         let mut state = lock(&self.state);
         if let Some(why) = &state.latched {
             return Err(self.latched_error(why));
@@ -358,7 +356,8 @@ impl CellDisk {
         let mut next = base.clone();
         change(&mut next);
         next.sequence = base.sequence;
-        if next == *base && !(anew && waiting.is_none()) {
+        // After a write that has failed, the device may have what that one said.
+        if next == *base && (waiting.is_some() || state.is_label_certain()) {
             return Ok(waiting);
         }
         check_fixed(base, &next, self.device.geometry().size_bytes)?;

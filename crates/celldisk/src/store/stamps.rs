@@ -148,14 +148,17 @@ impl CellStore {
                 })
                 .collect();
             async move {
-                let result = flash
-                    .update_label(|label| {
-                        label.disk_stamps.extend(entries);
-                        // From here on the cache may change: what a checkpoint says is not believed again.
-                        label.checkpoint = label.checkpoint.filter(|_| renewal == Renewal::CleanStop);
-                        label.clean_stop = renewal == Renewal::CleanStop;
-                    })
-                    .await;
+                let accept = |label: &mut Label| {
+                    label.disk_stamps.extend(entries.iter().copied());
+                    // From here on the cache may change: what a checkpoint says is not believed again.
+                    label.checkpoint = label.checkpoint.filter(|_| renewal == Renewal::CleanStop);
+                    label.clean_stop = renewal == Renewal::CleanStop;
+                };
+                // One that nobody is paired with any more need not be able to say again what it says.
+                let (before, mut after) = (flash.label(), Label::clone(&flash.label()));
+                accept(&mut after);
+                let result =
+                    if entries.is_empty() && after == *before { Ok(()) } else { flash.update_label(accept).await };
                 (flash, result)
             }
         });

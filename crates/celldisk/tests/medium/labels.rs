@@ -217,6 +217,23 @@ fn a_failed_write_changes_nothing_and_may_be_tried_again() {
 }
 
 #[test]
+fn what_a_label_says_already_is_written_anew_after_a_failed_write() {
+    let (medium, disk) = formatted();
+    run(disk.update_label(|label| label.ring_generation = 1)).unwrap();
+    medium.take_log();
+    run(disk.update_label(|label| label.ring_generation = 1)).unwrap();
+    assert!(medium.take_log().is_empty(), "the device certainly has it");
+    medium.fail(|verb, _, _| (verb == Verb::Write).then_some(Fault::FailLanded(FailKind::Media)));
+    run(disk.update_label(|label| label.ring_generation = 0)).unwrap_err();
+    // The device has what that write said: nobody may count on what the label in memory says.
+    run(disk.update_label(|label| label.ring_generation = 1)).unwrap_err();
+    medium.mend();
+    run(disk.update_label(|label| label.ring_generation = 1)).unwrap();
+    assert!(disk.is_label_certain());
+    assert_eq!(reopened(&medium.after_power_cut(&mut Prng::new(1))).unwrap().label().ring_generation, 1);
+}
+
+#[test]
 fn those_who_wait_behind_a_failed_write_are_told() {
     let (medium, disk) = formatted();
     medium.fail(|verb, _, _| (verb == Verb::Write).then_some(Fault::Short(512)));
