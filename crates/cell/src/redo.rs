@@ -148,16 +148,21 @@ impl Cell {
     /// Give the disk everything that the flash log holds of a grid disk, and see to it that nothing of it is ever replayed; the
     /// flash log takes nothing of it any more until [`Cell::tune_redo`]. False, and used as before: the disk does not take it.
     pub(crate) async fn settle_redo(&self, disk: &Arc<GridDisk>, why: Skip) -> bool {
+        let settled = self.settle_and_bar(disk, why).await;
+        if let Some(record) = self.record(disk).filter(|_| !settled) {
+            self.tune_redo(disk, &record);
+        }
+        settled
+    }
+
+    /// The same, but that the flash log takes nothing of it in any case.
+    pub(crate) async fn settle_and_bar(&self, disk: &Arc<GridDisk>, why: Skip) -> bool {
         let (Some(at_work), Some(redo)) = (self.log_at_work(), disk.port.redo()) else { return true };
         let Some(record) = self.record(disk) else { return true };
         redo.bar(Some(why));
         // Changes that had begun may still be given to it.
         disk.drain().await;
-        if redo.settle().await && self.begin_redo_anew(&at_work, record.cell_disk, false).await {
-            return true;
-        }
-        self.tune_redo(disk, &record);
-        false
+        redo.settle().await && self.begin_redo_anew(&at_work, record.cell_disk, false).await
     }
 
     /// Take the flash log away from a grid disk, of which it holds nothing any more.

@@ -110,6 +110,29 @@ fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
     });
 }
 
+/// The disk refuses what it is given, and when it is asked once more, and takes it then. What comes meanwhile is not lost either.
+#[test]
+fn a_forced_drop_gives_up_nothing_that_the_disk_takes_when_asked_again() {
+    in_an_executor(async |executor| {
+        let mut rig = Rig::new(executor, 1).await;
+        let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
+        rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), count: 2, ..refuses });
+        let session = rig.session("REDO1");
+        session.write(0, full_of(2), true).await.unwrap();
+        let cell = rig.cell.clone();
+        let (dropped, written) =
+            futures_util::future::join(cell.drop_flash_log(true), session.write(PAGE as u64, full_of(3), true)).await;
+        dropped.unwrap();
+        assert_eq!(rig.disks[0].struck(), 2);
+        assert_eq!(rig.first_page("REDO1").await, Some(2));
+        let notes = rig.dies().await;
+        assert_eq!(rig.first_page("REDO1").await, Some(2), "{notes:?}");
+        let (outcome, bytes) = rig.session("REDO1").read(PAGE as u64, Buf::zeroed(PAGE).into()).await;
+        outcome.unwrap();
+        assert!(written.is_err() || bytes.freeze().to_vec(0..1)[0] == 3, "{notes:?}");
+    });
+}
+
 /// Either is the one the log tells first, and has to tell anew.
 #[test]
 fn what_is_acknowledged_after_a_failed_drop_is_there_after_the_death_of_the_process() {

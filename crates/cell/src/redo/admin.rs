@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const FLASH_LOG_BYTES_DEFAULT: u64 = 512 << 20;
 /// The least on one flash device: a few of the longest batches, so that a commit finds room while others are released.
 pub const RING_BYTES_MIN: u64 = 4 << 20;
+/// How often a disk is asked to take what is given up otherwise.
+const LAST_ATTEMPTS: usize = 3;
 
 impl Cell {
     /// Flash devices that can take a ring: durable, and the cache there, if any, at work with the disks.
@@ -156,7 +158,8 @@ impl Cell {
         let with_redo: Vec<Arc<GridDisk>> =
             self.grid_disks().into_iter().filter(|disk| disk.port.redo().is_some()).collect();
         for disk in &with_redo {
-            if !self.settle_redo(disk, Skip::NoFlashDisk).await {
+            // It stays barred: what flash acknowledged from now on would be given up as well.
+            if !self.settle_and_bar(disk, Skip::NoFlashDisk).await {
                 unsettled.push(disk.clone());
             }
         }
@@ -165,7 +168,12 @@ impl Cell {
             return Err(AdminError::RedoOnFlash(disk.name()));
         }
         for disk in &unsettled {
-            self.give_up_redo(disk).await?;
+            if !self.settle_at_last(disk).await
+                && let Err(error) = self.give_up_redo(disk).await
+            {
+                self.use_redo_again(&with_redo);
+                return Err(error);
+            }
         }
         // Should it go on after all, what comes then is of another life than the one that is void.
         let life = at_work.log.next_life();
@@ -214,6 +222,16 @@ impl Cell {
                 self.tune_redo(disk, &record);
             }
         }
+    }
+
+    /// Whether the disk of a grid disk, asked again, takes what it has refused once: it may have been by chance.
+    async fn settle_at_last(&self, disk: &Arc<GridDisk>) -> bool {
+        for _ in 0..LAST_ATTEMPTS {
+            if self.settle_and_bar(disk, Skip::NoFlashDisk).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// What the disk of a grid disk has not taken is nobody's any more: its clients learn of it as of any loss.
