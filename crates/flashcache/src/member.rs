@@ -10,6 +10,7 @@ use crate::index::{Index, KilledList};
 use crate::keep::Keep;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::memory::{self, MemoryNeed};
+use crate::mirror::Testimony;
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
@@ -136,6 +137,8 @@ pub struct Member {
     pub(crate) regions: Regions,
     /// What lives here alone.
     pub(crate) dirty: Dirty,
+    /// What recovery has found out for [`crate::cache::FlashCache::agree_on_dirty`], until that is done.
+    pub(crate) testimony: Mutex<Testimony>,
     pub(crate) log: Mutex<LogState>,
     /// Something about the log has changed: a write completed, a segment came free, a sync ended, the member failed.
     pub(crate) changed: Notify,
@@ -188,6 +191,7 @@ impl Member {
             index: Index::new(entries_max).with_dirty_max(pages).with_tally(&config.tally, forgets_tenants),
             regions: Regions::default(),
             dirty: Dirty::new(shape.segments),
+            testimony: Mutex::default(),
             log: Mutex::new(log),
             changed: Notify::new(),
             crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),

@@ -317,7 +317,9 @@ impl FlashCache {
     }
 
     /// After recovery, before anything is served: what is dirty on a member counts, and its mirror is made to agree. A crash
-    /// between the two copies of a write may have left either without the other.
+    /// between the two copies of a write may have left either without the other. What the mirror alone has counts where it came
+    /// after all that is on the other: that may have failed, and readers may have seen what the mirror had taken since,
+    /// while the label of the disk could not be told.
     pub(crate) async fn agree_on_dirty(&self, disks: &[CachedDisk]) {
         if !self.config.mirrored {
             return;
@@ -326,38 +328,62 @@ impl FlashCache {
         // What a member holds of a disk that is not there may be void: that disk's label knows.
         for disk in disks.iter().filter(|disk| disk.is_home_there) {
             let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };
-            let mut lonely: BTreeMap<(usize, usize), Vec<Range<u64>>> = BTreeMap::new();
+            // By who has it and who lacks it: parts, and as what the other takes them.
+            let mut lonely: BTreeMap<(usize, usize), (EntryKind, Vec<u64>)> = BTreeMap::new();
             for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| live(seat)) {
                 for key in seat.member.dirty.blocks(slot) {
                     let per_block = u64::from(seat.member.block_parts);
                     let region = key.block() * per_block / REGION_PARTS;
                     let (Some(first), second) = self.pair_of(disk.id, region, &live) else { continue };
                     let Some(second) = second else { continue };
+                    let (counts, mirror) = (&self.seats[first].member, &self.seats[second].member);
+                    let mut give = |from, to, kind, mask: u16| {
+                        let parts = (0..16).filter(|p| mask >> p & 1 == 1).map(|p| key.block() * per_block + p);
+                        lonely.entry((from, to)).or_insert((kind, Vec::new())).1.extend(parts);
+                    };
+                    let unseen = mirror.dirty_since(key, mirror.dirty_unlike(key, counts), counts);
                     if first == i {
-                        let missing = seat.member.dirty_unlike(key, &self.seats[second].member);
-                        let parts = (0..16).filter(|p| missing >> p & 1 == 1).map(|p| key.block() * per_block + p);
-                        parts.for_each(|part| lonely.entry((first, second)).or_default().push(part..part + 1));
+                        give(first, second, EntryKind::Mirror, counts.dirty_unlike(key, mirror) & !unseen);
                     } else if second == i {
-                        let stray = seat.member.dirty_unlike(key, &self.seats[first].member);
-                        seat.member.end_mirror(key, stray);
+                        give(second, first, EntryKind::Dirty, unseen);
+                        mirror.end_mirror(key, mirror.dirty_unlike(key, counts) & !unseen);
                     } else {
                         seat.member.fail("it holds dirty data of a region of others".to_owned());
                     }
                 }
             }
-            for ((first, second), parts) in lonely {
-                let (first, second) = (&self.seats[first].member, &self.seats[second].member);
-                for range in parts {
-                    if !copy_dirty(first, second, slot, range).await && !first.has_failed() {
-                        second.fail("it has no room for the mirror of what is dirty elsewhere".to_owned());
+            for ((from, to), (kind, parts)) in lonely {
+                let (from, to) = (&self.seats[from].member, &self.seats[to].member);
+                for part in parts {
+                    if !copy_dirty(from, to, kind, slot, part..part + 1).await && !from.has_failed() {
+                        to.fail("it has no room for what is dirty elsewhere".to_owned());
                     }
                 }
             }
         }
         for seat in self.seats.iter().filter(|seat| live(seat)) {
+            *lock(&seat.member.testimony) = Testimony::default();
             // A member that fails here is expelled like any other.
             let _ = seat.member.sync_at_last().await;
         }
+    }
+}
+
+/// When what a member holds was written, as its recovery has found it: by page, the sequences of dirty entries, and the last one
+/// of all. Nothing is known of what was left at a clean stop: then nobody is ahead of anybody.
+#[derive(Debug, Default)]
+pub(crate) struct Testimony {
+    dirty: BTreeMap<Page, u64>,
+    last: Option<u64>,
+}
+
+impl Testimony {
+    pub(crate) fn found(&mut self, page: Page, sequence: u64) {
+        self.dirty.insert(page, sequence);
+    }
+
+    pub(crate) fn set_last(&mut self, sequence: u64) {
+        self.last = Some(sequence);
     }
 }
 
@@ -430,8 +456,14 @@ fn has_room_for(first: &Arc<Member>, second: Option<&Arc<Member>>, entry: &NewEn
     parts == 0 || first.has_room(entry.tenant, parts, second)
 }
 
-/// Give a member the mirror of parts that are dirty on another.
-async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, parts: Range<u64>) -> bool {
+/// Give a member parts that are dirty on another.
+async fn copy_dirty(
+    first: &Arc<Member>,
+    second: &Arc<Member>,
+    kind: EntryKind,
+    slot: DiskSlot,
+    parts: Range<u64>,
+) -> bool {
     for (hit, _) in first.dirty_hits(slot, parts) {
         let range = hit.parts();
         let bytes = (range.end - range.start) * PART_BYTES;
@@ -446,7 +478,7 @@ async fn copy_dirty(first: &Arc<Member>, second: &Arc<Member>, slot: DiskSlot, p
         let Some(entry) = second.dirty_entry((slot, tenant), block, mask, &data) else { return false };
         loop {
             let ticket = second.changed.ticket();
-            match second.take_block(EntryKind::Mirror, &entry, data.clone(), true) {
+            match second.take_block(kind, &entry, data.clone(), true) {
                 Ok(_) => break,
                 Err(DirtyRefused::Failed) => return false,
                 // Reclaim makes room, of what is clean.
@@ -475,6 +507,18 @@ impl Member {
             }
         }
         unlike
+    }
+
+    /// Of parts of a block: those that are dirty here by a chunk that came after all of another member.
+    fn dirty_since(&self, key: BlockKey, mask: u16, other: &Member) -> u16 {
+        if mask == 0 {
+            return 0;
+        }
+        let Some(last) = lock(&other.testimony).last else { return 0 };
+        let places = self.dirty_places(key, mask);
+        let testimony = lock(&self.testimony);
+        let since = |page: &Page| testimony.dirty.get(page).is_some_and(|&sequence| sequence > last);
+        places.iter().filter(|((_, page, _), _)| since(page)).fold(0, |all, (_, mask)| all | mask)
     }
 
     /// Mirrors of parts that are not dirty, or not the same, on the member that counts: they end.

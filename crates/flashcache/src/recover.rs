@@ -318,6 +318,7 @@ impl Member {
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, &kept, last_sequence);
+        lock(&self.testimony).set_last(last_sequence);
         self.remind_policy(policy_note.1);
         result.reopened = self.reopen(&found);
         for &(place, mask) in &torn {

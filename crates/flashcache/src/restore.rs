@@ -303,8 +303,9 @@ impl Member {
             let mut log = lock(&self.log);
             ended.iter().for_each(|(_, killed)| self.append_deaths(&mut log, killed));
         }
-        for (_, id, entry) in dirty {
+        for (sequence, id, entry) in dirty {
             self.restore_dirty(id, &entry);
+            lock(&self.testimony).found(self.shape.page(id, u32::from(entry.position)), sequence);
         }
         self.index.len() as u64
     }

@@ -8,14 +8,15 @@ use device::layers::{Action, Fault};
 use device::spawn::yield_now;
 use flashcache::{DirtyRefused, Residence, Stretch};
 use futures_util::FutureExt;
+use std::sync::atomic::Ordering;
 
 /// Of a block: the place of the member that serves it. Its mirror is the other.
 fn server(rig: &Rig, block: u64) -> usize {
     rig.cache.member_of(&rig.disk, block * BLOCK_PARTS).unwrap()
 }
 
-/// A dirty write that reaches all devices but one, then a crash.
-async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: bool) -> (Rig, usize) {
+/// A dirty write that reaches all devices but one, then a crash. That one has not written anything since, or `goes_on`.
+async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: bool, goes_on: bool) -> (Rig, usize) {
     let rig = Rig::new(2, world).await;
     let first = server(&rig, 2);
     if before {
@@ -23,7 +24,8 @@ async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: b
         rig.cache.write_dirty(&rig.disk, parts(2), &data(60), false).await.unwrap();
         rig.cache.sync(&rig.disk).await.unwrap();
     }
-    rig.faults[lacks(first)].add(Fault::every(Verb::Write, Action::Stall));
+    let count = if goes_on { 1 } else { u64::MAX };
+    rig.faults[lacks(first)].add(Fault { count, ..Fault::every(Verb::Write, Action::Stall) });
     let data = data(2);
     let mut write = Box::pin(rig.cache.write_dirty(&rig.disk, parts(2), &data, before));
     assert!(write.as_mut().now_or_never().is_none());
@@ -31,14 +33,25 @@ async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: b
         yield_now().await;
     }
     assert!(write.as_mut().now_or_never().is_none(), "nobody was told that it is written");
+    if goes_on {
+        // Elsewhere in its log: more than a chunk.
+        for block in (3..400).filter(|&block| server(&rig, block) == lacks(first)) {
+            rig.offer(block);
+        }
+        for _ in 0..400 {
+            yield_now().await;
+        }
+        let chunks = rig.cache.members().nth(lacks(first)).unwrap().counters.chunks.load(Ordering::Relaxed);
+        assert!(chunks > 0, "behind the write that stands still");
+    }
     drop(write);
     (rig.again().await, first)
 }
 
 #[test]
-fn what_only_the_mirror_has_ends() {
+fn what_only_the_mirror_has_ends_where_the_other_went_on() {
     run(|world| async move {
-        let (rig, first) = half_written(world, |first| first, false).await;
+        let (rig, first) = half_written(world, |first| first, false, true).await;
         assert_eq!(server(&rig, 2), first);
         assert_eq!((rig.residence(2), rig.cache.has_dirty(&rig.disk)), (vec![(4, Residence::Disk)], false));
         assert_eq!(rig.cache.all_dirty_bytes(), (0, 0));
@@ -47,11 +60,36 @@ fn what_only_the_mirror_has_ends() {
     });
 }
 
+/// The other may have failed before, and readers have seen what the mirror took.
+#[test]
+fn what_only_the_mirror_has_counts_where_it_came_after_all_of_the_other() {
+    for before in [false, true] {
+        run(move |world| async move {
+            let (rig, first) = half_written(world, |first| first, before, false).await;
+            let reads_it = async |rig: &Rig, member: usize, what: &str| {
+                let mut found = rig.cache.lookup(&rig.disk, parts(2));
+                let (Some(Stretch::Hit(hit)), 0) = (found.pop(), found.len()) else { panic!("one hit: {what}") };
+                let (result, back) = rig.cache.read_hit(hit, Buf::zeroed(BLOCK_BYTES).into()).await;
+                assert_eq!(result, Ok(()), "{what}");
+                assert!(back.unwrap().to_vec(0..BLOCK_BYTES) == data(2).to_vec(0..BLOCK_BYTES), "{what}: {member}");
+            };
+            let bytes = BLOCK_BYTES as u64;
+            assert_eq!(rig.cache.all_dirty_bytes(), (bytes, 0));
+            reads_it(&rig, first, "the member that counts has been given it").await;
+            let rig = rig.again().await;
+            let each: Vec<u64> = rig.cache.members().map(|member| member.dirty_bytes()).collect();
+            assert_eq!(each, [bytes, bytes], "over another crash");
+            rig.cache.members().nth(first).unwrap().fail("a test".to_owned());
+            reads_it(&rig, 1 - first, "and the mirror still has it").await;
+        });
+    }
+}
+
 #[test]
 fn what_only_the_member_has_that_counts_is_given_to_its_mirror() {
     for before in [false, true] {
         run(move |world| async move {
-            let (rig, first) = half_written(world, |first| 1 - first, before).await;
+            let (rig, first) = half_written(world, |first| 1 - first, before, false).await;
             assert_eq!(rig.residence(2), [(4, Residence::Dirty)]);
             let bytes = BLOCK_BYTES as u64;
             assert_eq!(rig.cache.all_dirty_bytes(), (bytes, 0));
