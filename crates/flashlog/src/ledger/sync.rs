@@ -2,7 +2,6 @@
 //!
 //! Never counts a flush for what was not complete when it was issued.
 
-use super::changes::Edit;
 use super::{Change, Content, DiskWrite, Effect, FLUSH_OWED, Ledger, RingLeg, Seq, Sync, SyncId};
 use crate::ranges::RangeMap;
 use std::ops::Range;
@@ -96,10 +95,13 @@ impl Ledger {
             }
         }
         for seq in open {
-            let held = |c: &Edit<'_>| !matches!(c.content, Content::Unheld);
-            let Some(mut change) = self.changes.edit(seq).filter(held) else { continue };
-            (change.left, change.heirs, change.done_at, change.needs_flush) = (0, 0, None, false);
+            let Some(mut change) = self.changes.edit(seq) else { continue };
+            // Who waits for whom is found anew: of what nobody holds and is in flight as well.
             change.heir_of.clear();
+            if matches!(change.content, Content::Unheld) {
+                continue;
+            }
+            (change.left, change.heirs, change.done_at, change.needs_flush) = (0, 0, None, false);
             again.push((seq, change.range.clone()));
         }
         let past: Vec<SyncId> = std::mem::take(&mut self.past).into_iter().map(|(_, sync)| sync).collect();

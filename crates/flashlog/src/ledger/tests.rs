@@ -137,6 +137,29 @@ fn a_write_that_fails_unheld_leaves_what_it_was_written_over_to_be_written_again
 }
 
 /// Whatever happens in whatever order, what is kept beside the changes is true of them.
+/// What nobody holds is in flight over a change while two flushes fail: the change waits for it once, and gets what becomes of it.
+#[test]
+fn whoever_waits_for_what_nobody_holds_does_so_once() {
+    for good in [true, false] {
+        let mut ledger = Ledger::new(false, false);
+        let first = write(&mut ledger, 1, 0)[0].id;
+        assert!(ledger.disk_wrote(first, true).is_empty());
+        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false)[0].id;
+        for _ in 0..2 {
+            assert!(ledger.flush_ended(0, false).is_empty(), "one write of a byte at a time");
+        }
+        // Both flushes have failed since it was begun: what it wrote may be gone.
+        let again = ledger.disk_wrote(unheld, good);
+        assert_eq!(again.len(), 1, "{good}");
+        let Content::Data(bytes) = &again[0].content else { panic!("{again:?}") };
+        assert_eq!(bytes.to_vec(0..1), [1], "what was there before is written again");
+        assert!(ledger.disk_wrote(again[0].id, true).is_empty());
+        let begun = ledger.flush_begins();
+        assert!(ledger.flush_ended(begun, true).is_empty());
+        assert!(ledger.changes.iter().all(|(_, change)| change.on_disk), "{ledger:?}");
+    }
+}
+
 #[test]
 fn tallies_follow_every_event() {
     let mut prng = device::Prng::new(7);
