@@ -276,9 +276,7 @@ impl Run {
             }
             Err(error) => {
                 run.judge("drop grid disk", &error);
-                if let Some(disk) = lock(&run.book).disks.get_mut(&id) {
-                    disk.closing = false;
-                }
+                lock(&run.book).reopened(id);
             }
         };
         let work = async move { cell.drop_grid_disk(&name, true).await };

@@ -302,7 +302,10 @@ impl Run {
         let Some(n) = self.flash_place(flash) else { return };
         let Some(kept) = self.machine.kept_flash(n) else { return };
         if kept.opens < lock(&self.history).opens {
-            self.machine.flash(n).restore(&kept.snapshot);
+            let flash = self.machine.flash(n);
+            flash.restore(&kept.snapshot);
+            // What was wrong with it then is mended, as with all others at this moment: nobody counts it as harmed.
+            flash.repair(0..flash.size_bytes());
             lock(&self.history).flash_was_restored = true;
             self.situations.hit("flash restored from an old snapshot");
         }
@@ -321,6 +324,7 @@ impl Run {
             return;
         }
         device.restore(&kept.snapshot);
+        device.repair(0..device.size_bytes());
         history.disk_was_restored = true;
         // Snapshots of the time that is given up belong to no past of what follows.
         let since = kept.opens;

@@ -156,6 +156,7 @@ pub(super) struct Request {
     session: u64,
     session_health: Health,
     part: Part,
+    /// The cell was stopping, or its grid disk being dropped, when it began or since.
     begun_closing: bool,
     loss_epoch: u64,
     /// Writes to its grid disk acknowledged when it began.
@@ -439,6 +440,17 @@ impl Book {
         for disk in self.disks.values_mut().filter(|disk| disk.is_written_back() || disk.is_logged()) {
             disk.model.lose_unflushed(&EVERYWHERE);
         }
+    }
+
+    /// A grid disk that was being dropped goes on after all: what is under way may have been refused meanwhile.
+    pub(super) fn reopened(&mut self, id: u64) {
+        if let Some(disk) = self.disks.get_mut(&id) {
+            disk.closing = self.stopping;
+        }
+        self.requests
+            .values_mut()
+            .filter(|request| request.disk == id)
+            .for_each(|request| request.begun_closing = true);
     }
 
     /// The process died: its requests with it.
