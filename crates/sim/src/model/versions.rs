@@ -295,6 +295,9 @@ impl Versions {
             let under_way = v.survivor.is_none() && v.ops.iter().any(|&op| ops[op as usize].decided == NEVER);
             // What has covered it may be what is lost.
             v.overwritten = false;
+            // What was seen may be lost, and what it had covered be there again: of what is under way as well.
+            v.seen_end = NEVER;
+            v.seen_begin = 0;
             if requests_live && under_way {
                 continue;
             }
@@ -302,8 +305,6 @@ impl Versions {
             v.rewritten = rewritten;
             v.united = false;
             v.old = false;
-            v.seen_end = NEVER;
-            v.seen_begin = 0;
         }
     }
 }
