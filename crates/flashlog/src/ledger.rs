@@ -198,6 +198,9 @@ pub(crate) struct Ledger {
     writes: BTreeMap<WriteId, Flying>,
     /// The newest change of each byte that the disk does not have durably.
     newest: RangeMap<Seq>,
+    /// Bytes over which a write that failed may lie on the disk, until the disk takes something there: what came before it, and is
+    /// shown again, would be gone with the process unless a ring has it.
+    overwritten: RangeMap<()>,
     syncs: BTreeMap<SyncId, Sync>,
     /// Syncs that wait for a flush which begins at this event or later, of what went past the ledger: at most one entry for
     /// each sync.

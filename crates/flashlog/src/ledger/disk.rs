@@ -34,6 +34,7 @@ impl Ledger {
             return self.start(range);
         }
         self.event += 1;
+        let _ = self.overwritten.remove(&range);
         for (piece, seq) in flying.parts {
             let Some(mut change) = self.changes.edit(seq) else { continue };
             change.left -= piece.end - piece.start;
@@ -155,6 +156,7 @@ impl Ledger {
                     if self.changes.get(&older).is_some_and(&comes_back) {
                         let _ = self.newest.insert(piece.clone(), older);
                         if matches!(change.content, Content::Unheld) {
+                            let _ = self.overwritten.insert(piece.clone(), ());
                             self.restore(older, piece);
                         }
                     }
@@ -165,6 +167,9 @@ impl Ledger {
             if owner == Some(seq) {
                 let _ = self.pending.remove(&part);
                 for (piece, older) in below(&change.over, part, seq, seq) {
+                    if change.tried {
+                        let _ = self.overwritten.insert(piece.clone(), ());
+                    }
                     self.restore(older, piece);
                 }
             }

@@ -15,13 +15,15 @@ impl Ledger {
     /// a device that fails to flush drops that before anybody is told, and reads meanwhile would find what was there before.
     ///
     /// # Errors
-    /// Somebody was told that a change of these bytes has failed, and replay may find it or not.
+    /// Somebody was told that a change of these bytes has failed, and the death of the process may bring it back: replay may find it,
+    /// or the disk has some of it and memory alone what came before.
     pub(crate) fn overlay(&self, range: &Range<u64>) -> Result<Vec<(Range<u64>, Content)>, InDoubt> {
         let mut over = Vec::new();
         for (part, owner) in self.newest.cut(range) {
             let Some(seq) = owner else { continue };
             let change = &self.changes[&seq];
-            if change.failed {
+            let is_safe = matches!(change.told, RingLeg::Written | RingLeg::Durable);
+            if change.failed || !is_safe && self.overwritten.overlaps(&part) {
                 return Err(InDoubt);
             }
             if !matches!(change.content, Content::Unheld) {

@@ -133,10 +133,39 @@ fn a_write_that_fails_unheld_leaves_what_it_was_written_over_to_be_written_again
     let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false);
     let again = ledger.disk_wrote(unheld[0].id, false);
     assert!(again.len() == 1 && again[0].range == page(0), "{}", ledger.told());
+    assert!(ledger.overlay(&page(0)).is_err(), "what is read now must not go with the process");
+    assert!(ledger.disk_wrote(again[0].id, true).is_empty());
     assert_eq!(shown(&ledger, 0), Some(1));
 }
 
-/// Whatever happens in whatever order, what is kept beside the changes is true of them.
+/// Memory alone has what was there before: it is read once the disk has it again, or at once where a ring has it.
+#[test]
+fn what_a_failed_write_may_lie_over_is_not_read_before_it_is_written_again() {
+    for in_ring in [false, true] {
+        let mut ledger = Ledger::new(false, false);
+        let first = write(&mut ledger, 1, 0)[0].id;
+        if in_ring {
+            ledger.ring(1, RingLeg::Written, true);
+        }
+        assert!(ledger.disk_wrote(first, true).is_empty());
+        let second = write(&mut ledger, 2, 0)[0].id;
+        assert_eq!(shown(&ledger, 0), Some(2), "on its way");
+        ledger.ring(2, RingLeg::Refused, false);
+        assert!(ledger.disk_wrote(second, false).is_empty(), "held back");
+        assert!(ledger.change(2).is_none(), "{}", ledger.told());
+        if in_ring {
+            assert_eq!(shown(&ledger, 0), Some(1));
+        } else {
+            assert!(ledger.overlay(&page(0)).is_err());
+            assert!(ledger.overlay(&page(1)).is_ok(), "elsewhere nothing is in doubt");
+        }
+        let again = ledger.retry();
+        assert_eq!(again.len(), 1, "{in_ring}");
+        assert!(ledger.disk_wrote(again[0].id, true).is_empty());
+        assert_eq!(shown(&ledger, 0), Some(1), "{in_ring}");
+    }
+}
+
 /// What nobody holds is in flight over a change while two flushes fail: the change waits for it once, and gets what becomes of it.
 #[test]
 fn whoever_waits_for_what_nobody_holds_does_so_once() {
@@ -160,6 +189,7 @@ fn whoever_waits_for_what_nobody_holds_does_so_once() {
     }
 }
 
+/// Whatever happens in whatever order, what is kept beside the changes is true of them.
 #[test]
 fn tallies_follow_every_event() {
     let mut prng = device::Prng::new(7);
