@@ -21,8 +21,11 @@ impl Run {
     pub(super) async fn accept_stale(self: &Arc<Self>, life: &Life, place: u64) {
         let Some((id, name)) = self.target(place) else { return };
         let waiters: Vec<u64> = life.cell.redo_waiters(&name).iter().map(|disk| disk.id()).collect();
+        // Accepted once already, with redo that is given up, and not compared yet since it is still offline for its cache's sake.
+        let before;
         {
             let mut book = lock(&self.book);
+            before = book.disks.get(&id).and_then(|disk| disk.stale);
             for waiter in &waiters {
                 if let Some(disk) = book.disks.get_mut(waiter) {
                     (disk.stale, disk.torn) = (Some(0), true);
@@ -33,7 +36,7 @@ impl Run {
                 return;
             }
             let not_before = life.cell.stale_as_of(&name).map_or(0, |as_of| disk.moment_before(as_of.0));
-            disk.stale = Some(not_before);
+            disk.stale = Some(before.map_or(not_before, |before| before.min(not_before)));
             // What the flash holds is given up: a disk put back to a moment before that finds it nowhere.
             let homes = waiters.iter().chain([&id]).filter_map(|id| book.disks.get(id).map(|disk| disk.home));
             homes.for_each(|home| lock(&self.history).forget_snapshots(home));
@@ -57,7 +60,7 @@ impl Run {
             Err(AdminError::MayBeTorn(_) | AdminError::RestartFirst(_)) => {
                 run.situations.hit("ordered: stale state refused");
                 if let Some(disk) = lock(&run.book).disks.get_mut(&id) {
-                    disk.stale = None;
+                    disk.stale = before;
                 }
             }
             Err(error) => run.judge("accept the stale state", &error),
