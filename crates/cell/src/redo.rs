@@ -162,7 +162,7 @@ impl Cell {
         redo.bar(Some(why));
         // Changes that had begun may still be given to it.
         disk.drain().await;
-        redo.settle().await && self.begin_redo_anew(&at_work, record.cell_disk, false).await
+        redo.settle().await && self.begin_redo_anew(&at_work, record.cell_disk).await
     }
 
     /// Take the flash log away from a grid disk, of which it holds nothing any more.

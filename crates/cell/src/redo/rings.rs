@@ -90,9 +90,9 @@ impl Cell {
         true
     }
 
-    /// See to it that nothing the rings hold of a disk by now is ever replayed: what comes is of another life. With `patient`
-    /// however long its disk takes to have everything. Whether that is so now.
-    pub(crate) async fn begin_redo_anew(&self, at_work: &LogAtWork, home: DeviceId, patient: bool) -> bool {
+    /// See to it that nothing the rings hold of a disk by now is ever replayed: what comes is of another life. Whether that is so
+    /// now: not where the disk refuses what they hold.
+    pub(crate) async fn begin_redo_anew(&self, at_work: &LogAtWork, home: DeviceId) -> bool {
         if !at_work.is_home(home) {
             return true;
         }
@@ -100,7 +100,7 @@ impl Cell {
         let before = at_work.log.next_life();
         loop {
             for redo in self.redo_on(home) {
-                if !redo.is_safe_without_life(before, patient).await {
+                if !redo.is_safe_without_life(before).await {
                     return false;
                 }
             }
@@ -135,10 +135,22 @@ impl Cell {
             // Each disk by itself: one that stalls keeps nobody else waiting.
             if lock(&self.state).pleading.insert(home) {
                 self.world.spawn.spawn(Box::pin(async move {
-                    cell.begin_redo_anew(&at_work, home, true).await;
+                    cell.grant_plea(&at_work, home).await;
                     lock(&cell.state).pleading.remove(&home);
                 }));
             }
+        }
+    }
+
+    /// Have the grid disks of a disk begin anew, however long it takes to have everything. As long as it refuses what flash has of one of
+    /// them, nobody waits for that.
+    async fn grant_plea(&self, at_work: &LogAtWork, home: DeviceId) {
+        while !self.begin_redo_anew(at_work, home).await && !at_work.log.is_stopped() {
+            let on_it = self.redo_on(home);
+            if on_it.iter().any(|redo| redo.disk_refuses()) {
+                on_it.iter().for_each(|redo| redo.label_refuses());
+            }
+            self.world.clock.sleep(RETRY_AFTER).await;
         }
     }
 

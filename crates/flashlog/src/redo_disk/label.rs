@@ -97,11 +97,17 @@ impl RedoDisk {
     }
 
     /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
-    /// the log has stopped, or (unless `patient`) the disk refuses.
-    pub async fn is_safe_without_life(&self, life: u64, patient: bool) -> bool {
-        let refused = |state: &State| !patient && (state.ledger.is_held_back() || state.ledger.is_paused());
+    /// the log has stopped, or the disk refuses.
+    pub async fn is_safe_without_life(&self, life: u64) -> bool {
+        let refused = |state: &State| state.ledger.is_held_back() || state.ledger.is_paused();
         let ended = self.until(|state| refused(state) || state.is_safe_without_life(life));
         ended.await && !refused(&lock(&self.state))
+    }
+
+    /// Whether the disk has refused a write and has not been asked since.
+    #[must_use]
+    pub fn disk_refuses(&self) -> bool {
+        lock(&self.state).ledger.is_held_back()
     }
 
     /// The label is about to be told that nothing of a life counts: if that is safe, nobody is told anything from now on that depends
