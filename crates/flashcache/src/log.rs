@@ -465,9 +465,9 @@ impl LogState {
         {
             self.seal(head, writes);
         }
-        // What is left of an open segment is kept like the free ones, for the same: but dirty data has its own.
+        // Once none is free, what is left of the open ones is for those who may take the last: but dirty data has its own.
         let own = head == HeadKind::Dirty && pages > 0;
-        if self.free.len() < reserve && !own {
+        if self.free.is_empty() && reserve > 0 && !own {
             return Err(NoSpace);
         }
         if self.heads[head as usize].is_none() {
