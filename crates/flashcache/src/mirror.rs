@@ -321,15 +321,21 @@ impl FlashCache {
     /// after all that is on the other: that may have failed, and readers may have seen what the mirror had taken since,
     /// while the label of the disk could not be told.
     pub(crate) async fn agree_on_dirty(&self, disks: &[CachedDisk]) {
-        if !self.config.mirrored {
-            return;
+        if self.config.mirrored {
+            self.make_mirrors_agree(disks).await;
         }
+        for seat in &self.seats {
+            *lock(&seat.member.testimony) = Testimony::default();
+        }
+    }
+
+    async fn make_mirrors_agree(&self, disks: &[CachedDisk]) {
         let live = |seat: &crate::cache::Seat| !seat.member.has_failed();
         // What a member holds of a disk that is not there may be void: that disk's label knows.
         for disk in disks.iter().filter(|disk| disk.is_home_there) {
             let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };
-            // By who has it and who lacks it: parts, and as what the other takes them.
-            let mut lonely: BTreeMap<(usize, usize), (EntryKind, Vec<u64>)> = BTreeMap::new();
+            // By who has it and who lacks it: parts, and as what the other takes each.
+            let mut lonely: BTreeMap<(usize, usize), Vec<(EntryKind, u64)>> = BTreeMap::new();
             for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| live(seat)) {
                 for key in seat.member.dirty.blocks(slot) {
                     let per_block = u64::from(seat.member.block_parts);
@@ -339,22 +345,23 @@ impl FlashCache {
                     let (counts, mirror) = (&self.seats[first].member, &self.seats[second].member);
                     let mut give = |from, to, kind, mask: u16| {
                         let parts = (0..16).filter(|p| mask >> p & 1 == 1).map(|p| key.block() * per_block + p);
-                        lonely.entry((from, to)).or_insert((kind, Vec::new())).1.extend(parts);
+                        lonely.entry((from, to)).or_default().extend(parts.map(|part| (kind, part)));
                     };
-                    let unseen = mirror.dirty_since(key, mirror.dirty_unlike(key, counts), counts);
+                    let stray = mirror.dirty_unlike(key, counts);
+                    let ahead = mirror.dirty_since(key, stray, counts);
                     if first == i {
-                        give(first, second, EntryKind::Mirror, counts.dirty_unlike(key, mirror) & !unseen);
+                        give(first, second, EntryKind::Mirror, counts.dirty_unlike(key, mirror) & !ahead);
                     } else if second == i {
-                        give(second, first, EntryKind::Dirty, unseen);
-                        mirror.end_mirror(key, mirror.dirty_unlike(key, counts) & !unseen);
+                        give(second, first, EntryKind::Dirty, ahead);
+                        mirror.end_mirror(key, stray & !ahead);
                     } else {
                         seat.member.fail("it holds dirty data of a region of others".to_owned());
                     }
                 }
             }
-            for ((from, to), (kind, parts)) in lonely {
+            for ((from, to), parts) in lonely {
                 let (from, to) = (&self.seats[from].member, &self.seats[to].member);
-                for part in parts {
+                for (kind, part) in parts {
                     if !copy_dirty(from, to, kind, slot, part..part + 1).await && !from.has_failed() {
                         to.fail("it has no room for what is dirty elsewhere".to_owned());
                     }
@@ -362,7 +369,6 @@ impl FlashCache {
             }
         }
         for seat in self.seats.iter().filter(|seat| live(seat)) {
-            *lock(&seat.member.testimony) = Testimony::default();
             // A member that fails here is expelled like any other.
             let _ = seat.member.sync_at_last().await;
         }

@@ -101,6 +101,39 @@ fn what_only_the_member_has_that_counts_is_given_to_its_mirror() {
     }
 }
 
+/// What counts there and what is a mirror there, of different regions, in one start.
+#[test]
+fn a_member_that_lacks_both_kinds_is_given_each_as_what_it_is() {
+    for lacks in [0, 1] {
+        run(move |world| async move {
+            let rig = Rig::new(2, world).await;
+            rig.faults[lacks].add(Fault::every(Verb::Write, Action::Stall));
+            let served_by = |member| (1..).find(|&block| server(&rig, block) == member).unwrap();
+            let blocks = [served_by(0), served_by(1)];
+            let data = blocks.map(data);
+            let write = |i: usize| rig.cache.write_dirty(&rig.disk, parts(blocks[i]), &data[i], false);
+            let mut writes = Box::pin(futures_util::future::join(write(0), write(1)));
+            for _ in 0..100 {
+                assert!(writes.as_mut().now_or_never().is_none());
+                yield_now().await;
+            }
+            drop(writes);
+            let rig = rig.again().await;
+            for block in blocks {
+                assert_eq!(rig.residence(block), [(4, Residence::Dirty)]);
+                assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
+            }
+            assert_eq!(rig.cache.all_dirty_bytes(), (2 * BLOCK_BYTES as u64, 0));
+            let rig = rig.again().await;
+            rig.cache.members().nth(1 - lacks).unwrap().fail("a test".to_owned());
+            for block in blocks {
+                assert_eq!(rig.residence(block), [(4, Residence::Dirty)], "over another crash");
+                assert_eq!(rig.read(rig.hit(block)).await, Ok(()), "the one that lacked it has it");
+            }
+        });
+    }
+}
+
 #[test]
 fn a_read_over_blocks_is_answered_by_the_mirror_as_a_whole() {
     run(|world| async move {
