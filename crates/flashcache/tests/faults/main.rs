@@ -14,7 +14,9 @@ use device::layers::{Action, Fault, Faults};
 use device::spawn::yield_now;
 use device::{Device, Geometry};
 use flashcache::format::Owner;
-use flashcache::{CacheConfig, CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence};
+use flashcache::{
+    CacheConfig, CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence, Sabotage,
+};
 use futures_util::FutureExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -520,4 +522,33 @@ fn dirty_data_that_was_torn_before_it_was_durable_was_never_written() {
         let found = rig.recovered[0].as_ref().unwrap();
         assert_eq!((found.dirty_parts, found.torn_parts, rig.residence(2)), (7, 0, torn.to_vec()));
     });
+}
+
+#[test]
+fn what_dirty_data_replaced_is_there_as_long_as_its_successor_may_be_torn() {
+    // What is left of a block after its overwrite has reached the device, and was lost with a power cut before a flush.
+    let left = |sabotage| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        run(move |world| async move {
+            let config = CacheConfig { sabotage, ..config() };
+            let rig = Rig::with(geometry(), config, 1, world).await;
+            rig.dirty(1).await.unwrap();
+            rig.on_flash().await;
+            rig.cache.write_dirty(&rig.disk, parts(1), &data(2), false).await.unwrap();
+            rig.dirty(3).await.unwrap();
+            for part in parts(2) {
+                rig.rot(0, part).await;
+            }
+            let rig = rig.again().await;
+            assert_eq!(rig.recovered[0].as_ref().unwrap().torn_parts, 4);
+            let left = rig.residence(1);
+            if left == [(4, Residence::Dirty)] {
+                assert_eq!(rig.read(rig.hit(1)).await, Ok(()), "what was acknowledged as durable");
+            }
+            sender.send(left).unwrap();
+        });
+        receiver.recv().unwrap()
+    };
+    assert_eq!(left(None), [(4, Residence::Dirty)]);
+    assert_eq!(left(Some(Sabotage::DirtyDeathTooEarly)), [(4, Residence::Disk)]);
 }
