@@ -6,7 +6,7 @@ use cell::{Cell, CellConfig, Context, Session};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, FailKind, SharedBufs, Spawn, Verb, World};
+use device::{Buf, Bufs, Device, FailKind, Geometry, Io, SharedBufs, Spawn, Verb, World};
 use futures_util::future::{Either, select};
 use sim::executor::{Executor, Process};
 use sim::plain::{cell_on, in_an_executor, process_of};
@@ -38,9 +38,13 @@ struct Rig<'a> {
 
 impl<'a> Rig<'a> {
     async fn new(executor: &'a Executor, flash: usize) -> Rig<'a> {
+        Rig::over(executor, Memory::new, flash).await
+    }
+
+    async fn over(executor: &'a Executor, disk: fn(u64) -> Arc<Memory>, flash: usize) -> Rig<'a> {
         let (process, world) = process_of(executor);
         let device = |mib| Faults::new(Memory::new(mib * MIB), world.spawn.clone());
-        let disks = [device(256), device(256)];
+        let disks = [(); 2].map(|()| Faults::new(disk(256 * MIB), world.spawn.clone()));
         let flash: Vec<_> = (0..flash).map(|_| device(768)).collect();
         let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash)];
         let devices: Vec<Device> = disks.iter().chain(&flash).map(|device| device.clone() as Device).collect();
@@ -80,6 +84,11 @@ impl<'a> Rig<'a> {
         let (outcome, bytes) = self.session(name).read(0, Buf::zeroed(PAGE).into()).await;
         outcome.ok().map(|()| bytes.freeze().to_vec(0..1)[0])
     }
+}
+
+fn with_volatile_cache(bytes: u64) -> Arc<Memory> {
+    let geometry = Geometry { volatile_cache: true, ..Memory::new(bytes).geometry() };
+    Memory::with_geometry(geometry, false)
 }
 
 /// Write and see whether it is acknowledged while its disk does nothing.
@@ -220,5 +229,40 @@ fn nothing_is_acknowledged_for_a_ring_that_the_label_is_about_to_leave() {
         let notes = rig.dies().await;
         let found = rig.first_page("REDO1").await;
         assert!(!acked || found == Some(2), "acknowledged, then {found:?}: {notes:?}");
+    });
+}
+
+/// What the log held when it was taken away is on the disk and no flush gets through: whoever writes there is told so.
+#[test]
+fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {
+    in_an_executor(async |executor| {
+        let rig = Rig::over(executor, with_volatile_cache, 1).await;
+        let session = rig.session("REDO1");
+        session.write(0, full_of(1), false).await.unwrap();
+        rig.disks[0].add(Fault::every(Verb::Flush, Action::Fail(FailKind::Media)));
+        session.flush().await.unwrap();
+        rig.cell.set_flash_log_mode("REDO1", FlashLogMode::Off).await.unwrap();
+        let ended = async |attempt| {
+            let limit = rig.world.clock.sleep(Duration::from_secs(10));
+            match select(pin!(attempt), limit).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => panic!("it waits for ever"),
+            }
+        };
+        assert!(ended(session.write(0, full_of(2), true)).await.is_err());
+        // Nor does the command that takes the log away while somebody writes.
+        rig.cell.set_flash_log_mode("REDO1", FlashLogMode::Flash).await.unwrap();
+        let cell = rig.cell.clone();
+        let (purpose, written) = futures_util::future::join(
+            async { cell.set_purpose("REDO1", Purpose::Data).await.is_err() },
+            ended(session.write(0, full_of(3), true)),
+        )
+        .await;
+        assert!(purpose, "its disk does not take what the log holds");
+        assert_eq!(rig.first_page("REDO1").await, Some(if written.is_ok() { 3 } else { 1 }));
+        rig.disks[0].clear();
+        session.write(0, full_of(4), true).await.unwrap();
+        rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
+        assert_eq!(rig.first_page("REDO1").await, Some(4));
     });
 }

@@ -19,7 +19,39 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// What the disk has refused of that which somebody waits for. Asked once more, it decides.
+struct Refusals {
+    since: Instant,
+    write: bool,
+    flush: Option<Instant>,
+}
+
+impl Refusals {
+    fn since(since: Instant) -> Refusals {
+        Refusals { since, write: false, flush: None }
+    }
+
+    /// Whether the disk has refused a flush twice.
+    fn flush_again(&mut self, state: &State) -> bool {
+        let Some(at) = state.flush_refused.filter(|at| *at > self.since) else { return false };
+        *self.flush.get_or_insert(at) < at
+    }
+}
+
 impl RedoDisk {
+    /// Whether the disk has refused a write twice; once, it is asked again.
+    fn refuses_write(&self, state: &mut State, refused: &mut Refusals) -> bool {
+        if !state.ledger.is_held_back() {
+            return false;
+        }
+        if std::mem::replace(&mut refused.write, true) {
+            return true;
+        }
+        let writes = state.ledger.retry();
+        self.issue(state, writes);
+        false
+    }
+
     /// Keep what a change does, if there is memory: nobody waits for it, the disk can do without.
     pub(super) fn hold(&self, given: &Option<SharedBufs>, len: u64, may_unmap: bool) -> Result<Content, Skip> {
         let Some(data) = given else {
@@ -57,7 +89,7 @@ impl RedoDisk {
         let begun = self.now();
         let (sender, acked) = one_shot();
         let mut sender = Some(sender);
-        let mut tried = false;
+        let mut refused = Refusals::since(begun);
         let (seq, must, sync) = loop {
             let ticket = self.changed.ticket();
             let released = self.log.changed.ticket();
@@ -77,13 +109,8 @@ impl RedoDisk {
                     self.pump(&mut state);
                     break (seq, must, sync);
                 }
-                if state.ledger.is_held_back() {
-                    // What it waits for the disk has refused: asked once more, it decides.
-                    if std::mem::replace(&mut tried, true) {
-                        return Outcome::Failed(FailKind::Media);
-                    }
-                    let writes = state.ledger.retry();
-                    self.issue(&mut state, writes);
+                if self.refuses_write(&mut state, &mut refused) || refused.flush_again(&state) {
+                    return Outcome::Failed(FailKind::Media);
                 }
             }
             // Only what is not held waits here.
