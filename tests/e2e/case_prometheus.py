@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 
 import nbdclient
-from harness import MIB, ROOT, Place, Skip, binary, check, contains, equal, run, test, wait_until
+from harness import MIB, ROOT, Place, Skip, binary, check, contains, equal, need, run, test, wait_until
 
 PACKAGING = os.path.join(ROOT, "packaging")
 # Without these a panel is rightly empty on a healthy cell: nothing is rotten, no drive is rated.
@@ -57,6 +57,7 @@ def work(cell):
 @test
 def promtool_finds_nothing_about_the_names():
     promtool = program("promtool")
+    need("curl")
     with Place("promtool") as place:
         cell = busy_cell(place)
         work(cell)
