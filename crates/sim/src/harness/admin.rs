@@ -18,13 +18,29 @@ use std::sync::Arc;
 /// A command that was begun and not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    Create { name: String, home: usize, size_bytes: u64 },
-    Drop { id: u64 },
-    Resize { id: u64, size_bytes: u64 },
-    Rename { id: u64, name: String },
-    Pin { id: u64 },
+    Create {
+        name: String,
+        home: usize,
+        size_bytes: u64,
+    },
+    Drop {
+        id: u64,
+    },
+    Resize {
+        id: u64,
+        size_bytes: u64,
+    },
+    Rename {
+        id: u64,
+        name: String,
+    },
+    Pin {
+        id: u64,
+    },
     Members(super::members::FlashChange),
     Caching,
+    /// What a disk does not take is given up: the operator has asked for that.
+    GivingUp,
     Growth,
     Plan(Box<cell::iorm::Plan>),
 }
@@ -141,7 +157,8 @@ impl Run {
         {
             let mut admin = lock(&self.admin);
             // A grid disk that is made smaller gets a new cache generation, and its cache anew.
-            admin.recaching = matches!(pending, Pending::Caching | Pending::Members(_) | Pending::Resize { .. });
+            admin.recaching =
+                matches!(pending, Pending::Caching | Pending::GivingUp | Pending::Members(_) | Pending::Resize { .. });
             admin.pending = Some(pending.clone());
         }
         let (tx, rx) = one_shot();

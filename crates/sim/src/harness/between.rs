@@ -97,6 +97,11 @@ impl Run {
         if self.life().is_none_or(|now| now.number != life.number) {
             return;
         }
+        let harms_disk =
+            matches!(mishap, Mishap::DiskFault { .. } | Mishap::DiskStall { .. } | Mishap::DiskVanishes { .. });
+        if harms_disk && lock(&self.admin).pending == Some(super::admin::Pending::GivingUp) {
+            return;
+        }
         self.handle.trace().text("mishap", format!("{mishap:?}"));
         let harmless = matches!(
             mishap,

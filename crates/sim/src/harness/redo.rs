@@ -26,7 +26,8 @@ impl Run {
         self.command(life, Pending::Caching, work, then).await;
     }
 
-    /// With force only where nothing can be lost by it: what is lost then, the operator has asked for.
+    /// With force only where nothing can be lost by it: what is lost then, the operator has asked for. Nothing happens to a disk
+    /// meanwhile ([`Run::mishap`]).
     pub(super) async fn drop_log(self: &Arc<Self>, life: &Life, force: bool) {
         if life.cell.flash_log().is_none() {
             return;
@@ -39,7 +40,8 @@ impl Run {
             Ok(()) => run.situations.hit("admin: flash log dropped"),
             Err(error) => run.judge("drop flash log", &error),
         };
-        self.command(life, Pending::Caching, async move { cell.drop_flash_log(force).await }, then).await;
+        let pending = if force { Pending::GivingUp } else { Pending::Caching };
+        self.command(life, pending, async move { cell.drop_flash_log(force).await }, then).await;
     }
 
     pub(super) async fn set_redo(self: &Arc<Self>, life: &Life, place: u64, redo: Option<FlashLogMode>) {
