@@ -20,14 +20,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What the disk has refused of that which somebody waits for. Asked once more, it decides.
-struct Refusals {
+pub(super) struct Refusals {
     since: Instant,
     write: bool,
     flush: Option<Instant>,
 }
 
 impl Refusals {
-    fn since(since: Instant) -> Refusals {
+    pub(super) fn since(since: Instant) -> Refusals {
         Refusals { since, write: false, flush: None }
     }
 
@@ -40,7 +40,7 @@ impl Refusals {
 
 impl RedoDisk {
     /// Whether the disk has refused a write twice; once, it is asked again.
-    fn refuses_write(&self, state: &mut State, refused: &mut Refusals) -> bool {
+    pub(super) fn refuses_write(&self, state: &mut State, refused: &mut Refusals) -> bool {
         if !state.ledger.is_held_back() {
             return false;
         }

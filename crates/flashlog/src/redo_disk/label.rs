@@ -2,6 +2,7 @@
 //!
 //! Never lets what somebody was told depend on a record that the label does not count.
 
+use super::change::Refusals;
 use super::{RedoDisk, State};
 use crate::ledger::{RingLeg, Seq};
 use crate::legs::{Place, Standing};
@@ -11,6 +12,13 @@ use device::sync::lock;
 use futures_util::future::select;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
+
+/// How a wait for what makes a record superfluous goes on.
+enum Wait {
+    Over,
+    InVain,
+    ForDisk,
+}
 
 impl State {
     /// Whether everything that somebody was told is on flash is there without this ring, or on the disk.
@@ -73,10 +81,9 @@ impl RedoDisk {
     }
 
     /// Wait until everything that somebody was told is on flash is there without this ring, or on the disk. False: the log has
-    /// stopped, or the disk refuses.
+    /// stopped, or the disk refuses, asked once more.
     pub async fn is_safe_without(&self, ring: usize) -> bool {
-        let ended = self.until(|state| state.is_safe_without(ring) || state.ledger.is_held_back());
-        ended.await && lock(&self.state).is_safe_without(ring)
+        self.until(|state| if state.is_safe_without(ring) { Wait::Over } else { Wait::ForDisk }).await
     }
 
     /// The label is about to be told that nothing counts on a ring: if that is safe, nobody is told anything from now on that depends on
@@ -97,11 +104,14 @@ impl RedoDisk {
     }
 
     /// Wait until everything that somebody was told is on flash is there in a later life than this one, or on the disk. False:
-    /// the log has stopped, or the disk refuses.
+    /// the log has stopped, the disk refuses, asked once more, or nothing is to be given to it.
     pub async fn is_safe_without_life(&self, life: u64) -> bool {
-        let refused = |state: &State| state.ledger.is_held_back() || state.ledger.is_paused();
-        let ended = self.until(|state| refused(state) || state.is_safe_without_life(life));
-        ended.await && !refused(&lock(&self.state))
+        self.until(|state| match () {
+            () if state.ledger.is_paused() => Wait::InVain,
+            () if state.is_safe_without_life(life) && !state.ledger.is_held_back() => Wait::Over,
+            () => Wait::ForDisk,
+        })
+        .await
     }
 
     /// Whether the disk has refused a write and has not been asked since.
@@ -121,12 +131,19 @@ impl RedoDisk {
         safe
     }
 
-    /// Wait until something is so; false: the log has stopped.
-    pub(super) async fn until(&self, is_so: impl Fn(&State) -> bool) -> bool {
+    /// Wait until something is so; false: it will not be, the disk refuses, asked once more, or the log has stopped.
+    async fn until(&self, so: impl Fn(&State) -> Wait) -> bool {
+        let mut refused = Refusals::since(self.now());
         loop {
             let ticket = self.changed.ticket();
-            if is_so(&lock(&self.state)) {
-                return true;
+            {
+                let mut state = lock(&self.state);
+                match so(&state) {
+                    Wait::Over => return true,
+                    Wait::InVain => return false,
+                    Wait::ForDisk if self.refuses_write(&mut state, &mut refused) => return false,
+                    Wait::ForDisk => {}
+                }
             }
             if self.stopping.load(Ordering::Acquire) {
                 return false;
