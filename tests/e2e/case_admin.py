@@ -6,7 +6,7 @@ import random
 import subprocess
 
 import nbdclient
-from harness import MIB, binary, check, contains, equal, run, served, test
+from harness import MIB, binary, check, contains, equal, run, served, test, wait_until
 
 
 def names(cell, what="griddisk"):
@@ -241,6 +241,8 @@ def changes_survive_kill_9_at_any_moment():
                 equal(client.read(0, 4 * MIB), bytes(4 * MIB), f"content of {name}")
                 client.write(0, name.encode() * 100)
                 client.disconnect()
-                cell.cellcli(f"drop griddisk {name}")
+                # The cell hears a moment later that nobody uses it any more.
+                dropped = lambda name=name: cell.cellcli(f"drop griddisk {name}", ok=None).returncode == 0
+                wait_until(dropped, 10, f"{name} is dropped")
                 sure.discard(name)
         cell.stop()
