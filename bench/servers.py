@@ -95,11 +95,11 @@ def qemu_nbd(place, directory, path):
 class Cell(Server):
     """A cell made by `flashcell init` in a directory of its own."""
 
-    def __init__(self, place, directory, disk, flash, grid_disk, model=None, name="cell"):
+    def __init__(self, place, directory, disk, flash, grid_disk, model=None, name="cell", binary=None):
         import harness
 
         self.place = place
-        self.binary = harness.binary()
+        self.binary = binary or harness.binary()
         self.dir = os.path.join(directory, name)
         self.log_path = os.path.join(directory, name + ".log")
         command = [self.binary, "init", self.dir, "--disk", disk, "--griddisk", grid_disk]
@@ -159,25 +159,26 @@ class Cell(Server):
         client = nbdclient.Client(self.socket, export)
 
         def everything_is_cached():
-            before = self.metric("FC_IO_RQ_W_POPULATE")
+            before = self.metric("FC_BY_USED")
             for offset in range(0, size_bytes, MIB):
                 error, _ = client.call(nbdclient.CACHE, offset=offset, length=MIB)
                 if error:
                     raise Failure(f"CACHE at {offset}: errno {error}")
-            return self.metric("FC_IO_RQ_W_POPULATE") == before
+            return self.metric("FC_BY_USED") == before
 
         # A fill never waits: one that finds no room on its way to flash is forgotten and has to be asked for again.
         wait_until(everything_is_cached, READY_SECONDS_MAX, f"{export} is cached whole")
         client.disconnect()
 
 
-def serving_cell(place, directory, size_mib):
+def serving_cell(place, directory, size_mib, name="cell", binary=None):
     """A served cell with grid disks `data` (on disk, cached whole) and `flash` (on flash), and its targets."""
     cache_mib = size_mib * 3 // 2
-    cell = Cell(place, directory, f"{size_mib + 64}M", f"{size_mib + cache_mib + 64}M", f"data:{size_mib}M").start()
+    disk, flash = f"{size_mib + 64}M", f"{size_mib + cache_mib + 64}M"
+    cell = Cell(place, directory, disk, flash, f"data:{size_mib}M", name=name, binary=binary).start()
     # The cell was made with a cache over all flash: a grid disk needs some of it.
     cell.cellcli("drop flashcache")
-    cell.cellcli(f"create griddisk flash celldisk=FD_00_cell, size={size_mib}M, cachingMode=none")
+    cell.cellcli(f"create griddisk flash celldisk=FD_00_{name}, size={size_mib}M, cachingMode=none")
     cell.cellcli(f"create flashcache all size={cache_mib}M")
     cell.load("data", size_mib * MIB)
     cell.load("flash", size_mib * MIB)

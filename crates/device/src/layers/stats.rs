@@ -282,6 +282,9 @@ impl Io for Stats {
     }
 
     fn submit(&self, op: Op) -> Completion {
+        if cfg!(uncounted) {
+            return self.inner.submit(op);
+        }
         let (verb, bytes) = (op.verb(), op.range().1);
         let figures = self.figures.clone();
         figures.verbs[verb as usize].started.fetch_add(1, Ordering::Relaxed);

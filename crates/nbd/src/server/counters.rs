@@ -139,7 +139,7 @@ impl Tally {
     /// Add everything to the totals, those of the client's host too, and start again.
     pub(super) fn add_to(&mut self, counters: &Counters, host: &Traffic) {
         let add = |total: &AtomicU64, n: u64| {
-            if n > 0 {
+            if n > 0 && cfg!(not(uncounted)) {
                 total.fetch_add(n, Ordering::Relaxed);
             }
         };
