@@ -43,11 +43,7 @@ impl Cell {
     async fn expel_from_one(&self, at_work: &CacheAtWork, index: usize, disk: Arc<CellDisk>) {
         let id = at_work.devices[index];
         let mut told = false;
-        let waiting = loop {
-            let why = match self.go_on_without(&disk, id).await {
-                Ok(waiting) => break waiting,
-                Err(why) => why,
-            };
+        while let Err(why) = self.go_on_without(&disk, id).await {
             at_work.cache.expulsion_refused(index, disk.id().0);
             if !told {
                 self.alert(format!("cell disk {}: cannot record that flash {id} is expelled: {why}", disk.name()));
@@ -57,8 +53,8 @@ impl Cell {
                 return;
             }
             self.world.clock.sleep(RETRY_AFTER).await;
-        };
-        for grid_disk in waiting.iter().filter(|g| g.offline().is_none()) {
+        }
+        for grid_disk in self.grid_disks_on(disk.id()).iter().filter(|g| g.check_not_lost().is_err()) {
             let why = offline_note(&grid_disk.name(), &id.to_string());
             self.alert(why.clone());
             grid_disk.set_offline(why);
@@ -75,10 +71,9 @@ impl Cell {
         }
     }
 
-    /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, the disk goes on
-    /// waiting for it, and so do all of its grid disks in write-back, as at an open: what they have on other flash is not
-    /// void, and may be all there is. Returned are these; what the flash holds of the others is void.
-    async fn go_on_without(&self, disk: &Arc<CellDisk>, flash: DeviceId) -> Result<Vec<Arc<GridDisk>>, String> {
+    /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, those are
+    /// offline and the disk goes on waiting for it: then what the flash holds of the others is void.
+    async fn go_on_without(&self, disk: &Arc<CellDisk>, flash: DeviceId) -> Result<(), String> {
         let here = self.grid_disks_on(disk.id());
         let is_lost = |g: &Arc<GridDisk>| g.offline().is_some() || g.check_not_lost().is_err();
         let offline_at_open = {
@@ -87,17 +82,15 @@ impl Cell {
             state.offline.keys().any(|id| catalog.grid_disks.get(id).is_some_and(|r| r.cell_disk == disk.id()))
         };
         if !offline_at_open && !here.iter().any(is_lost) {
-            let expelled = expel_from(disk, &[flash]).await;
-            return expelled.map(|()| Vec::new()).map_err(|failure| failure.error.to_string());
+            return expel_from(disk, &[flash]).await.map_err(|failure| failure.error.to_string());
         }
-        let (waiting, others): (Vec<_>, Vec<_>) = here.into_iter().partition(|g| is_lost(g) || g.is_write_back());
-        for grid_disk in others {
+        for grid_disk in here.iter().filter(|g| !is_lost(g)) {
             match self.store().raise_cache_generation(GridDiskId(grid_disk.id())).await {
                 // Dropped meanwhile: nothing of it counts any more.
                 Ok(_) | Err(GridDiskError::NoSuch) => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
-        Ok(waiting)
+        Ok(())
     }
 }
