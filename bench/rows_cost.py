@@ -7,25 +7,24 @@ within a round. CPU time is the server's.
 """
 
 import os
-import shutil
 
+import cargo
 import fio
 import servers
 import table
-from place import MIB, ROOT, TMPFS, Place, Skip, talk
+from place import MIB, TMPFS, Place, Skip, talk
 from table import Bound
 
 SIZE_MIB = 64
 FOOTPRINT_FACTOR = 12
 ROUNDS, SECONDS = 15, 2
 ROUNDS_QUICK, SECONDS_QUICK = 3, 1
-BUILD_SECONDS_MAX = 1800
 
 COUNTED, UNCOUNTED, PLANNED = "as it is", "without counting", "with a plan"
 PLAN = "alter iormplan dbplan=((name=bench, share=4), (name=default, share=1)), objective=balanced"
 NO_PLAN = "alter iormplan dbplan='', objective=auto"
 WORKLOADS = (fio.Workload("randread", 32), fio.Workload("randread", 1))
-# Arm, figure, bound on the ratio "as it is" / "without counting" and "with a plan" / "as it is".
+# Bounds on ratios: the server's CPU time as it is to that without counting, and p99 with a plan to that as it is.
 COUNTING_CPU_MAX = 1.02
 PLAN_P99_MAX = 1.02
 
@@ -37,7 +36,7 @@ def measure(options, skips):
         fio.check()
         TMPFS.check(SIZE_MIB * FOOTPRINT_FACTOR * MIB)
         with Place() as place:
-            uncounted = build(place)
+            uncounted = uncounted_binary(place)
             directory = place.dir_on(TMPFS)
             talk("cost: making two cells and warming them")
             counting = servers.serving_cell(place, directory, SIZE_MIB, name="counting")
@@ -49,18 +48,13 @@ def measure(options, skips):
     return groups, bounds
 
 
-def build(place):
+def uncounted_binary(place):
     """The path of a flashcell that counts nothing: $FLASHCELL_UNCOUNTED, else built here."""
     if os.environ.get("FLASHCELL_UNCOUNTED"):
         return os.environ["FLASHCELL_UNCOUNTED"]
-    if shutil.which("cargo") is None:
-        raise Skip("no cargo: a build of this tree is compared")
     talk("building a flashcell that counts nothing (minutes, the first time)")
-    target = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "uncounted")
-    command = ["env", "RUSTFLAGS=--cfg uncounted", "cargo", "build", "--release", "--locked", "--quiet", "-p", "flashcell"]
-    command += ["--manifest-path", os.path.join(ROOT, "Cargo.toml"), "--target-dir", target]
-    place.run(command, BUILD_SECONDS_MAX)
-    return os.path.join(target, "release", "flashcell")
+    release = cargo.build(place, ("-p", "flashcell"), flags="--cfg uncounted", directory="uncounted")
+    return os.path.join(release, "flashcell")
 
 
 def compare(options, place, counting, still, workload, groups, bounds):

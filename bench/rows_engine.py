@@ -1,11 +1,10 @@
 """Engine rows: CPU per 4 KiB read hit without network and without devices (cell's example `engine_bench`)."""
 
 import json
-import os
-import shutil
 
+import cargo
 import table
-from place import ROOT, Failure, Place, Skip, available_memory_bytes, talk
+from place import Failure, Place, Skip, available_memory_bytes, talk
 from table import Bound
 
 ENTRIES = (10**5, 10**6)
@@ -14,7 +13,6 @@ ENTRIES_LONG = (10**5, 10**6, 10**7)
 READS = 1_000_000
 # The cached data itself and a part of it again for headers and slack, in memory.
 BYTES_PER_ENTRY = 4096 * 5 // 4
-BUILD_SECONDS_MAX = 600
 RUN_SECONDS_MAX = 300
 
 
@@ -25,7 +23,7 @@ def measure(options, skips):
     runs = {}
     with Place() as place:
         try:
-            program = build(place, "engine_bench")
+            program = cargo.example(place, "engine_bench")
         except Skip as reason:
             skips.add("engine", reason)
             return [], []
@@ -40,17 +38,6 @@ def measure(options, skips):
                 if run["hits"] != run["reads"]:
                     raise Failure(f"engine, {count:,} entries: {run['hits']} hits of {run['reads']} reads")
     return report(runs)
-
-
-def build(place, example):
-    """The path of one of cell's examples, built from this tree."""
-    if shutil.which("cargo") is None:
-        raise Skip("no cargo: the example is built from this tree")
-    talk(f"building the example {example}")
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "cell", "--example", example]
-    place.run([*command, "--manifest-path", os.path.join(ROOT, "Cargo.toml")], BUILD_SECONDS_MAX)
-    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    return os.path.join(target, "release", "examples", example)
 
 
 def report(runs):

@@ -2,9 +2,9 @@
 
 import json
 
+import cargo
 import table
 from place import Failure, Place, Skip, available_memory_bytes, talk
-from rows_engine import build
 from table import Bound
 
 ENTRIES = (10**5, 10**6, 10**7)
@@ -25,7 +25,7 @@ def measure(options, skips):
     runs = {}
     with Place() as place:
         try:
-            program = build(place, "restart_bench")
+            program = cargo.example(place, "restart_bench")
         except Skip as reason:
             skips.add("restart", reason)
             return [], []

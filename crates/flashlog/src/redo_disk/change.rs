@@ -49,6 +49,7 @@ impl RedoDisk {
         }
         let writes = state.ledger.retry();
         self.issue(state, writes);
+        self.pump(state);
         false
     }
 

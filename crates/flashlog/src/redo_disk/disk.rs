@@ -2,6 +2,7 @@
 //!
 //! Never has two flushes in flight; never lets a flush count for what was not complete when it was issued.
 
+use super::change::Refusals;
 use super::{RETRY_AFTER, RedoDisk, SETTLE_AFTER, State};
 use crate::format::RECORD_DATA_BYTES_MAX;
 use crate::ledger::{Content, DiskWrite, Ledger, Seq};
@@ -186,18 +187,13 @@ impl RedoDisk {
     /// Give the disk everything, durably. False: the disk does not take it, asked once more, or the log has stopped.
     pub async fn settle(&self) -> bool {
         let mut flushed_once = false;
-        let mut tried = false;
+        let mut asked = Refusals::since(self.now());
         loop {
             let ticket = self.changed.ticket();
             self.kick_flush();
             let (empty, held_back) = {
                 let mut state = lock(&self.state);
-                if state.ledger.is_held_back() && !std::mem::replace(&mut tried, true) {
-                    let writes = state.ledger.retry();
-                    self.issue(&mut state, writes);
-                    self.pump(&mut state);
-                }
-                let refused = state.ledger.is_held_back() || state.ledger.is_paused();
+                let refused = self.refuses_write(&mut state, &mut asked) || state.ledger.is_paused();
                 (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused.is_some())
             };
             flushed_once = true;
