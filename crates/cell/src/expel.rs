@@ -43,7 +43,11 @@ impl Cell {
     async fn expel_from_one(&self, at_work: &CacheAtWork, index: usize, disk: Arc<CellDisk>) {
         let id = at_work.devices[index];
         let mut told = false;
-        while let Err(why) = self.go_on_without(&disk, id).await {
+        let waiting = loop {
+            let why = match self.go_on_without(at_work, &disk, id).await {
+                Ok(waiting) => break waiting,
+                Err(why) => why,
+            };
             at_work.cache.expulsion_refused(index, disk.id().0);
             if !told {
                 self.alert(format!("cell disk {}: cannot record that flash {id} is expelled: {why}", disk.name()));
@@ -53,8 +57,8 @@ impl Cell {
                 return;
             }
             self.world.clock.sleep(RETRY_AFTER).await;
-        }
-        for grid_disk in self.grid_disks_on(disk.id()).iter().filter(|g| g.check_not_lost().is_err()) {
+        };
+        for grid_disk in waiting.iter().filter(|g| g.offline().is_none()) {
             let why = offline_note(&grid_disk.name(), &id.to_string());
             self.alert(why.clone());
             grid_disk.set_offline(why);
@@ -65,15 +69,25 @@ impl Cell {
         } else {
             Vec::new()
         };
+        // Should the member be back at the next start, it counts with what it has of them now.
+        for binding in waiting.iter().filter_map(|g| g.cache()) {
+            at_work.cache.await_member(index, &binding.disk);
+        }
         at_work.cache.confirm_expelled(index, disk.id().0);
         for (bar, grid_disk) in bars {
             self.flush_before_filling(&grid_disk, bar).await;
         }
     }
 
-    /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, those are
-    /// offline and the disk goes on waiting for it: then what the flash holds of the others is void.
-    async fn go_on_without(&self, disk: &Arc<CellDisk>, flash: DeviceId) -> Result<(), String> {
+    /// Make it durable that a disk goes on without a flash device. With dirty data of some of its grid disks there, the disk goes on
+    /// waiting for it, and so do all of its grid disks in write-back, as at an open: what they have on flash that is left is not
+    /// void, and may be all there is. Returned are these; what the flash holds of the others is void.
+    async fn go_on_without(
+        &self,
+        at_work: &CacheAtWork,
+        disk: &Arc<CellDisk>,
+        flash: DeviceId,
+    ) -> Result<Vec<Arc<GridDisk>>, String> {
         let here = self.grid_disks_on(disk.id());
         let is_lost = |g: &Arc<GridDisk>| g.offline().is_some() || g.check_not_lost().is_err();
         let offline_at_open = {
@@ -82,15 +96,19 @@ impl Cell {
             state.offline.keys().any(|id| catalog.grid_disks.get(id).is_some_and(|r| r.cell_disk == disk.id()))
         };
         if !offline_at_open && !here.iter().any(is_lost) {
-            return expel_from(disk, &[flash]).await.map_err(|failure| failure.error.to_string());
+            let expelled = expel_from(disk, &[flash]).await;
+            return expelled.map(|()| Vec::new()).map_err(|failure| failure.error.to_string());
         }
-        for grid_disk in here.iter().filter(|g| !is_lost(g)) {
+        let some_left = at_work.cache.members().any(|member| !member.has_failed());
+        let waits = |g: &Arc<GridDisk>| is_lost(g) || some_left && g.is_write_back();
+        let (waiting, others): (Vec<_>, Vec<_>) = here.into_iter().partition(waits);
+        for grid_disk in others {
             match self.store().raise_cache_generation(GridDiskId(grid_disk.id())).await {
                 // Dropped meanwhile: nothing of it counts any more.
                 Ok(_) | Err(GridDiskError::NoSuch) => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
-        Ok(())
+        Ok(waiting)
     }
 }

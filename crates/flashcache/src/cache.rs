@@ -152,6 +152,8 @@ pub(crate) struct Seat {
     /// By cell disk, once the member has failed. Looked at only then. One with the seat of a former or later cache that has
     /// this member.
     pub(crate) expulsions: Arc<Mutex<BTreeMap<u128, Expulsion>>>,
+    /// Grid disks that wait for what the failed member has: it counts again once it is back. One with other caches' as well.
+    pub(crate) awaited_by: Arc<Mutex<BTreeSet<u64>>>,
     /// It is about to leave the cache: should it fail, its expulsion waits for what becomes of that.
     pub(crate) leaving: AtomicBool,
     /// It has left the cache, durably: nobody waits for its expulsion.
@@ -169,12 +171,17 @@ pub(crate) enum Expulsion {
 
 impl Seat {
     pub(crate) fn new(member: Arc<Member>, device_id: u128, durable: bool) -> Seat {
-        let (expulsions, leaving, left) = (Arc::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Seat { member, device_id, durable, expulsions, leaving, left }
+        let (leaving, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Seat { member, device_id, durable, expulsions: Arc::default(), awaited_by: Arc::default(), leaving, left }
     }
 
     fn expulsion(&self, home: u128) -> Option<Expulsion> {
         if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
+    }
+
+    /// Whether it has failed and a grid disk waits for it.
+    pub(crate) fn is_awaited_by(&self, disk: &DiskHandle) -> bool {
+        self.member.has_failed() && lock(&self.awaited_by).contains(&disk.id)
     }
 
     /// Whether it serves a cell disk and has not failed.
@@ -187,9 +194,10 @@ impl Seat {
     }
 }
 
-/// A write cannot begin: a member has failed and the label of its cell disk, which must say so first, cannot be written.
+/// A write cannot begin: a member has failed and the label of its cell disk, which must say so first, cannot be written; or
+/// the grid disk waits for that member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a flash device has failed and the label of the cell disk does not take it")]
+#[error("a flash device has failed and the label of the cell disk does not take it, or waits for it")]
 pub struct LabelRefused;
 
 /// Regions of one grid disk that may be settled after the next flush of its disk.
@@ -492,7 +500,7 @@ impl FlashCache {
     pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> Result<WriteTicket, LabelRefused> {
         if self.config.mirrored {
             // A mirror that has failed may come back with what the disk is about to have newer data of.
-            self.await_expulsions(disk.home).await?;
+            self.await_expulsions(disk).await?;
         }
         let mut ticket = WriteTicket::default();
         let mut todo: SmallVec<[Range<u64>; 2]> = SmallVec::new();
@@ -505,7 +513,7 @@ impl FlashCache {
                 match seat.member.begin_write(disk.slot, parts.clone()).await {
                     Ok(()) => ticket.begun.push(Begun { member: seat.member.clone(), slot: disk.slot, parts }),
                     Err(_) => {
-                        if let Err(refused) = self.wait_expelled(seat, disk.home).await {
+                        if let Err(refused) = self.wait_expelled(seat, disk).await {
                             self.end_write(ticket);
                             return Err(refused);
                         }
@@ -569,13 +577,14 @@ impl FlashCache {
         });
     }
 
-    pub(crate) async fn wait_expelled(&self, seat: &Seat, home: u128) -> Result<(), LabelRefused> {
+    pub(crate) async fn wait_expelled(&self, seat: &Seat, disk: &DiskHandle) -> Result<(), LabelRefused> {
         loop {
             let ticket = self.changed.ticket();
             if self.void.load(Ordering::Acquire) || seat.left.load(Ordering::Acquire) {
                 return Ok(());
             }
-            match seat.expulsion(home) {
+            match seat.expulsion(disk.home) {
+                Some(Expulsion::Durable) if seat.is_awaited_by(disk) => return Err(LabelRefused),
                 Some(Expulsion::Durable) => return Ok(()),
                 Some(Expulsion::Refused) => return Err(LabelRefused),
                 None => self.changed.wait(ticket).await,
@@ -622,6 +631,15 @@ impl FlashCache {
     /// When there is no such member.
     pub fn confirm_expelled(&self, index: usize, home: u128) {
         self.set_expulsion(index, home, Expulsion::Durable);
+    }
+
+    /// A grid disk waits for member `index`, which has failed: nothing of it may be changed any more, because what the member
+    /// has of it counts again once it is back. Before [`FlashCache::confirm_expelled`].
+    ///
+    /// # Panics
+    /// When there is no such member.
+    pub fn await_member(&self, index: usize, disk: &DiskHandle) {
+        lock(&self.seats[index].awaited_by).insert(disk.id);
     }
 
     /// The label of cell disk `home` does not take the failure of member `index` at the moment: writes there fail.

@@ -6,7 +6,7 @@
 //! one fails, the other goes on alone as soon as the labels of the disks say so durably; nothing new becomes dirty until
 //! the next start, and what is goes to the disks at once. Never touches the slow disk.
 
-use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, by_region};
+use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, Seat, by_region};
 use crate::counters::add;
 use crate::fill::{NewEntry, blocks_of};
 use crate::format::EntryKind;
@@ -75,11 +75,12 @@ impl FlashCache {
             && self.residence(disk, parts.clone()).iter().any(|(_, r)| *r == Residence::Dirty)
     }
 
-    /// Whether dirty data of the grid disk was on flash devices that have failed, and on no other: nobody may read or write
-    /// it any more.
+    /// Whether dirty data of the grid disk was on flash devices that have failed, and on no other, or it waits for one of them
+    /// with others: nobody may read or write it any more.
     #[must_use]
     pub fn has_lost(&self, disk: &DiskHandle) -> bool {
-        self.seats.iter().any(|seat| seat.member.has_lost() && seat.member.dirty.any(disk.slot))
+        let lost = |seat: &Seat| seat.member.has_lost() && seat.member.dirty.any(disk.slot);
+        self.seats.iter().any(|seat| lost(seat) || seat.is_awaited_by(disk))
     }
 
     /// Whether any grid disk's dirty data was lost with flash devices that have failed.
@@ -95,9 +96,9 @@ impl FlashCache {
     }
 
     /// Members that have failed are expelled from the label of a cell disk before anything there is changed without them.
-    pub(crate) async fn await_expulsions(&self, home: u128) -> Result<(), LabelRefused> {
+    pub(crate) async fn await_expulsions(&self, disk: &DiskHandle) -> Result<(), LabelRefused> {
         for seat in self.seats.iter().filter(|seat| seat.member.has_failed()) {
-            self.wait_expelled(seat, home).await?;
+            self.wait_expelled(seat, disk).await?;
         }
         Ok(())
     }
@@ -160,7 +161,7 @@ impl FlashCache {
         done: &mut u64,
     ) -> Result<bool, DirtyRefused> {
         if self.config.mirrored {
-            self.await_expulsions(disk.home).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
+            self.await_expulsions(disk).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
         }
         if self.void.load(Ordering::Acquire) {
             return Err(DirtyRefused::Failed);
@@ -194,7 +195,7 @@ impl FlashCache {
         loop {
             if self.config.mirrored {
                 let refused = |LabelRefused| MemberError::Failed(LabelRefused.to_string());
-                self.await_expulsions(disk.home).await.map_err(refused)?;
+                self.await_expulsions(disk).await.map_err(refused)?;
             }
             let live = self.seats.iter().filter(|seat| !self.config.mirrored || !seat.member.has_failed());
             let results = join_all(live.map(|seat| seat.member.sync())).await;
@@ -330,7 +331,7 @@ impl FlashCache {
     }
 
     async fn make_mirrors_agree(&self, disks: &[CachedDisk]) {
-        let live = |seat: &crate::cache::Seat| !seat.member.has_failed();
+        let live = |seat: &Seat| !seat.member.has_failed();
         // What a member holds of a disk that is not there may be void: that disk's label knows.
         for disk in disks.iter().filter(|disk| disk.is_home_there) {
             let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };

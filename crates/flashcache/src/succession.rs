@@ -85,7 +85,8 @@ impl FlashCache {
         let mut seats = Vec::new();
         for (_, seat) in self.seats.iter().enumerate().filter(|(i, _)| !leaving.contains(i)) {
             let same = Seat::new(seat.member.clone(), seat.device_id, seat.durable);
-            seats.push(Seat { expulsions: seat.expulsions.clone(), ..same });
+            let (expulsions, awaited_by) = (seat.expulsions.clone(), seat.awaited_by.clone());
+            seats.push(Seat { expulsions, awaited_by, ..same });
         }
         let stay = seats.len();
         let several = stay + joining.len() > 1;
