@@ -34,6 +34,7 @@ mod refill;
 pub mod request;
 pub mod saving;
 pub mod session;
+mod tiers;
 mod transfer;
 mod write_back;
 
@@ -50,3 +51,4 @@ pub use open::{CellError, NewDevice, OpenReport};
 pub use redo::{FLASH_LOG_BYTES_DEFAULT, RECORDED_MAX, RING_BYTES_MIN, Recorded, RedoWrite};
 pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
 pub use session::Session;
+pub use tiers::Held;

@@ -7,9 +7,8 @@ use crate::cached::end_change;
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
-use crate::request::{Context, Extent, RequestError, Tier, ZeroFlags};
+use crate::request::{Context, RequestError, ZeroFlags};
 use device::{Bufs, Completion, FailKind, Instant, Op, Outcome, SharedBufs};
-use flashcache::Residence;
 use flashlog::{Errand, RedoDisk, Skip};
 use std::ops::Range;
 use std::sync::Arc;
@@ -492,73 +491,5 @@ impl GridDisk {
                 Err(to_request_error(kind))
             }
         }
-    }
-
-    pub(crate) async fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<Extent>, RequestError> {
-        let span = cover(offset, len, PART_BYTES);
-        let done = self.disk.submit(Op::Status { offset: span.start, len: span.end - span.start }).await;
-        let all_data = [device::DeviceExtent { len: span.end - span.start, hole: false }];
-        let known =
-            if done.outcome == Outcome::Done && !done.extents.is_empty() { &done.extents[..] } else { &all_data };
-        let mut out = ExtentList { out: Vec::new(), extents_max };
-        let mut at = span.start;
-        for extent in known {
-            let (low, high) = (at.max(offset), (at + extent.len).min(offset + len));
-            at += extent.len;
-            if low < high && !self.push_tiers(low, high, extent.hole, &mut out) {
-                break;
-            }
-        }
-        Ok(out.out)
-    }
-
-    /// Cut a stretch by where it is cached; false when the list is full.
-    fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
-        let Some(binding) = self.cache() else { return out.push(high - low, hole, Tier::Disk) };
-        let mut at = low;
-        while at < high {
-            // Bounded steps: a lookup takes a lock per block.
-            let end = (at / TIER_STEP_BYTES + 1) * TIER_STEP_BYTES;
-            let span = cover(at, end.min(high) - at, PART_BYTES);
-            let mut start = span.start;
-            for (parts, residence) in
-                binding.cache.residence(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES)
-            {
-                let stretch = (start.max(at), (start + parts * PART_BYTES).min(high));
-                start += parts * PART_BYTES;
-                let (tier, hole) = match residence {
-                    Residence::Disk => (Tier::Disk, hole),
-                    Residence::Cached => (Tier::CachedClean, hole),
-                    Residence::Kept => (Tier::Kept, hole),
-                    // What the disk knows of it is old.
-                    Residence::Dirty => (Tier::CachedDirty, false),
-                };
-                if stretch.0 < stretch.1 && !out.push(stretch.1 - stretch.0, hole, tier) {
-                    return false;
-                }
-            }
-            at = span.end.min(high);
-        }
-        true
-    }
-}
-
-/// Step of a residence look-up for block status.
-const TIER_STEP_BYTES: u64 = 1 << 20;
-
-struct ExtentList {
-    out: Vec<Extent>,
-    extents_max: usize,
-}
-
-impl ExtentList {
-    fn push(&mut self, len: u64, hole: bool, tier: Tier) -> bool {
-        let full = self.out.len() == self.extents_max;
-        match self.out.last_mut() {
-            Some(last) if last.hole == hole && last.tier == tier => last.len += len,
-            _ if full => return false,
-            _ => self.out.push(Extent { len, hole, tier }),
-        }
-        true
     }
 }

@@ -4,6 +4,7 @@
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
 mod dcli;
+mod files;
 mod metrics;
 mod redo_record;
 mod trust;
@@ -43,6 +44,8 @@ enum Sub {
     Trust(trust::Trust),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
     Pin(Pin),
+    /// What of the files of a mounted file system is on flash
+    Files(files::Files),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
@@ -473,6 +476,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: pin.json,
             ..ConsoleOptions::default()
         })?),
+        Sub::Files(files) => files::run(files),
         Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
             let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };

@@ -6,6 +6,7 @@
 //! | `GET POST PATCH DELETE /v1/griddisk` and so on | LIST, CREATE, ALTER, DROP of each object type |
 //! | `GET /v1/griddisk/attributes` and so on | DESCRIBE |
 //! | `GET /v1/openapi.json` | all of this, for programs |
+//! | `POST /v1/flashcache/held` | what of ranges of a grid disk is on flash |
 //! | `POST /v1/redo/record` | redo writes as they are answered, since the question before |
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | OpenMetrics, Prometheus text |
@@ -23,6 +24,7 @@ mod calibrate;
 mod cell_disks;
 mod change;
 mod conditions;
+mod held;
 mod history;
 mod iorm;
 mod listen;
@@ -44,6 +46,10 @@ pub use access::Role;
 pub(crate) use access::user_names;
 pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
 pub(crate) use audit::{Audit, FILE_NAME as AUDIT_FILE_NAME};
+pub use held::HeldBytes;
+pub(crate) use held::{
+    BYTES_MAX as HELD_BYTES_MAX, HeldAnswer, HeldRequest, PATH as HELD_PATH, RANGES_MAX as HELD_RANGES_MAX,
+};
 pub(crate) use history::History;
 pub(crate) use listen::AdminListener;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};

@@ -9,6 +9,7 @@ use flashcache::Sabotage;
 use nbd::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 mod admin;
 mod endurance;
@@ -88,10 +89,17 @@ impl<'de> Deserialize<'de> for Size {
         }
         match Written::deserialize(deserializer)? {
             Written::Bytes(bytes) => Ok(Size(bytes)),
-            Written::Text(text) => cellcli::answer::parse_size(&text)
-                .map(Size)
-                .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no size; 64M, 1.5G or bytes would be"))),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let size = cellcli::answer::parse_size(text).map(Size);
+        size.ok_or_else(|| format!("{text:?} is no size; 64M, 1.5G or bytes would be"))
     }
 }
 

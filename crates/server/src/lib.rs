@@ -16,6 +16,7 @@ pub mod console;
 pub mod dcli;
 mod devices;
 mod door;
+pub mod files;
 mod http;
 mod init;
 mod lock;
@@ -27,7 +28,7 @@ mod store;
 mod tls;
 pub mod trust;
 
-pub use admin::{RecordedOutcome, RecordedWrite, Role};
+pub use admin::{HeldBytes, RecordedOutcome, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
 pub use record::{RecordError, RecordTotals, record_redo};

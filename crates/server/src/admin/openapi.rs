@@ -19,6 +19,7 @@ pub(super) fn document() -> Value {
         }
     }
     paths.insert("/v1/cellcli".to_owned(), json!({"post": statements()}));
+    paths.insert(super::held::PATH.to_owned(), json!({"post": held()}));
     paths.insert(super::recording::PATH.to_owned(), json!({"post": recording()}));
     paths.insert("/v1/status".to_owned(), json!({"get": get("status", "what is served", json!({"type": "object"}))}));
     let this = get("openapi", "this document", json!({"type": "object"}));
@@ -159,6 +160,36 @@ fn recording() -> Value {
         "additionalProperties": false,
         "properties": {"after": {"type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX,
             "description": "`next` of the answer before; without it recording begins"}},
+    }}}});
+    operation
+}
+
+fn held() -> Value {
+    let bytes = json!({"type": "integer", "minimum": 0});
+    let answer = json!({
+        "type": "object",
+        "properties": {
+            "size_bytes": {"type": "integer", "description": "the size of the grid disk"},
+            "held": {"type": "array", "description": "of each range", "items": {
+                "type": "object",
+                "properties": {"cached_bytes": bytes, "kept_bytes": bytes, "dirty_bytes": bytes},
+                "required": ["cached_bytes", "kept_bytes", "dirty_bytes"],
+            }},
+        },
+        "required": ["size_bytes", "held"],
+    });
+    let mut operation = get("flashcache_held", "what of ranges of a grid disk is on flash", answer);
+    let number = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "grid_disk": {"type": "string"},
+            "ranges": {"type": "array", "maxItems": super::held::RANGES_MAX,
+                "description": format!("offset and length of each, bytes; {} GiB in all", super::held::BYTES_MAX >> 30),
+                "items": {"type": "array", "prefixItems": [number, number], "items": number, "minItems": 2, "maxItems": 2}},
+        },
+        "required": ["grid_disk", "ranges"],
     }}}});
     operation
 }

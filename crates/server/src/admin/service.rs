@@ -62,6 +62,7 @@ impl Service {
 fn router(shared: Shared) -> Router {
     Router::new()
         .route("/v1/cellcli", post(cellcli_statements))
+        .route(super::held::PATH, post(super::held::held))
         .route(super::recording::PATH, post(super::recording::recorded))
         .route("/v1/status", get(status))
         .route("/v1/openapi.json", get(openapi_document))

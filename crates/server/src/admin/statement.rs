@@ -188,7 +188,8 @@ fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
 }
 
 /// The grid disks a database may see.
-fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
+/// Names of the grid disks that a role may see.
+pub(super) fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
     visible(context, role, ObjectType::GridDisk).iter().map(Row::name).collect()
 }
 

@@ -1,0 +1,81 @@
+//! What of ranges of a grid disk is on flash, for `flashcell files`: what is asked and answered, and the path.
+//!
+//! Never learns the names of files: whoever asks knows where they lie.
+
+use super::access::Caller;
+use super::service::{Shared, json_body, refuse};
+use super::statement::own_grid_disks;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use serde::{Deserialize, Serialize};
+
+/// Where it is asked for.
+pub(crate) const PATH: &str = "/v1/flashcache/held";
+/// Ranges of one question.
+pub(crate) const RANGES_MAX: usize = 4096;
+/// Bytes of all ranges of one question: a look-up for each 4 KiB of them takes a second at most.
+pub(crate) const BYTES_MAX: u64 = 16 << 30;
+
+/// Which ranges.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeldRequest {
+    /// The grid disk.
+    pub(crate) grid_disk: String,
+    /// Offset and length, bytes; at most [`RANGES_MAX`], and [`BYTES_MAX`] in all.
+    pub(crate) ranges: Vec<(u64, u64)>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HeldAnswer {
+    /// The size of the grid disk, bytes.
+    pub(crate) size_bytes: u64,
+    /// Of each range.
+    pub(crate) held: Vec<HeldBytes>,
+}
+
+/// Bytes of a range that are on flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBytes {
+    /// In all.
+    pub cached_bytes: u64,
+    /// Under KEEP, as far as they are not newer than on disk.
+    pub kept_bytes: u64,
+    /// Newer than on disk.
+    pub dirty_bytes: u64,
+}
+
+pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> HttpResponse {
+    let HeldRequest { grid_disk, ranges } = match json_body(&headers, body).await {
+        Ok(request) => request,
+        Err(refused) => return refused,
+    };
+    if ranges.len() > RANGES_MAX || ranges.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len)) > BYTES_MAX {
+        let why =
+            format!("more than {RANGES_MAX} ranges, or than {} GiB in all\nhint: ask several times", BYTES_MAX >> 30);
+        return refuse(StatusCode::BAD_REQUEST, &why);
+    }
+    let context = shared.context.clone();
+    // Not on the one thread of the service.
+    let answer = tokio::task::spawn_blocking(move || {
+        let may_see = own_grid_disks(&context, &caller.role).iter().any(|own| own.eq_ignore_ascii_case(&grid_disk));
+        let Some(disk) = context.cell.grid_disk(&grid_disk).filter(|_| may_see) else {
+            let why = format!("there is no grid disk {grid_disk}\nhint: LIST GRIDDISK tells their names");
+            return refuse(StatusCode::NOT_FOUND, &why);
+        };
+        let of = |(offset, len): (u64, u64)| {
+            let held = disk.held(offset..offset.saturating_add(len));
+            HeldBytes { cached_bytes: held.cached_bytes, kept_bytes: held.kept_bytes, dirty_bytes: held.dirty_bytes }
+        };
+        let held = ranges.into_iter().map(of).collect();
+        Json(HeldAnswer { size_bytes: disk.size_bytes(), held }).into_response()
+    });
+    match answer.await {
+        Ok(answer) => answer,
+        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
+    }
+}

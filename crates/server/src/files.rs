@@ -1,0 +1,266 @@
+//! `flashcell files`: what of the files of a mounted file system is on flash. The file system tells where they lie on its device,
+//! the cell what of that is on flash.
+//!
+//! Never reads a file or writes to one, never has the file system write out what it holds back, never leaves the file system it
+//! begins in.
+
+mod place;
+mod show;
+mod walk;
+
+pub use place::PlaceError;
+
+use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, HeldAnswer, HeldBytes, HeldRequest};
+use crate::console::{ConsoleError, address_of};
+use crate::http::{Client, HttpError};
+use std::io;
+use std::path::PathBuf;
+
+/// What to look at.
+#[derive(Clone, Debug, Default)]
+pub struct FilesOptions {
+    /// A cell's directory, or `HOST[:PORT]`; none: as [`crate::console::ConsoleOptions::cell`].
+    pub cell: Option<String>,
+    /// The grid disk the file system is on.
+    pub grid_disk: String,
+    /// Where on the grid disk the file system begins, bytes; none: as the kernel tells of its device.
+    pub offset_bytes: Option<u64>,
+    /// Files, and directories with all below them, of one file system.
+    pub paths: Vec<PathBuf>,
+}
+
+/// One file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileHeld {
+    /// As it was found.
+    pub path: PathBuf,
+    /// Its length.
+    pub size_bytes: u64,
+    /// Bytes that have a place on the device; fewer than its length with holes, and where it has not been written out yet.
+    pub located_bytes: u64,
+    /// What of these is on flash.
+    pub held: HeldBytes,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct FilesReport {
+    /// As they were found.
+    pub files: Vec<FileHeld>,
+    /// What could not be looked at, and why: gone meanwhile, or not for this user.
+    pub skipped: Vec<(PathBuf, io::Error)>,
+}
+
+impl FilesReport {
+    /// A table: files with something on flash, most first, and the sums.
+    #[must_use]
+    pub fn text(&self) -> String {
+        show::text(self)
+    }
+
+    /// All of it, sizes in bytes.
+    #[must_use]
+    pub fn json(&self) -> String {
+        show::json(self)
+    }
+}
+
+/// Why nothing can be told.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// Which cell.
+    #[error(transparent)]
+    Cell(#[from] ConsoleError),
+    /// The cell does not answer, or refuses.
+    #[error("{0}")]
+    Http(String),
+    /// Its answer is not understood.
+    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
+    Form(serde_json::Error),
+    /// A path that was given.
+    #[error("cannot look at {path}: {source}")]
+    Path {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Two file systems.
+    #[error("{first} and {other} are on two file systems\nhint: ask for each by itself: each is on one grid disk")]
+    TwoFileSystems {
+        /// One that was given.
+        first: PathBuf,
+        /// Another.
+        other: PathBuf,
+    },
+    /// Where the file system lies on the grid disk.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// It does not tell where files lie.
+    #[error(
+        "the file system of {path} does not tell where its files lie: {source}\nhint: ext4, XFS and most others do"
+    )]
+    NoMap {
+        /// A file of it.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The file system cannot be on that grid disk, at that offset.
+    #[error(
+        "{path} lies past the end of grid disk {grid_disk} ({size_bytes} bytes)\nhint: is the file system on this grid \
+         disk? --offset tells where on it it begins"
+    )]
+    PastEnd {
+        /// A file.
+        path: PathBuf,
+        /// The grid disk.
+        grid_disk: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+}
+
+impl From<HttpError> for FilesError {
+    fn from(error: HttpError) -> FilesError {
+        FilesError::Http(error.to_string())
+    }
+}
+
+/// What of each file is on flash at the moment. `progress` hears, after each question to the cell, how many files have been told of in
+/// full and how many there are.
+///
+/// # Errors
+/// See [`FilesError`]; a file below a directory that cannot be looked at is in the report and no error.
+pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<FilesReport, FilesError> {
+    let client = Client::new(address_of(options.cell.as_deref())?)?;
+    let ask = |ranges: &[(u64, u64)]| -> Result<HeldAnswer, FilesError> {
+        let request = HeldRequest { grid_disk: options.grid_disk.clone(), ranges: ranges.to_vec() };
+        let body = serde_json::to_string(&request).map_err(FilesError::Form)?;
+        serde_json::from_str(&client.post_json(HELD_PATH, &body)?).map_err(FilesError::Form)
+    };
+    // Whether there is such a grid disk, before a walk over a million files.
+    let size_bytes = ask(&[])?.size_bytes;
+    let device = walk::device_of(&options.paths)?;
+    let begins_at = match options.offset_bytes {
+        Some(offset) => offset,
+        None => place::begins_at(device, &options.grid_disk, size_bytes)?,
+    };
+    let mut report = FilesReport::default();
+    let found = walk::walk(&options.paths, device, &mut report.skipped)?;
+    let all = found.len();
+    let mut batch = Batch::default();
+    for (path, size) in found {
+        let extents = match walk::extents(&path) {
+            Ok(extents) => extents,
+            Err(source) if walk::is_no_map(&source) => return Err(FilesError::NoMap { path, source }),
+            Err(source) => {
+                report.skipped.push((path, source));
+                continue;
+            }
+        };
+        let index = report.files.len();
+        let located_bytes = extents.iter().map(|(_, len)| len).sum();
+        for (at, len) in extents {
+            let at = at.checked_add(begins_at).filter(|at| at.saturating_add(len) <= size_bytes);
+            let Some(at) = at else {
+                return Err(FilesError::PastEnd { path, grid_disk: options.grid_disk.clone(), size_bytes });
+            };
+            batch.add(index, at, len, &mut |ranges, owners| {
+                add_held(&mut report.files, owners, &ask(ranges)?);
+                progress(index, all);
+                Ok(())
+            })?;
+        }
+        report.files.push(FileHeld { path, size_bytes: size, located_bytes, held: HeldBytes::default() });
+    }
+    batch.send(&mut |ranges, owners| {
+        add_held(&mut report.files, owners, &ask(ranges)?);
+        Ok(())
+    })?;
+    progress(all, all);
+    Ok(report)
+}
+
+fn add_held(files: &mut [FileHeld], owners: &[usize], answer: &HeldAnswer) {
+    for (owner, held) in owners.iter().zip(&answer.held) {
+        let Some(file) = files.get_mut(*owner) else { continue };
+        file.held.cached_bytes += held.cached_bytes;
+        file.held.kept_bytes += held.kept_bytes;
+        file.held.dirty_bytes += held.dirty_bytes;
+    }
+}
+
+/// Ranges of one question, and whose they are.
+#[derive(Default)]
+struct Batch {
+    ranges: Vec<(u64, u64)>,
+    owners: Vec<usize>,
+    bytes: u64,
+}
+
+type Send<'a> = dyn FnMut(&[(u64, u64)], &[usize]) -> Result<(), FilesError> + 'a;
+
+impl Batch {
+    /// Add a range; what is full is sent before.
+    fn add(&mut self, owner: usize, at: u64, len: u64, send: &mut Send<'_>) -> Result<(), FilesError> {
+        let end = at + len;
+        let mut at = at;
+        while at < end {
+            if self.ranges.len() == HELD_RANGES_MAX || self.bytes == HELD_BYTES_MAX {
+                self.send(send)?;
+            }
+            let piece = (end - at).min(HELD_BYTES_MAX - self.bytes);
+            self.ranges.push((at, piece));
+            self.owners.push(owner);
+            self.bytes += piece;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, send: &mut Send<'_>) -> Result<(), FilesError> {
+        if !self.ranges.is_empty() {
+            send(&self.ranges, &self.owners)?;
+        }
+        *self = Batch::default();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    type Question = (Vec<(u64, u64)>, Vec<usize>);
+
+    fn ask_all(pieces: &[(usize, u64, u64)]) -> Vec<Question> {
+        let mut sent = Vec::new();
+        let mut send = |ranges: &[(u64, u64)], owners: &[usize]| {
+            sent.push((ranges.to_vec(), owners.to_vec()));
+            Ok(())
+        };
+        let mut batch = Batch::default();
+        for &(owner, at, len) in pieces {
+            batch.add(owner, at, len, &mut send).unwrap();
+        }
+        batch.send(&mut send).unwrap();
+        sent
+    }
+
+    #[test]
+    fn questions_keep_the_limits_and_lose_nothing() {
+        let half = HELD_BYTES_MAX / 2;
+        let sent = ask_all(&[(0, 0, half), (1, half, HELD_BYTES_MAX), (2, 4 * half, 1)]);
+        assert_eq!(
+            sent,
+            [(vec![(0, half), (half, half)], vec![0, 1]), (vec![(2 * half, half), (4 * half, 1)], vec![1, 2]),]
+        );
+        let many: Vec<_> = (0..HELD_RANGES_MAX as u64 + 1).map(|n| (7, n * 8192, 4096)).collect();
+        let sent = ask_all(&many);
+        assert_eq!(sent.iter().map(|(ranges, _)| ranges.len()).collect::<Vec<_>>(), [HELD_RANGES_MAX, 1]);
+        assert!(ask_all(&[(0, 5, 0)]).is_empty());
+    }
+}
