@@ -371,7 +371,10 @@ mod tests {
                 assert!(ids.remove(&id), "{} {} is no operation", verb.words[0], object.word);
             }
         }
-        assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["cellcli", "metrics", "openapi", "redo_record", "status"]);
+        assert_eq!(
+            ids.into_iter().collect::<Vec<_>>(),
+            ["cellcli", "flashcache_held", "metrics", "openapi", "redo_record", "status"]
+        );
         assert_eq!(all, operations().len(), "ids are unique");
     }
 
