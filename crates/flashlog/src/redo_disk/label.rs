@@ -142,6 +142,8 @@ impl RedoDisk {
                     Wait::Over => return true,
                     Wait::InVain => return false,
                     Wait::ForDisk if self.refuses_write(&mut state, &mut refused) => return false,
+                    // Asked again it may have been given nothing, and nothing would come of that: there is nothing any more.
+                    Wait::ForDisk if matches!(so(&state), Wait::Over) => return true,
                     Wait::ForDisk => {}
                 }
             }
