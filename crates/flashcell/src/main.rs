@@ -3,8 +3,8 @@
 //! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
+mod contents;
 mod dcli;
-mod files;
 mod metrics;
 mod redo_record;
 mod trust;
@@ -44,8 +44,8 @@ enum Sub {
     Trust(trust::Trust),
     /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
     Pin(Pin),
-    /// What of the files of a mounted file system is on flash
-    Files(files::Files),
+    /// What is on flash, by range of the grid disks or by file of a mounted file system
+    Contents(contents::Contents),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
@@ -476,7 +476,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             json: pin.json,
             ..ConsoleOptions::default()
         })?),
-        Sub::Files(files) => files::run(files),
+        Sub::Contents(contents) => contents::run(contents),
         Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
             let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };

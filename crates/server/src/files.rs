@@ -1,4 +1,4 @@
-//! `flashcell files`: what of the files of a mounted file system is on flash. The file system tells where they lie on its device,
+//! `flashcell contents`: what of the files of a mounted file system is on flash. The file system tells where they lie on its device,
 //! the cell what of that is on flash.
 //!
 //! Never reads a file or writes to one, never has the file system write out what it holds back, never leaves the file system it

@@ -1,4 +1,4 @@
-//! What of ranges of a grid disk is on flash, for `flashcell files`: what is asked and answered, and the path.
+//! What of ranges of a grid disk is on flash, for `flashcell contents`: what is asked and answered, and the path.
 //!
 //! Never learns the names of files: whoever asks knows where they lie.
 

@@ -1,4 +1,4 @@
-"""`flashcell files`: what of the files of a mounted file system is on flash."""
+"""`flashcell contents`: what is on flash, by range and by file of a mounted file system."""
 
 import json
 import mmap
@@ -9,8 +9,8 @@ from harness import MIB, Skip, binary, check, contains, equal, need, run, served
 KIB = 1024
 
 
-def files(cell, *arguments, ok=True):
-    return run([binary(), "files", *arguments, "-c", cell.dir], ok=ok)
+def contents(cell, *arguments, ok=True):
+    return run([binary(), "contents", *arguments, "-c", cell.dir], ok=ok)
 
 
 def is_mounted(path):
@@ -80,7 +80,7 @@ def files_of_a_mounted_file_system_are_told_by_what_is_on_flash():
         cell.cellcli("alter griddisk data cachingPolicy=default")
 
         def held():
-            told = json.loads(files(cell, "data", mounted.path, "--json").stdout)
+            told = json.loads(contents(cell, "data", mounted.path, "--json").stdout)
             equal(told["skipped"], [], "files skipped")
             return {row["file"]: row for row in told["files"]}
 
@@ -97,18 +97,20 @@ def files_of_a_mounted_file_system_are_told_by_what_is_on_flash():
         after = held()
         equal(after[cold]["cachedSize"], 0, "bytes of the other file on flash")
         # In the table, and asked for by itself.
-        table = files(cell, "data", hot, cold).stdout.splitlines()
+        table = contents(cell, "data", hot, cold).stdout.splitlines()
         equal(table[0].split(), ["cached", "%", "keep", "dirty", "size", "file"], "head")
         equal(table[1].split(), ["4M", "50.0", "0", "0", "8M", hot], "the file that was read")
         contains(table[2], "1 file with nothing on flash", "the rest")
         contains(table[3], "2 files in all", "the sum")
-        # The range of the cell's own report that has most is where that file lies.
-        check(sum(row["cachedSize"] for row in cell.json("list flashcachecontent")) >= 4 * MIB, "FLASHCACHECONTENT has it too")
+        # By range it is the cell's own report.
+        by_range = json.loads(contents(cell, "data", "--json").stdout)
+        check(sum(row["cachedSize"] for row in by_range) >= 4 * MIB, "by range it is there too")
+        equal(json.loads(contents(cell, "--json").stdout), by_range, "of all grid disks")
 
         # Told where it begins, it goes by that: one megabyte on are other bytes.
-        shifted = json.loads(files(cell, "data", cold, "--offset", "0", "--json").stdout)
+        shifted = json.loads(contents(cell, "data", cold, "--offset", "0", "--json").stdout)
         equal(shifted["files"][0]["cachedSize"], 0, "with the offset told")
-        contains(files(cell, "data", hot, "--offset", "63M", ok=False).stderr, "past the end of grid disk data", "a wrong offset")
+        contains(contents(cell, "data", hot, "--offset", "63M", ok=False).stderr, "past the end of grid disk data", "a wrong offset")
         mounted.unmount()
         cell.stop()
 
@@ -118,9 +120,9 @@ def what_cannot_be_told_of_files_is_said():
     with served(griddisks=("data:32M",)) as cell:
         here = cell.place.path("here")
         os.mkdir(here)
-        contains(files(cell, "absent", here, ok=False).stderr, "there is no grid disk absent", "no such grid disk")
-        contains(files(cell, "data", os.path.join(here, "none"), ok=False).stderr, "cannot look at", "no such file")
-        refused = files(cell, "data", here, ok=False).stderr
+        contains(contents(cell, "absent", here, ok=False).stderr, "there is no grid disk absent", "no such grid disk")
+        contains(contents(cell, "data", os.path.join(here, "none"), ok=False).stderr, "cannot look at", "no such file")
+        refused = contents(cell, "data", here, ok=False).stderr
         check("hint:" in refused and ("grid disk data has" in refused or "--offset" in refused), refused)
-        contains(files(cell, "data", here, "/proc", ok=False).stderr, "two file systems", "two file systems")
+        contains(contents(cell, "data", here, "/proc", ok=False).stderr, "two file systems", "two file systems")
         cell.stop()

@@ -1,32 +1,42 @@
-//! The command line of `flashcell files`.
+//! The command line of `flashcell contents`: what is on flash, by range of the grid disks or by file.
 
 use clap::Args;
 use server::config::Size;
+use server::console::ConsoleOptions;
 use server::files::FilesOptions;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub(crate) struct Files {
-    /// The grid disk the file system is on
+pub(crate) struct Contents {
+    /// The grid disk; none: all
     #[arg(value_name = "GRIDDISK")]
-    grid_disk: String,
-    /// Files, and directories with all below them, of one mounted file system
-    #[arg(value_name = "PATH", required = true)]
+    grid_disk: Option<String>,
+    /// Files, and directories with all below them, of one mounted file system that is on the grid disk; none: by range
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Where on the grid disk the file system begins (LVM, say); else as the kernel tells of its device
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", requires = "paths")]
     offset: Option<Size>,
     /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
     #[arg(short = 'c', value_name = "CELL")]
     cell: Option<String>,
-    /// Every file, in JSON, with sizes in bytes
+    /// In JSON, every file, with sizes in bytes
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(files: Files) -> Result<bool, crate::Failure> {
-    let Files { grid_disk, paths, offset, cell, json } = files;
+fn by_range(statement: String, cell: Option<String>, json: bool) -> Result<bool, crate::Failure> {
+    let options = ConsoleOptions { execute: Some(statement), cell, json, ..ConsoleOptions::default() };
+    Ok(server::console::cellcli(&options)?)
+}
+
+pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
+    let Contents { grid_disk, paths, offset, cell, json } = contents;
+    let Some(grid_disk) = grid_disk else { return by_range("LIST FLASHCACHECONTENT".to_owned(), cell, json) };
+    if paths.is_empty() {
+        return by_range(format!("LIST FLASHCACHECONTENT {}", crate::quoted(&grid_disk)?), cell, json);
+    }
     let options = FilesOptions { cell, grid_disk, offset_bytes: offset.map(|Size(bytes)| bytes), paths };
     let mut talk = std::io::stderr();
     let told = talk.is_terminal();
