@@ -2,7 +2,6 @@
 
 use clap::Args;
 use server::config::Size;
-use server::console::ConsoleOptions;
 use server::files::FilesOptions;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -26,16 +25,11 @@ pub(crate) struct Contents {
     json: bool,
 }
 
-fn by_range(statement: String, cell: Option<String>, json: bool) -> Result<bool, crate::Failure> {
-    let options = ConsoleOptions { execute: Some(statement), cell, json, ..ConsoleOptions::default() };
-    Ok(server::console::cellcli(&options)?)
-}
-
 pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
     let Contents { grid_disk, paths, offset, cell, json } = contents;
-    let Some(grid_disk) = grid_disk else { return by_range("LIST FLASHCACHECONTENT".to_owned(), cell, json) };
+    let Some(grid_disk) = grid_disk else { return crate::carry_out("LIST FLASHCACHECONTENT".to_owned(), cell, json) };
     if paths.is_empty() {
-        return by_range(format!("LIST FLASHCACHECONTENT {}", crate::quoted(&grid_disk)?), cell, json);
+        return crate::carry_out(format!("LIST FLASHCACHECONTENT {}", crate::quoted(&grid_disk)?), cell, json);
     }
     let options = FilesOptions { cell, grid_disk, offset_bytes: offset.map(|Size(bytes)| bytes), paths };
     let mut talk = std::io::stderr();

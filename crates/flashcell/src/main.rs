@@ -424,6 +424,12 @@ fn joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     all
 }
 
+/// Have a cell carry out a statement.
+fn carry_out(statement: String, cell: Option<String>, json: bool) -> Result<bool, Failure> {
+    let options = ConsoleOptions { execute: Some(statement), cell, json, ..ConsoleOptions::default() };
+    Ok(server::console::cellcli(&options)?)
+}
+
 /// Whether all of it was done; what is false has been told on stderr.
 fn run(command: Sub) -> Result<bool, Failure> {
     match command {
@@ -470,22 +476,15 @@ fn run(command: Sub) -> Result<bool, Failure> {
         }
         Sub::Metrics(metrics) => Ok(server::metrics::metrics(&metrics.into_options())?),
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
-        Sub::Pin(pin) => Ok(server::console::cellcli(&ConsoleOptions {
-            execute: Some(pin.statement()?),
-            cell: pin.cell,
-            json: pin.json,
-            ..ConsoleOptions::default()
-        })?),
+        Sub::Pin(pin) => carry_out(pin.statement()?, pin.cell, pin.json),
         Sub::Contents(contents) => contents::run(contents),
         Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
-            let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };
-            Ok(server::console::cellcli(&options)?)
+            carry_out(execute, cell, false)
         }
         Sub::Thaw(Thaw { grid_disks, all, cell }) => {
             let execute = format!("ALTER GRIDDISK {} THAW", targets(&grid_disks, all)?);
-            let options = ConsoleOptions { execute: Some(execute), cell, ..ConsoleOptions::default() };
-            Ok(server::console::cellcli(&options)?)
+            carry_out(execute, cell, false)
         }
         Sub::Lab(Lab::Policies(policies)) => {
             let table = lab::policies(&lab::PoliciesOptions {

@@ -10,7 +10,7 @@ pub(crate) use session::Session;
 
 use crate::admin::Form;
 use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
-use crate::http::{Client, HttpError};
+use crate::http::Client;
 use device::Address;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -65,15 +65,6 @@ pub enum ConsoleError {
     /// stdout.
     #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
-}
-
-/// Why one statement has no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AskError {
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
-    Form(serde_json::Error),
 }
 
 /// Where the admin service of a cell is.

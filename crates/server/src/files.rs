@@ -12,9 +12,9 @@ pub use place::PlaceError;
 
 use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, HeldAnswer, HeldBytes, HeldRequest};
 use crate::console::{ConsoleError, address_of};
-use crate::http::{Client, HttpError};
+use crate::http::{AskError, Client, HttpError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to look at.
 #[derive(Clone, Debug, Default)]
@@ -71,12 +71,9 @@ pub enum FilesError {
     /// Which cell.
     #[error(transparent)]
     Cell(#[from] ConsoleError),
-    /// The cell does not answer, or refuses.
-    #[error("{0}")]
-    Http(String),
-    /// Its answer is not understood.
-    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
-    Form(serde_json::Error),
+    /// The cell does not answer, refuses, or is not understood.
+    #[error(transparent)]
+    Ask(#[from] AskError),
     /// A path that was given.
     #[error("cannot look at {path}: {source}")]
     Path {
@@ -123,7 +120,7 @@ pub enum FilesError {
 
 impl From<HttpError> for FilesError {
     fn from(error: HttpError) -> FilesError {
-        FilesError::Http(error.to_string())
+        FilesError::Ask(error.into())
     }
 }
 
@@ -136,8 +133,7 @@ pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> 
     let client = Client::new(address_of(options.cell.as_deref())?)?;
     let ask = |ranges: &[(u64, u64)]| -> Result<HeldAnswer, FilesError> {
         let request = HeldRequest { grid_disk: options.grid_disk.clone(), ranges: ranges.to_vec() };
-        let body = serde_json::to_string(&request).map_err(FilesError::Form)?;
-        serde_json::from_str(&client.post_json(HELD_PATH, &body)?).map_err(FilesError::Form)
+        Ok(client.ask(HELD_PATH, &request)?)
     };
     // Whether there is such a grid disk, before a walk over a million files.
     let size_bytes = ask(&[])?.size_bytes;
@@ -148,10 +144,34 @@ pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> 
     };
     let mut report = FilesReport::default();
     let found = walk::walk(&options.paths, device, &mut report.skipped)?;
+    let place = Place { grid_disk: &options.grid_disk, size_bytes, begins_at };
+    gather(found, &place, walk::extents, ask, progress, &mut report)?;
+    Ok(report)
+}
+
+/// Offset and length of each, bytes.
+type Ranges = Vec<(u64, u64)>;
+
+/// Where the file system lies.
+struct Place<'a> {
+    grid_disk: &'a str,
+    size_bytes: u64,
+    begins_at: u64,
+}
+
+/// Ask of all files, as many at a time as fit into a question.
+fn gather(
+    found: Vec<(PathBuf, u64)>,
+    place: &Place<'_>,
+    extents_of: impl Fn(&Path) -> io::Result<Ranges>,
+    ask: impl Fn(&[(u64, u64)]) -> Result<HeldAnswer, FilesError>,
+    progress: &mut dyn FnMut(usize, usize),
+    report: &mut FilesReport,
+) -> Result<(), FilesError> {
     let all = found.len();
     let mut batch = Batch::default();
-    for (path, size) in found {
-        let extents = match walk::extents(&path) {
+    for (path, size_bytes) in found {
+        let extents = match extents_of(&path) {
             Ok(extents) => extents,
             Err(source) if walk::is_no_map(&source) => return Err(FilesError::NoMap { path, source }),
             Err(source) => {
@@ -159,35 +179,39 @@ pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> 
                 continue;
             }
         };
+        let fits = |(at, len): &(u64, u64)| {
+            at.checked_add(place.begins_at).is_some_and(|at| at.saturating_add(*len) <= place.size_bytes)
+        };
+        if !extents.iter().all(fits) {
+            let (grid_disk, size_bytes) = (place.grid_disk.to_owned(), place.size_bytes);
+            return Err(FilesError::PastEnd { path, grid_disk, size_bytes });
+        }
         let index = report.files.len();
         let located_bytes = extents.iter().map(|(_, len)| len).sum();
+        // Before its extents: a question may be full in the middle of them.
+        report.files.push(FileHeld { path, size_bytes, located_bytes, held: HeldBytes::default() });
         for (at, len) in extents {
-            let at = at.checked_add(begins_at).filter(|at| at.saturating_add(len) <= size_bytes);
-            let Some(at) = at else {
-                return Err(FilesError::PastEnd { path, grid_disk: options.grid_disk.clone(), size_bytes });
-            };
-            batch.add(index, at, len, &mut |ranges, owners| {
+            batch.add(index, place.begins_at + at, len, &mut |ranges, owners| {
                 add_held(&mut report.files, owners, &ask(ranges)?);
                 progress(index, all);
                 Ok(())
             })?;
         }
-        report.files.push(FileHeld { path, size_bytes: size, located_bytes, held: HeldBytes::default() });
     }
     batch.send(&mut |ranges, owners| {
         add_held(&mut report.files, owners, &ask(ranges)?);
         Ok(())
     })?;
     progress(all, all);
-    Ok(report)
+    Ok(())
 }
 
 fn add_held(files: &mut [FileHeld], owners: &[usize], answer: &HeldAnswer) {
     for (owner, held) in owners.iter().zip(&answer.held) {
-        let Some(file) = files.get_mut(*owner) else { continue };
-        file.held.cached_bytes += held.cached_bytes;
-        file.held.kept_bytes += held.kept_bytes;
-        file.held.dirty_bytes += held.dirty_bytes;
+        let sum = &mut files[*owner].held;
+        sum.cached_bytes += held.cached_bytes;
+        sum.kept_bytes += held.kept_bytes;
+        sum.dirty_bytes += held.dirty_bytes;
     }
 }
 
@@ -262,5 +286,29 @@ mod tests {
         let sent = ask_all(&many);
         assert_eq!(sent.iter().map(|(ranges, _)| ranges.len()).collect::<Vec<_>>(), [HELD_RANGES_MAX, 1]);
         assert!(ask_all(&[(0, 5, 0)]).is_empty());
+    }
+
+    #[test]
+    fn of_a_file_of_more_pieces_than_a_question_takes_every_piece_counts() {
+        let pieces = HELD_RANGES_MAX as u64 * 2 + 1;
+        let extents = |path: &Path| match path.to_str() {
+            Some("many") => Ok((0..pieces).map(|n| (n * 8192, 4096)).collect()),
+            _ => Ok(vec![(0, 3 * HELD_BYTES_MAX)]),
+        };
+        let ask = |ranges: &[(u64, u64)]| {
+            let of = |&(_, len): &(u64, u64)| HeldBytes { cached_bytes: len, ..HeldBytes::default() };
+            Ok(HeldAnswer { size_bytes: 0, held: ranges.iter().map(of).collect() })
+        };
+        let place = Place { grid_disk: "data", size_bytes: 1 << 40, begins_at: 4096 };
+        let found = vec![("few".into(), 1), ("many".into(), 2)];
+        let mut report = FilesReport::default();
+        gather(found, &place, &extents, &ask, &mut |_, _| {}, &mut report).unwrap();
+        let cached: Vec<u64> = report.files.iter().map(|file| file.held.cached_bytes).collect();
+        assert_eq!(cached, [3 * HELD_BYTES_MAX, pieces * 4096]);
+
+        let small = Place { size_bytes: 1 << 20, ..place };
+        let found = vec![("few".into(), 1)];
+        let refused = gather(found, &small, &extents, &ask, &mut |_, _| {}, &mut report).unwrap_err();
+        assert!(refused.to_string().contains("few lies past the end of grid disk data"), "{refused}");
     }
 }

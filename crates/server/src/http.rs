@@ -7,6 +7,8 @@ use crate::tls::{Identity, TlsError, client_dir};
 use device::Address;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -81,6 +83,23 @@ pub(crate) enum HttpError {
     },
 }
 
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The cell does not answer, or refuses.
+    #[error("{0}")]
+    Http(String),
+    /// Its answer is not understood.
+    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
+    Form(serde_json::Error),
+}
+
+impl From<HttpError> for AskError {
+    fn from(error: HttpError) -> AskError {
+        AskError::Http(error.to_string())
+    }
+}
+
 /// How to reach one server.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -115,6 +134,12 @@ impl Client {
         body_bytes_max: u64,
     ) -> Client {
         Client { address, identity, connect, patience, body_bytes_max }
+    }
+
+    /// POST a question; the answer.
+    pub(crate) fn ask<Q: Serialize, A: DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A, AskError> {
+        let body = serde_json::to_string(question).map_err(AskError::Form)?;
+        serde_json::from_str(&self.post_json(path, &body)?).map_err(AskError::Form)
     }
 
     /// POST a JSON body; the body of a 200 answer.

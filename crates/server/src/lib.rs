@@ -30,6 +30,7 @@ pub mod trust;
 
 pub use admin::{HeldBytes, RecordedOutcome, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
+pub use http::AskError;
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
 pub use record::{RecordError, RecordTotals, record_redo};
 pub use serve::{ServeError, log_to_stderr, serve};

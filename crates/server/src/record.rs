@@ -5,7 +5,7 @@
 
 use crate::admin::{RECORD_PATH, RecordAnswer, RecordRequest, RecordedWrite};
 use crate::console::{ConsoleError, address_of};
-use crate::http::{Client, HttpError};
+use crate::http::{AskError, Client, HttpError};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,9 @@ pub enum RecordError {
     /// Which cell.
     #[error(transparent)]
     Cell(#[from] ConsoleError),
-    /// The cell does not answer.
-    #[error("{0}")]
-    Http(String),
-    /// Its answer is not understood.
-    #[error("the server answers in a form this client does not know: {0}\nhint: use client and server of one release")]
-    Form(serde_json::Error),
+    /// The cell does not answer, refuses, or is not understood.
+    #[error(transparent)]
+    Ask(#[from] AskError),
     /// What came cannot be kept.
     #[error("cannot write the recording: {0}")]
     Output(io::Error),
@@ -31,7 +28,7 @@ pub enum RecordError {
 
 impl From<HttpError> for RecordError {
     fn from(error: HttpError) -> RecordError {
-        RecordError::Http(error.to_string())
+        RecordError::Ask(error.into())
     }
 }
 
@@ -55,8 +52,7 @@ pub fn record_redo(
 ) -> Result<RecordTotals, RecordError> {
     let client = Client::new(address_of(cell)?)?;
     let ask = |after: Option<u64>| -> Result<RecordAnswer, RecordError> {
-        let body = serde_json::to_string(&RecordRequest { after }).map_err(RecordError::Form)?;
-        serde_json::from_str(&client.post_json(RECORD_PATH, &body)?).map_err(RecordError::Form)
+        Ok(client.ask(RECORD_PATH, &RecordRequest { after })?)
     };
     let begun = Instant::now();
     let mut next = ask(None)?.next;

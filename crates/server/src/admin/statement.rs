@@ -187,7 +187,6 @@ fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
     rows
 }
 
-/// The grid disks a database may see.
 /// Names of the grid disks that a role may see.
 pub(super) fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
     visible(context, role, ObjectType::GridDisk).iter().map(Row::name).collect()

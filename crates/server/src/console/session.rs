@@ -1,8 +1,8 @@
 //! One client session: its settings, and what it does with each statement.
 
-use super::{AskError, ConsoleError};
+use super::ConsoleError;
 use crate::admin::{DateStyle, Form, Outcome, Request, Response};
-use crate::http::Client;
+use crate::http::{AskError, Client};
 use cellcli::command::{Command, DateFormat, Spool, SpoolMode};
 use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script};
 use std::fs::File;
@@ -112,9 +112,7 @@ impl Session {
     /// Have the cell carry out statements.
     fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
         let request = Request { text: text.to_owned(), monitor: self.monitor, form: self.form, dates: self.dates };
-        let body = serde_json::to_string(&request).map_err(AskError::Form)?;
-        let answer = self.client.post_json("/v1/cellcli", &body)?;
-        let response: Response = serde_json::from_str(&answer).map_err(AskError::Form)?;
+        let response: Response = self.client.ask("/v1/cellcli", &request)?;
         Ok(response.results)
     }
 
