@@ -51,4 +51,3 @@ pub use open::{CellError, NewDevice, OpenReport};
 pub use redo::{FLASH_LOG_BYTES_DEFAULT, RECORDED_MAX, RING_BYTES_MIN, Recorded, RedoWrite};
 pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
 pub use session::Session;
-pub use tiers::Held;

@@ -6,34 +6,23 @@ use crate::grid_disk::{GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::request::{Extent, RequestError, Tier};
 use device::{Op, Outcome};
-use flashcache::Residence;
+use flashcache::{Content, Residence};
 use std::ops::Range;
 
 /// Step of a look-up: it takes a lock per block.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Bytes of a range that are on flash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// In all.
-    pub cached_bytes: u64,
-    /// Under KEEP, as far as they are not newer than on disk.
-    pub kept_bytes: u64,
-    /// Newer than on disk.
-    pub dirty_bytes: u64,
-}
-
 impl GridDisk {
-    /// What of a range is on flash at the moment; what lies past the end is not. A look-up for each part: a terabyte takes
-    /// seconds, during which requests go on.
+    /// What of a range is on flash at the moment; what lies past the end is not, and what is newer than on disk does not count as
+    /// KEEP. A look-up for each part: a terabyte takes seconds, during which requests go on.
     #[must_use]
-    pub fn held(&self, range: Range<u64>) -> Held {
-        let mut held = Held::default();
+    pub fn held(&self, range: Range<u64>) -> Content {
+        let mut held = Content::default();
         self.walk_tiers(range.start, range.end.min(self.size_bytes()), |len, residence| {
             match residence {
                 Residence::Disk => return true,
                 Residence::Cached => {}
-                Residence::Kept => held.kept_bytes += len,
+                Residence::Kept => held.keep_bytes += len,
                 Residence::Dirty => held.dirty_bytes += len,
             }
             held.cached_bytes += len;

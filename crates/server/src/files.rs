@@ -302,13 +302,13 @@ mod tests {
         let place = Place { grid_disk: "data", size_bytes: 1 << 40, begins_at: 4096 };
         let found = vec![("few".into(), 1), ("many".into(), 2)];
         let mut report = FilesReport::default();
-        gather(found, &place, &extents, &ask, &mut |_, _| {}, &mut report).unwrap();
+        gather(found, &place, extents, ask, &mut |_, _| {}, &mut report).unwrap();
         let cached: Vec<u64> = report.files.iter().map(|file| file.held.cached_bytes).collect();
         assert_eq!(cached, [3 * HELD_BYTES_MAX, pieces * 4096]);
 
         let small = Place { size_bytes: 1 << 20, ..place };
         let found = vec![("few".into(), 1)];
-        let refused = gather(found, &small, &extents, &ask, &mut |_, _| {}, &mut report).unwrap_err();
+        let refused = gather(found, &small, extents, ask, &mut |_, _| {}, &mut report).unwrap_err();
         assert!(refused.to_string().contains("few lies past the end of grid disk data"), "{refused}");
     }
 }

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
+use flashcache::Content;
 use serde::{Deserialize, Serialize};
 
 /// Where it is asked for.
@@ -68,8 +69,8 @@ pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: 
             return refuse(StatusCode::NOT_FOUND, &why);
         };
         let of = |(offset, len): (u64, u64)| {
-            let held = disk.held(offset..offset.saturating_add(len));
-            HeldBytes { cached_bytes: held.cached_bytes, kept_bytes: held.kept_bytes, dirty_bytes: held.dirty_bytes }
+            let Content { cached_bytes, keep_bytes, dirty_bytes } = disk.held(offset..offset.saturating_add(len));
+            HeldBytes { cached_bytes, kept_bytes: keep_bytes, dirty_bytes }
         };
         let held = ranges.into_iter().map(of).collect();
         Json(HeldAnswer { size_bytes: disk.size_bytes(), held }).into_response()
