@@ -6,19 +6,22 @@
 /// Samples between two halvings.
 const HALVE_AFTER: u64 = 1024;
 const SUB: u64 = 8;
-const BUCKETS: usize = 64 * SUB as usize;
+const POWERS: usize = 64;
+const BUCKETS: usize = POWERS * SUB as usize;
 
 /// Recent times of one kind, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Estimate {
     counts: Box<[u32; BUCKETS]>,
+    /// Sums of the buckets of a power of two: each commit asks for several quantiles.
+    powers: [u32; POWERS],
     total: u64,
     since_halved: u64,
 }
 
 impl Default for Estimate {
     fn default() -> Estimate {
-        Estimate { counts: Box::new([0; BUCKETS]), total: 0, since_halved: 0 }
+        Estimate { counts: Box::new([0; BUCKETS]), powers: [0; POWERS], total: 0, since_halved: 0 }
     }
 }
 
@@ -37,16 +40,18 @@ fn middle(bucket: usize) -> u64 {
 
 impl Estimate {
     pub(crate) fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
+        let bucket = bucket(ns);
+        self.counts[bucket] += 1;
+        self.powers[bucket / SUB as usize] += 1;
         self.total += 1;
         self.since_halved += 1;
         if self.since_halved == HALVE_AFTER {
             self.since_halved = 0;
-            self.total = 0;
-            for count in self.counts.iter_mut() {
-                *count /= 2;
-                self.total += u64::from(*count);
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            for (sum, of) in self.powers.iter_mut().zip(self.counts.chunks_exact(SUB as usize)) {
+                *sum = of.iter().sum();
             }
+            self.total = self.powers.iter().copied().map(u64::from).sum();
         }
     }
 
@@ -61,13 +66,17 @@ impl Estimate {
         }
         let rank = (self.total * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;
-        for (n, count) in self.counts.iter().enumerate() {
+        let power = self.powers.iter().position(|sum| {
+            seen += u64::from(*sum);
+            seen >= rank
+        })?;
+        seen -= u64::from(self.powers[power]);
+        let first = power * SUB as usize;
+        let of = self.counts[first..first + SUB as usize].iter().position(|count| {
             seen += u64::from(*count);
-            if seen >= rank {
-                return Some(middle(n));
-            }
-        }
-        None
+            seen >= rank
+        })?;
+        Some(middle(first + of))
     }
 }
 

@@ -135,6 +135,11 @@ impl Change {
         self.ring == RingLeg::Durable || (self.on_disk && !self.must_ring)
     }
 
+    /// The disk has all of it, and no flush has covered that.
+    fn is_unflushed(&self) -> bool {
+        self.done_at.is_some() && !self.on_disk
+    }
+
     /// The disk has all of it, durably or not.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.done_at.is_some()
@@ -206,6 +211,8 @@ pub(crate) struct Ledger {
     /// each sync.
     past: Vec<(u64, SyncId)>,
     event: u64,
+    /// The disk is to have everything up to this change durably without delay.
+    wanted: Seq,
     next_write: WriteId,
     next_sync: SyncId,
     /// The disk refuses writes: none is started until it is tried again.
@@ -248,16 +255,22 @@ impl Ledger {
 
     /// Changes the disk has completed that no flush has covered.
     pub(crate) fn has_unflushed(&self) -> bool {
-        !self.past.is_empty() || self.changes.has_unflushed()
+        !self.past.is_empty() || self.changes.first_unflushed().is_some()
     }
 
-    /// Whether a flush would bring a sync on: something it waits for is complete and not durable. With `ring_serves` only what
-    /// the ring does not take counts.
+    /// A sync has asked the disk for everything there is, whoever answers it.
+    pub(crate) fn want_on_disk(&mut self) {
+        self.wanted = self.last();
+    }
+
+    /// Whether a flush would bring a sync on: something it has asked for, or waits for, is complete and not durable. With
+    /// `ring_serves` only what the ring does not take counts of that.
     pub(crate) fn flush_wanted(&self, ring_serves: bool) -> bool {
         let left =
             |c: &Change| !ring_serves || matches!(c.ring, RingLeg::Refused) || matches!(c.content, Content::Unheld);
-        let brings_on = |c: &Change| c.done_at.is_some() && !c.on_disk && !c.syncs.is_empty() && left(c);
-        !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.open().any(|(_, c)| brings_on(c)))
+        let brings_on = |c: &Change| c.is_unflushed() && !c.syncs.is_empty() && left(c);
+        self.changes.first_unflushed().is_some_and(|first| first <= self.wanted)
+            || !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.open().any(|(_, c)| brings_on(c)))
     }
 
     /// Take a change; what the disk shall write now, `first_write` if nothing is in its way. What is not held must not be busy

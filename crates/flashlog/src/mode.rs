@@ -47,34 +47,68 @@ pub(crate) const PROBE_EVERY: u64 = 64;
 /// A write that the disk's cache should take at once is hedged after this at the latest, and as long as nothing is known.
 const WRITE_DELAY_UNKNOWN: Duration = Duration::from_millis(10);
 
+/// How long flash takes of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlashTimes {
+    /// Median of a write that may still lie in the flash's volatile cache; of a durable one where there are too few of those.
+    write_ns: Option<u64>,
+    /// Median of what a sync waits for.
+    sync_ns: Option<u64>,
+    /// Syncs of which it says that.
+    syncs: u64,
+}
+
+impl FlashTimes {
+    pub(crate) fn of(writes: &Estimate, syncs: &Estimate) -> FlashTimes {
+        let sync_ns = syncs.quantile(500);
+        let write_ns = if writes.samples() < LEARN_SAMPLES { sync_ns } else { writes.quantile(500) };
+        FlashTimes { write_ns, sync_ns, syncs: syncs.samples() }
+    }
+
+    /// Of two rings that both take a record.
+    pub(crate) fn slower(self, other: FlashTimes) -> FlashTimes {
+        let (write_ns, sync_ns) = (self.write_ns.max(other.write_ns), self.sync_ns.max(other.sync_ns));
+        FlashTimes { write_ns, sync_ns, syncs: self.syncs.max(other.syncs) }
+    }
+}
+
 fn is_clearly_quicker(flash_ns: Option<u64>, disk_ns: Option<u64>) -> bool {
     // By a fifth: less is noise, and the write costs flash its life.
     matches!((flash_ns, disk_ns), (Some(flash), Some(disk)) if flash.saturating_mul(5) <= disk.saturating_mul(4))
 }
 
-/// After how long the flash leg of a sync begins. `flash_ns` is the median of a durable ring write.
-pub(crate) fn sync_delay(
-    mode: Mode,
-    disk: &Estimate,
-    flash_ns: Option<u64>,
-    flash_samples: u64,
-    per_mille: u64,
-) -> Duration {
+/// After how long the flash leg of a sync begins.
+pub(crate) fn sync_delay(mode: Mode, disk: &Estimate, flash: FlashTimes, per_mille: u64) -> Duration {
     let hedge = || Duration::from_nanos(disk.quantile(per_mille).unwrap_or(0));
     match mode {
         Mode::Race | Mode::Flash => Duration::ZERO,
         Mode::Hedge => hedge(),
         Mode::Auto | Mode::Off => {
-            let knows = disk.samples() >= LEARN_SAMPLES && flash_samples >= LEARN_SAMPLES;
-            if !knows || is_clearly_quicker(flash_ns, disk.quantile(500)) { Duration::ZERO } else { hedge() }
+            let knows = disk.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
+            if !knows || is_clearly_quicker(flash.sync_ns, disk.quantile(500)) { Duration::ZERO } else { hedge() }
         }
     }
 }
 
-/// After how long a write that nobody has synced yet, and that a cache should take at once, is given to the ring as well. `syncs`
-/// are those of the disk: whoever waits for one that long is served by flash, and a write is not waited for any longer.
-pub(crate) fn write_delay(mode: Mode, writes: &Estimate, syncs: &Estimate, per_mille: u64) -> Duration {
-    if mode == Mode::Flash {
+/// After how long a write that nobody has synced yet is given to the ring as well: at once where both legs of a sync would be
+/// asked at once and flash is clearly quicker at writes too, as on a volume of a network, whose cache is a round trip away. Else
+/// when a cache should have taken it. `syncs` are those of the disk: whoever waits for one that long is served by flash, and a
+/// write is not waited for any longer.
+pub(crate) fn write_delay(
+    mode: Mode,
+    writes: &Estimate,
+    syncs: &Estimate,
+    flash: FlashTimes,
+    per_mille: u64,
+) -> Duration {
+    let races = match mode {
+        Mode::Flash => return Duration::ZERO,
+        Mode::Race => true,
+        Mode::Auto => is_clearly_quicker(flash.sync_ns, syncs.quantile(500)),
+        Mode::Hedge | Mode::Off => false,
+    };
+    let knows_writes = writes.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
+    if races && knows_writes && is_clearly_quicker(flash.write_ns, writes.quantile(500)) {
         return Duration::ZERO;
     }
     let knows = writes.samples() >= LEARN_SAMPLES && syncs.samples() >= LEARN_SAMPLES;
@@ -94,25 +128,55 @@ mod tests {
         estimate
     }
 
+    /// Flash that writes in `write_ns` and syncs in `sync_ns`, so many times.
+    fn flash(write_ns: u64, sync_ns: u64, times: u64) -> FlashTimes {
+        let of = |ns| {
+            let mut estimate = Estimate::default();
+            (0..times).for_each(|_| estimate.add(ns));
+            estimate
+        };
+        FlashTimes::of(&of(write_ns), &of(sync_ns))
+    }
+
     #[test]
     fn auto_races_only_where_flash_is_a_fifth_quicker() {
         let disk = disk(1_000_000);
-        assert_eq!(sync_delay(Mode::Auto, &disk, Some(500_000), 100, 950), Duration::ZERO);
-        assert!(sync_delay(Mode::Auto, &disk, Some(950_000), 100, 950) > Duration::from_micros(900));
-        assert_eq!(sync_delay(Mode::Auto, &disk, Some(950_000), 3, 950), Duration::ZERO, "to learn");
-        assert_eq!(sync_delay(Mode::Race, &disk, Some(950_000), 100, 950), Duration::ZERO);
-        assert!(sync_delay(Mode::Hedge, &disk, Some(1), 100, 950) > Duration::from_micros(900));
+        let delay = |mode, ns, times| sync_delay(mode, &disk, flash(ns, ns, times), 950);
+        assert_eq!(delay(Mode::Auto, 500_000, 100), Duration::ZERO);
+        assert!(delay(Mode::Auto, 950_000, 100) > Duration::from_micros(900));
+        assert_eq!(delay(Mode::Auto, 950_000, 3), Duration::ZERO, "to learn");
+        assert_eq!(delay(Mode::Race, 950_000, 100), Duration::ZERO);
+        assert!(delay(Mode::Hedge, 1, 100) > Duration::from_micros(900));
     }
 
     #[test]
     fn writes_are_hedged_after_a_sync_at_most() {
-        let delay = |writes, syncs| write_delay(Mode::Auto, &disk(writes), &disk(syncs), 950);
+        let none = FlashTimes::default();
+        let delay = |writes, syncs| write_delay(Mode::Auto, &disk(writes), &disk(syncs), none, 950);
         assert!(
             delay(20_000, 500_000) > Duration::from_micros(450) && delay(20_000, 500_000) < Duration::from_micros(550)
         );
         assert!(delay(2_000_000, 500_000) > Duration::from_millis(3), "a slow write is no stall");
         assert_eq!(delay(20_000_000, 500_000), WRITE_DELAY_UNKNOWN);
-        assert_eq!(write_delay(Mode::Auto, &disk(20_000), &Estimate::default(), 950), WRITE_DELAY_UNKNOWN);
-        assert_eq!(write_delay(Mode::Flash, &disk(20_000), &disk(20_000), 950), Duration::ZERO);
+        assert_eq!(write_delay(Mode::Auto, &disk(20_000), &Estimate::default(), none, 950), WRITE_DELAY_UNKNOWN);
+        assert_eq!(write_delay(Mode::Flash, &disk(20_000), &disk(20_000), none, 950), Duration::ZERO);
+    }
+
+    #[test]
+    fn writes_are_raced_where_flash_is_clearly_quicker_at_them() {
+        let (writes, syncs) = (disk(1_000_000), disk(500_000));
+        let races = |mode, flash| write_delay(mode, &writes, &syncs, flash, 950).is_zero();
+        assert!(races(Mode::Race, flash(100_000, 450_000, 100)) && races(Mode::Auto, flash(100_000, 100_000, 100)));
+        assert!(!races(Mode::Hedge, flash(100_000, 100_000, 100)));
+        assert!(!races(Mode::Race, flash(900_000, 100_000, 100)), "the disk takes writes as quickly");
+        assert!(!races(Mode::Auto, flash(100_000, 450_000, 100)), "its sync would wait for the disk");
+        assert!(!races(Mode::Race, flash(100_000, 100_000, 3)), "nothing is known");
+    }
+
+    #[test]
+    fn of_two_rings_the_slower_counts() {
+        let both = flash(100_000, 200_000, 50).slower(flash(300_000, 100_000, 40));
+        let near = |got: Option<u64>, want: u64| got.is_some_and(|got| got.abs_diff(want) * 16 <= want);
+        assert!(near(both.write_ns, 300_000) && near(both.sync_ns, 200_000) && both.syncs == 50);
     }
 }

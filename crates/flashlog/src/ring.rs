@@ -10,9 +10,10 @@ use crate::counters::{Count, Skip};
 use crate::estimate::Estimate;
 use crate::format::{self, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BatchHeader, Owner, Record, RecordKind};
 use crate::ledger::Seq;
+use crate::mode::FlashTimes;
 use crate::recover::FoundBatch;
 use device::sync::{Notify, lock};
-use device::{Buf, Bufs, Device, Outcome, SharedBufs, World};
+use device::{Buf, Bufs, Device, Instant, Outcome, SharedBufs, World};
 use futures_util::future::{Either, select};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,6 +27,8 @@ const QUEUE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 const RELEASE_AFTER: Duration = Duration::from_millis(20);
 /// Batches on their way at a time: enough that nobody waits for another's, few enough that a busy log still shares them.
 const BATCHES_FLYING_MAX: usize = 8;
+/// What writes took longer ago than this says nothing of flash now.
+const TIMES_AGE_MAX: Duration = Duration::from_secs(10);
 /// A life of a ring has so many batch numbers.
 pub(crate) const LIFE_SHIFT: u32 = 32;
 
@@ -107,7 +110,18 @@ struct State {
     stopping: bool,
     failed: Option<String>,
     write_times: Estimate,
+    /// When the last was added.
+    write_timed: Instant,
     sync_times: Estimate,
+}
+
+impl State {
+    /// Where writes are not raced because flash was slow at them, nothing else would show that it no longer is.
+    fn forget_old_times(&mut self, now: Instant) {
+        if self.write_times.samples() > 0 && now.ns_since(self.write_timed) > TIMES_AGE_MAX.as_nanos() as u64 {
+            self.write_times = Estimate::default();
+        }
+    }
 }
 
 /// What a ring is made of.
@@ -207,6 +221,7 @@ impl Ring {
                 stopping: false,
                 failed: None,
                 write_times: Estimate::default(),
+                write_timed: Instant::default(),
                 sync_times: Estimate::default(),
             }),
             work: Notify::new(),
@@ -299,14 +314,11 @@ impl Ring {
         ((state.head_page + self.pages - first.start_page) % self.pages, self.pages)
     }
 
-    /// Medians of a write, and of a durable one, in nanoseconds.
-    pub(crate) fn medians(&self) -> (Option<u64>, Option<u64>) {
-        let state = lock(&self.state);
-        (state.write_times.quantile(500), state.sync_times.quantile(500))
-    }
-
-    pub(crate) fn samples(&self) -> u64 {
-        lock(&self.state).sync_times.samples()
+    /// How long it takes of late.
+    pub(crate) fn times(&self) -> FlashTimes {
+        let mut state = lock(&self.state);
+        state.forget_old_times(self.world.clock.now());
+        FlashTimes::of(&state.write_times, &state.sync_times)
     }
 
     /// Take a record, if there is room; `durable`: somebody waits until it is. What becomes of it is told as an event; when
@@ -574,7 +586,12 @@ impl Ring {
                 self.write_ns.add(took_ns);
                 let told: Vec<(Seq, Arc<dyn RingClient>)> = {
                     let mut state = lock(&self.state);
-                    if durable { &mut state.sync_times } else { &mut state.write_times }.add(took_ns);
+                    if durable {
+                        state.sync_times.add(took_ns);
+                    } else {
+                        state.write_times.add(took_ns);
+                        state.write_timed = self.world.clock.now();
+                    }
                     let Some(batch) = state.batches.iter_mut().find(|batch| batch.number == number) else { return };
                     batch.written = true;
                     batch.records.clone()

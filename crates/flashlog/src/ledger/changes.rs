@@ -13,14 +13,14 @@ pub(super) struct Changes {
     all: BTreeMap<Seq, Change>,
     /// Those that are not durable: the only ones a sync waits for.
     open: BTreeSet<Seq>,
+    /// Those that are on the disk, and no flush has covered them.
+    unflushed: BTreeSet<Seq>,
     tally: Tally,
 }
 
 /// How many are so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// On the disk, and no flush has covered it.
-    unflushed: usize,
     /// It has to be in a ring.
     bound: usize,
     /// Acknowledged, and durable on flash alone.
@@ -30,14 +30,12 @@ struct Tally {
 impl Tally {
     fn of(change: &Change) -> Tally {
         Tally {
-            unflushed: usize::from(change.done_at.is_some() && !change.on_disk),
             bound: usize::from(change.must_ring),
             flash_alone: usize::from(change.acked && change.is_durable() && !change.on_disk),
         }
     }
 
     fn replace(&mut self, before: Tally, after: Tally) {
-        self.unflushed = self.unflushed - before.unflushed + after.unflushed;
         self.bound = self.bound - before.bound + after.bound;
         self.flash_alone = self.flash_alone - before.flash_alone + after.flash_alone;
     }
@@ -60,7 +58,9 @@ impl Changes {
     pub(super) fn edit(&mut self, seq: Seq) -> Option<Edit<'_>> {
         let change = self.all.get_mut(&seq)?;
         let before = Tally::of(change);
-        Some(Edit { seq, before, change, open: &mut self.open, tally: &mut self.tally })
+        let was_unflushed = change.is_unflushed();
+        let (open, unflushed, tally) = (&mut self.open, &mut self.unflushed, &mut self.tally);
+        Some(Edit { seq, before, was_unflushed, change, open, unflushed, tally })
     }
 
     pub(super) fn insert(&mut self, seq: Seq, change: Change) {
@@ -69,12 +69,16 @@ impl Changes {
         if !change.is_durable() {
             self.open.insert(seq);
         }
+        if change.is_unflushed() {
+            self.unflushed.insert(seq);
+        }
         self.all.insert(seq, change);
     }
 
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Change> {
         let change = self.all.remove(&seq)?;
         self.open.remove(&seq);
+        self.unflushed.remove(&seq);
         self.tally.replace(Tally::of(&change), Tally::default());
         Some(change)
     }
@@ -99,9 +103,9 @@ impl Changes {
         self.all.range(seq + 1..).map(|(seq, _)| *seq).collect()
     }
 
-    /// Some are on the disk, and no flush has covered them.
-    pub(super) fn has_unflushed(&self) -> bool {
-        self.tally.unflushed > 0
+    /// The oldest that is on the disk, and no flush has covered it.
+    pub(super) fn first_unflushed(&self) -> Option<Seq> {
+        self.unflushed.first().copied()
     }
 
     /// Some have to be in a ring.
@@ -127,8 +131,10 @@ impl Index<&Seq> for Changes {
 pub(super) struct Edit<'a> {
     seq: Seq,
     before: Tally,
+    was_unflushed: bool,
     change: &'a mut Change,
     open: &'a mut BTreeSet<Seq>,
+    unflushed: &'a mut BTreeSet<Seq>,
     tally: &'a mut Tally,
 }
 
@@ -154,6 +160,11 @@ impl Drop for Edit<'_> {
         } else {
             self.open.insert(self.seq);
         }
+        match (self.was_unflushed, self.change.is_unflushed()) {
+            (false, true) => _ = self.unflushed.insert(self.seq),
+            (true, false) => _ = self.unflushed.remove(&self.seq),
+            _ => {}
+        }
     }
 }
 
@@ -166,6 +177,8 @@ impl Changes {
         assert_eq!(self.tally, tally);
         let open: BTreeSet<Seq> = self.all.iter().filter(|(_, c)| !c.is_durable()).map(|(seq, _)| *seq).collect();
         assert_eq!(self.open, open);
+        let unflushed: BTreeSet<Seq> = self.all.iter().filter(|(_, c)| c.is_unflushed()).map(|(seq, _)| *seq).collect();
+        assert_eq!(self.unflushed, unflushed);
         let waited_for = self.all.iter().filter(|(_, c)| !c.syncs.is_empty());
         waited_for.for_each(|(seq, _)| assert!(open.contains(seq), "a sync waits for {seq}, which is durable"));
     }

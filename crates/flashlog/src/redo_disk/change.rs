@@ -144,7 +144,8 @@ impl RedoDisk {
             match self.is_disk_slow(&state) {
                 true => Duration::ZERO,
                 false => {
-                    mode::write_delay(mode, &state.disk_writes, &state.disk_syncs, self.log.config.hedge_per_mille)
+                    let (writes, syncs) = (&state.disk_writes, &state.disk_syncs);
+                    mode::write_delay(mode, writes, syncs, self.flash_times(), self.log.config.hedge_per_mille)
                 }
             }
         };

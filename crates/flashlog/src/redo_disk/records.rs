@@ -8,6 +8,7 @@ use crate::format::RecordKind;
 use crate::ledger::{Content, RingLeg, Seq};
 use crate::legs::{Legs, Place, Standing};
 use crate::log::COPIES;
+use crate::mode::FlashTimes;
 use crate::ranges::RangeMap;
 use crate::ring::{RingClient, RingEvent, RingRecord};
 use device::SharedBufs;
@@ -16,13 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl RedoDisk {
-    /// Medians of a ring write and of a durable one: of the slowest ring that a record goes to.
-    pub(super) fn ring_medians(&self) -> (Option<u64>, Option<u64>, u64) {
+    /// How long flash takes: the slowest ring that a record goes to.
+    pub(super) fn flash_times(&self) -> FlashTimes {
         let live = self.log.rings.iter().filter(|ring| !ring.has_failed());
-        live.fold((None, None, 0), |(write, sync, samples), ring| {
-            let (w, s) = ring.medians();
-            (write.max(w), sync.max(s), samples.max(ring.samples()))
-        })
+        live.map(|ring| ring.times()).reduce(FlashTimes::slower).unwrap_or_default()
     }
 
     /// Give a change to the ring.

@@ -41,7 +41,7 @@ impl RedoDisk {
             // What its disk would have had to flush, flash took while it was being written.
             if by_flash && !self.write_through {
                 if mode != Mode::Flash {
-                    self.kick_flush();
+                    self.want_on_disk();
                 }
                 if let Some(verdict) = &errand.verdict {
                     verdict.tell(Some(true));
@@ -51,10 +51,16 @@ impl RedoDisk {
             return Outcome::Done;
         };
         if mode != Mode::Flash || skip || errand.past.is_some() || self.log.is_half_full() {
-            self.kick_flush();
+            self.want_on_disk();
         }
         let skip = off.or(errand.past).or(skip.then_some(Skip::Large));
         self.finish_sync(sync, answer, begun, skip, &errand).await
+    }
+
+    /// The disk's leg of a sync: everything up to now is flushed, what is still being written as soon as it has been.
+    fn want_on_disk(&self) {
+        lock(&self.state).ledger.want_on_disk();
+        self.kick_flush();
     }
 
     /// Wait for a sync, giving it to the ring in time.
@@ -70,8 +76,7 @@ impl RedoDisk {
         let skip = skip.or_else(|| self.log.rings.iter().all(|ring| ring.has_failed()).then_some(Skip::NoFlashDisk));
         let (last, delay) = {
             let state = lock(&self.state);
-            let (_, flash_ns, samples) = self.ring_medians();
-            let delay = mode::sync_delay(mode, &state.disk_syncs, flash_ns, samples, self.log.config.hedge_per_mille);
+            let delay = mode::sync_delay(mode, &state.disk_syncs, self.flash_times(), self.log.config.hedge_per_mille);
             // What has begun earlier and takes too long already says how long this would take.
             (state.ledger.last(), if self.is_disk_slow(&state) { Duration::ZERO } else { delay })
         };
