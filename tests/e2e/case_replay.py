@@ -1,12 +1,13 @@
-"""A trace replayed over NBD into a real cell gives the miss ratio `flashcell lab policies` foretells."""
+"""A trace replayed over NBD into a real cell gives the miss ratio `flashcell lab policies` foretells; so does what a cell records."""
 
 import gzip
 import json
 import os
 import random
+import subprocess
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, equal, run, test
+from harness import MIB, Place, Skip, binary, check, contains, equal, run, test, wait_until
 
 BLOCK = 16 * 1024
 SEGMENT = "512K"
@@ -31,20 +32,19 @@ def mixture(distinct):
             yield prng.randrange(distinct // 3)
 
 
-def foretold(place, blocks, size_blocks):
+def foretold(place, path, references, size_blocks):
     """Misses by `lab policies`."""
-    path = place.file("trace.lis", "".join(f"{block} 1 0 {n}\n" for n, block in enumerate(blocks)).encode())
     rows = place.path("rows.json")
     sizes = ["--sizes", str(size_blocks), "--block", "16k", "--policies", "flashcell"]
-    run([binary(), "lab", "policies", path, "--format", "lis", "--json", rows, *sizes])
+    run([binary(), "lab", "policies", path, "--json", rows, *sizes])
     with open(rows) as file:
         row = json.load(file)[0]
-    equal(row["references"], len(blocks), "references")
+    equal(row["references"], references, "references")
     return row["misses"]
 
 
-def replayed(place, blocks, distinct, flash):
-    """Misses of a cell, and how many blocks' worth of flash it has."""
+def replayed(place, blocks, distinct, flash, recording=None):
+    """Misses of a cell, and how many blocks' worth of flash it has. `recording`: what is to be recorded into."""
     disk = (distinct * BLOCK // MIB + 64) * MIB
     griddisk = f"data:{distinct * BLOCK // MIB + 1}M"
     cell = place.cell(disks=(str(disk),), flash=(flash,), griddisks=(griddisk,))
@@ -55,18 +55,42 @@ def replayed(place, blocks, distinct, flash):
     cell.cellcli("create flashcache all")
     size_bytes = cell.json("list flashcache attributes size")[0]["size"]
     client = nbdclient.Client(cell.socket)
+    if recording:
+        recorder = record(place, cell, recording)
     for block in blocks:
         client.read(block * BLOCK, BLOCK)
     client.disconnect()
+    if recording:
+        wait_until(lambda: recorded(recording) >= len(blocks), 20, "everything is recorded")
+        recorder.terminate()
+        recorder.wait(timeout=20)
+        equal(recorded(recording), len(blocks), "requests recorded")
     misses = cell.metric("FC_IO_RQ_R_MISS")
     equal(misses + cell.metric("FC_IO_RQ_R"), len(blocks), "hits and misses")
     cell.stop()
     return misses, size_bytes // BLOCK
 
 
-def compare(place, blocks, distinct, flash):
-    got, size_blocks = replayed(place, blocks, distinct, flash)
-    want = foretold(place, blocks, size_blocks)
+def record(place, cell, path, *options):
+    """Begin to record what a cell is asked."""
+    command = [binary(), "trace", "record", "-c", cell.dir, *options, path]
+    recorder = place.spawn(command, stderr=subprocess.PIPE, text=True)
+    # It has begun when the file is there: what came before is not in it.
+    wait_until(lambda: os.path.exists(path) and os.path.getsize(path) > 0, 20, "the recording begins")
+    return recorder
+
+
+def recorded(path):
+    """Requests in a recording."""
+    with open(path) as file:
+        return sum(1 for line in file if not line.startswith(("#", "time_ns")))
+
+
+def compare(place, blocks, distinct, flash, recording=None):
+    got, size_blocks = replayed(place, blocks, distinct, flash, recording)
+    lines = "".join(f"{block} 1 0 {n}\n" for n, block in enumerate(blocks)).encode()
+    path = recording or place.file("trace.lis", lines)
+    want = foretold(place, path, len(blocks), size_blocks)
     check(len(blocks) // 20 < want < len(blocks), f"the trace tells hits from misses: {want} of {len(blocks)}")
     apart = abs(got - want) / len(blocks)
     told = f"misses of {len(blocks)} references: {want} foretold, {got} in the cell, {100 * apart:.2f} points apart"
@@ -93,3 +117,52 @@ def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
     blocks = [numbers.setdefault(name, len(numbers)) for name in ids][:REFERENCES]
     with Place("replay-real") as place:
         compare(place, blocks, len(numbers), "40M")
+
+
+@test
+def a_recorded_cell_misses_what_lab_policies_foretells_on_its_recording():
+    distinct = 6_000
+    source = mixture(distinct)
+    with Place("replay-recorded") as place:
+        compare(place, [next(source) for _ in range(60_000)], distinct, "40M", place.path("own.trace"))
+
+
+@test
+def a_recording_tells_every_request_and_whose_it_is():
+    page = 4096
+    with Place("trace-record") as place:
+        cell = place.cell(disks=("96M",), flash=("64M",), griddisks=("data:16M", "other:16M")).start()
+        tagged, plain = (nbdclient.Client(cell.socket, export=export) for export in ("data@SALES", "data"))
+        other = nbdclient.Client(cell.socket, export="other")
+        paths = [place.path(name) for name in ("all.trace", "data.trace")]
+        # Long enough for the few requests that follow.
+        recorders = [record(place, cell, path, "--for", "6s", *own) for path, own in zip(paths, ([], ["--griddisk", "DATA"]))]
+        for client in (tagged, plain, other):
+            client.write(0, b"\1" * 3 * page)
+            client.read(page, page)
+            client.flush()
+            client.call(nbdclient.TRIM, offset=page, length=page)
+            client.call(nbdclient.ZEROES, offset=8 * page, length=2 * page)
+        equal([recorder.wait(timeout=60) for recorder in recorders], [0, 0], "exit codes of the recordings")
+        said = [recorder.stderr.read().strip() for recorder in recorders]
+        equal(said, ["15 requests recorded", "10 requests recorded"], "what they say in the end")
+        with open(paths[0]) as file:
+            lines = file.read().splitlines()
+        equal(lines[0], "# flashcell trace capture v1", "the first line")
+        rows = [line.split(",") for line in lines[2:]]
+        want = [("write", "0", "12288"), ("read", "4096", "4096"), ("flush", "0", "0"), ("trim", "4096", "4096")]
+        want.append(("zero", "32768", "8192"))
+        for grid_disk, database in (("data", "SALES"), ("data", ""), ("other", "")):
+            own = [tuple(row[3:]) for row in rows if row[1:3] == [grid_disk, database]]
+            equal(own, want, f"requests of {grid_disk}@{database}")
+        times = [int(row[0]) for row in rows]
+        check(times == sorted(times), "in the order they began")
+        rows = place.path("rows.json")
+        run([binary(), "lab", "policies", paths[1], "--sizes", "100", "--policies", "lru", "--json", rows])
+        with open(rows) as file:
+            row = json.load(file)[0]
+        # Of each client three blocks written, one read, two zeroed; the second client finds all of them.
+        equal((row["references"], row["misses"]), (12, 5), "references and misses of what was recorded")
+        said = run([binary(), "trace", "record", "-c", cell.dir, paths[0]], ok=False).stderr
+        contains(said, "hint: ", "a file that is there")
+        cell.stop()

@@ -11,8 +11,10 @@ use crate::loss::{LossListeners, LossWatch};
 use crate::metrics::redo::LastHour;
 use crate::open::CellError;
 use crate::pin::worth_map;
-use crate::redo::{LogAtWork, Recorded, RedoRecord, is_paired};
+use crate::recorder::Recorded;
+use crate::redo::{LogAtWork, RedoWrite, is_paired};
 use crate::request::CachingMode;
+use crate::traced::{Records, TracedRequest};
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
 use celldisk::{CellDisk, CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
@@ -93,7 +95,7 @@ pub struct Cell {
     pub(crate) refilled_blocks: AtomicU64,
     /// The I/O plan.
     pub(crate) iorm: Arc<Iorm>,
-    redo_record: Arc<RedoRecord>,
+    records: Arc<Records>,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -145,7 +147,7 @@ impl Cell {
         Cell {
             arena: Arena::new(config.arena_bytes),
             iorm: Iorm::new(&world, config.cache.quotas.clone()),
-            redo_record: RedoRecord::new(world.clock.clone()),
+            records: Records::new(&world.clock),
             world,
             block_bytes: config.cache.block_bytes,
             feed: Arc::new(Feed::new(config.feed)),
@@ -280,7 +282,7 @@ impl Cell {
             // Nothing is under way.
             redo.took_over();
         }
-        let _ = disk.redo_record.set(self.redo_record.clone());
+        let _ = disk.records.set(self.records.clone());
         let _ = disk.seat.set(PlanSeat::new(self.iorm.clone(), self.queue_of(record.cell_disk)));
         self.bind(&disk, record);
         disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
@@ -291,8 +293,14 @@ impl Cell {
     /// Redo writes that have been answered since `after`, which an earlier answer gave as [`Recorded::next`]; none: begin to record.
     /// Whoever does not ask for some seconds begins again.
     #[must_use]
-    pub fn recorded_redo(&self, after: Option<u64>) -> Recorded {
-        self.redo_record.since(after)
+    pub fn recorded_redo(&self, after: Option<u64>) -> Recorded<RedoWrite> {
+        self.records.redo.since(after)
+    }
+
+    /// The same of requests of clients that have begun.
+    #[must_use]
+    pub fn recorded_trace(&self, after: Option<u64>) -> Recorded<TracedRequest> {
+        self.records.trace.since(after)
     }
 
     /// The I/O plan and the databases it knows.

@@ -11,10 +11,11 @@ use crate::iorm::PlanSeat;
 use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
-use crate::redo::{RedoPort, RedoRecord};
+use crate::redo::RedoPort;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
+use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Notify, lock};
 use device::{Arena, Buf, Device, Io, SharedBuf};
@@ -69,7 +70,7 @@ pub struct GridDisk {
     pub(crate) filling: Mutex<Filling>,
     pub(crate) streams: Streams,
     /// Where its redo writes are recorded; none outside a cell.
-    pub(crate) redo_record: OnceLock<Arc<RedoRecord>>,
+    pub(crate) records: OnceLock<Arc<Records>>,
     /// Its place in the I/O plan; none outside a cell.
     pub(crate) seat: OnceLock<PlanSeat>,
     cache: Mutex<Option<Arc<Binding>>>,
@@ -167,7 +168,7 @@ impl GridDisk {
             changes: Changes::default(),
             filling: Mutex::default(),
             streams: Streams::default(),
-            redo_record: OnceLock::new(),
+            records: OnceLock::new(),
             seat: OnceLock::new(),
             losses: Mutex::default(),
             barred: AtomicUsize::new(0),

@@ -15,8 +15,7 @@ mod rings;
 pub use admin::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN};
 pub(crate) use open::{replay_redo, strange_redo_pairs};
 pub(crate) use port::RedoPort;
-pub(crate) use record::RedoRecord;
-pub use record::{RECORDED_MAX, Recorded, RedoWrite};
+pub use record::RedoWrite;
 
 use crate::cell::{Cell, is_write_back};
 use crate::grid_disk::GridDisk;

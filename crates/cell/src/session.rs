@@ -78,6 +78,11 @@ impl Session {
         self.counted(checked)
     }
 
+    /// A request has been let through.
+    fn begins(&self, kind: ActiveKind, offset: u64, len: u64) {
+        self.disk.trace(&self.context, kind, offset, len);
+    }
+
     /// Count what failed. What fails while the grid disk goes away fails because of that: its device may be gone already.
     fn counted<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
         let Err(error) = result else { return result };
@@ -114,6 +119,7 @@ impl Session {
         if let Err(error) = self.check(offset, len) {
             return (self.counted(Err(error)), bufs);
         }
+        self.begins(ActiveKind::Read, offset, len);
         self.disk.counters.reads.count(len);
         if len <= PIECE_BYTES_MAX {
             let (result, bufs) = self.read_piece(offset, bufs).await;
@@ -144,6 +150,7 @@ impl Session {
         let _going = self.active.begin(ActiveKind::Write, offset, data.len_bytes() as u64);
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
+        self.begins(ActiveKind::Write, offset, len);
         self.disk.counters.writes.count(len);
         let mut done = 0;
         while done < len {
@@ -178,6 +185,7 @@ impl Session {
     pub async fn flush(&self) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.counted(self.check(0, 0))?;
+        self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
         let result = self.disk.flush_for(&self.context).await;
         self.counted(result)
@@ -190,6 +198,7 @@ impl Session {
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Trim, offset, len);
         let epoch = self.check_change(offset, len)?;
+        self.begins(ActiveKind::Trim, offset, len);
         self.disk.counters.trims.requests.one();
         self.disk.counters.trims.bytes.add(len);
         if !self.disk.limits().fast_zeroes {
@@ -216,6 +225,7 @@ impl Session {
         if flags.fast && !self.disk.limits().fast_zeroes {
             return self.counted(Err(RequestError::NotSupported));
         }
+        self.begins(ActiveKind::Zero, offset, len);
         self.disk.counters.zeroes.requests.one();
         self.disk.counters.zeroes.bytes.add(len);
         let result = self.zero_pieces(offset, len, flags, epoch).await;
@@ -243,6 +253,7 @@ impl Session {
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Prefetch, offset, len);
         self.counted(self.check(offset, len))?;
+        self.begins(ActiveKind::Prefetch, offset, len);
         let mut done = 0;
         while done < len {
             let at = offset + done;

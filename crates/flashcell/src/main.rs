@@ -6,7 +6,7 @@
 mod contents;
 mod dcli;
 mod metrics;
-mod redo_record;
+mod recording;
 mod trust;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
@@ -56,6 +56,9 @@ enum Sub {
     /// Redo (commit) times: Oracle 10046 traces, fio latency logs, columns, captures
     #[command(subcommand)]
     Redo(Redo),
+    /// Where the requests of a running cell go
+    #[command(subcommand)]
+    Trace(Trace),
     /// The engine in virtual time under power cuts, process death and device faults, judged by a model
     Sim(Sim),
 }
@@ -284,7 +287,7 @@ struct Policies {
     /// Only these: flashcell, fifo, lru, clock, arc, lirs, s3-fifo, sieve, w-tinylfu
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<String>,
-    /// Read the traces as this: lis, lirs, csv, msr, fio, blkparse, disksim, disksim-bytes, spelled, vscsi1, vscsi2, nbd
+    /// Read the traces as this: lis, lirs, csv, msr, fio, blkparse, disksim, disksim-bytes, spelled, vscsi1, vscsi2, nbd, capture
     #[arg(long, value_name = "NAME")]
     format: Option<lab::trace::Format>,
     /// Write the rows as JSON
@@ -296,13 +299,19 @@ struct Policies {
 }
 
 #[derive(Subcommand)]
+enum Trace {
+    /// Record where the requests of a running cell go, until ^C or for a time; `lab policies` replays it
+    Record(recording::TraceRecord),
+}
+
+#[derive(Subcommand)]
 enum Redo {
     /// Six-number summary as R prints it, percentiles, outliers; all files as one sample
     Summary(RedoSummary),
     /// Two samples: both summaries, Welch's t-test as R prints it, and which is better
     Compare(RedoCompare),
     /// Record the redo writes (commits) of a running cell, until ^C or for a time
-    Record(redo_record::RedoRecord),
+    Record(recording::RedoRecord),
 }
 
 #[derive(Args)]
@@ -516,11 +525,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let text = match redo {
                 Redo::Summary(summary) => lab::redo::summary(&summary.files, &summary.options.into_lab())?,
                 Redo::Compare(compare) => lab::redo::compare(&compare.a, &compare.b, &compare.options.into_lab())?,
-                Redo::Record(record) => return redo_record::run(&record),
+                Redo::Record(record) => return recording::record_redo(&record),
             };
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(true)
         }
+        Sub::Trace(Trace::Record(record)) => recording::record_trace(&record),
         Sub::Sim(sim) => {
             let answer = simulate(&sim)?;
             let _ = std::io::stdout().write_all(answer.text.as_bytes());

@@ -6,6 +6,7 @@
 
 pub mod demo;
 mod input;
+mod names;
 mod output;
 pub mod policies;
 pub mod redo;

@@ -5,6 +5,7 @@
 //! writes.
 
 mod binary;
+pub mod capture;
 mod sniff;
 mod text;
 
@@ -95,11 +96,13 @@ pub enum Format {
     Vscsi2,
     /// NBD request and reply headers, as nbd-tester-client reads them.
     Nbd,
+    /// What `flashcell trace record` writes, see [`capture`].
+    Capture,
 }
 
 impl Format {
     /// All of them with the names the command line takes.
-    pub const ALL: [(&'static str, Format); 12] = [
+    pub const ALL: [(&'static str, Format); 13] = [
         ("lis", Format::Lis),
         ("lirs", Format::Lirs),
         ("csv", Format::Csv),
@@ -112,6 +115,7 @@ impl Format {
         ("vscsi1", Format::Vscsi1),
         ("vscsi2", Format::Vscsi2),
         ("nbd", Format::Nbd),
+        ("capture", Format::Capture),
     ];
 
     /// In what it counts.

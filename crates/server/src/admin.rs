@@ -8,6 +8,7 @@
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //! | `POST /v1/flashcache/held` | what of ranges of a grid disk is on flash |
 //! | `POST /v1/redo/record` | redo writes as they are answered, since the question before |
+//! | `POST /v1/trace/record` | requests as they begin, since the question before |
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | OpenMetrics, Prometheus text |
 //!
@@ -53,8 +54,8 @@ pub(crate) use held::{
 pub(crate) use history::History;
 pub(crate) use listen::AdminListener;
 pub(crate) use protocol::{DateStyle, Form, Outcome, Request, Response};
-pub(crate) use recording::{PATH as RECORD_PATH, RecordAnswer, RecordRequest};
-pub use recording::{RecordedOutcome, RecordedWrite};
+pub(crate) use recording::{RecordAnswer, RecordRequest};
+pub use recording::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite};
 pub(crate) use service::Service;
 
 use crate::alerting::{Alerts, Hooks};

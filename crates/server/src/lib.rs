@@ -28,11 +28,11 @@ mod store;
 mod tls;
 pub mod trust;
 
-pub use admin::{HeldBytes, RecordedOutcome, RecordedWrite, Role};
+pub use admin::{HeldBytes, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
 pub use http::AskError;
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
-pub use record::{RecordError, RecordTotals, record_redo};
+pub use record::{RecordError, record};
 pub use serve::{ServeError, log_to_stderr, serve};
 pub use tls::{TRUST_VARIABLE, TlsError};
 

@@ -1,9 +1,10 @@
-//! `flashcell redo record`: the redo writes of a running cell, as they are answered.
+//! `flashcell redo record` and `flashcell trace record`: the redo writes of a running cell as they are answered, its requests as they
+//! begin.
 //!
 //! Asks the cell a few times a second; what it has missed in between is counted and told. Never decides in which form they are
 //! kept: its caller does.
 
-use crate::admin::{RECORD_PATH, RecordAnswer, RecordRequest, RecordedWrite};
+use crate::admin::{RecordAnswer, RecordRequest, Recordable};
 use crate::console::{ConsoleError, address_of};
 use crate::http::{AskError, Client, HttpError};
 use std::io;
@@ -32,44 +33,35 @@ impl From<HttpError> for RecordError {
     }
 }
 
-/// What a recording came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordTotals {
-    /// Redo writes recorded.
-    pub recorded: u64,
-    /// More came than the cell keeps between two questions.
-    pub missed: u64,
-}
-
-/// Record the redo writes of a cell for so long, or until `keep` wants no more (a broken pipe).
+/// Record what a cell does for so long, or until `keep` wants no more (a broken pipe). How many came that the cell could not keep
+/// between two questions.
 ///
 /// # Errors
 /// The cell is not known, does not answer or is of another release; or `keep` fails otherwise.
-pub fn record_redo(
+pub fn record<T: Recordable>(
     cell: Option<&str>,
     time: Option<Duration>,
-    keep: &mut dyn FnMut(&[RecordedWrite]) -> io::Result<()>,
-) -> Result<RecordTotals, RecordError> {
+    keep: &mut dyn FnMut(&[T]) -> io::Result<()>,
+) -> Result<u64, RecordError> {
     let client = Client::new(address_of(cell)?)?;
-    let ask = |after: Option<u64>| -> Result<RecordAnswer, RecordError> {
-        Ok(client.ask(RECORD_PATH, &RecordRequest { after })?)
+    let ask = |after: Option<u64>| -> Result<RecordAnswer<T>, RecordError> {
+        Ok(client.ask(T::PATH, &RecordRequest { after })?)
     };
     let begun = Instant::now();
     let mut next = ask(None)?.next;
-    let mut totals = RecordTotals::default();
+    let mut missed = 0;
     loop {
         let left = time.map(|time| time.saturating_sub(begun.elapsed()));
         std::thread::sleep(left.map_or(EVERY, |left| left.min(EVERY)));
         let answer = ask(Some(next))?;
         next = answer.next;
-        totals.recorded += answer.writes.len() as u64;
-        totals.missed += answer.missed;
-        match keep(&answer.writes) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(totals),
+        missed += answer.missed;
+        match keep(&answer.recorded) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(missed),
             kept => kept.map_err(RecordError::Output)?,
         }
         if left.is_some_and(|left| left <= EVERY) {
-            return Ok(totals);
+            return Ok(missed);
         }
     }
 }

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The first line is the magic and the version; further lines that start with `#` are remarks, so that captures may be put one
-//! after the other. The line of names follows; a version has exactly these columns in this order. Names hold no comma, because
-//! [`Record`] prints every byte that no name of a cell has as `%` and two hex digits. A new column is a new version. Never
+//! after the other. The line of names follows; a version has exactly these columns in this order. Names hold no comma:
+//! see [`names`]. A new column is a new version. Never
 //! keeps anything, never does I/O of its own.
 
+use crate::names;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
@@ -73,14 +74,7 @@ impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{},", self.time_ns, self.latency_ns)?;
         for name in [&self.grid_disk, &self.database] {
-            for byte in name.bytes() {
-                // What grid disks and databases may be called (celldisk's names).
-                if byte.is_ascii_alphanumeric() || b"_-.$#".contains(&byte) {
-                    f.write_char(char::from(byte))?;
-                } else {
-                    write!(f, "%{byte:02X}")?;
-                }
-            }
+            names::write(f, name)?;
             f.write_char(',')?;
         }
         f.write_str(self.outcome.name())
@@ -90,8 +84,7 @@ impl fmt::Display for Record<'_> {
 /// The version of a capture that begins so; none where it is no capture.
 #[must_use]
 pub fn version(head: &[u8]) -> Option<u32> {
-    let first = head.split(|b| *b == b'\n').next()?.trim_ascii();
-    std::str::from_utf8(first.strip_prefix(MAGIC.as_bytes())?).ok()?.parse().ok()
+    names::version(head, MAGIC)
 }
 
 /// One line of a capture; none where it is a remark or the names.
@@ -106,37 +99,14 @@ pub fn parse(line: &[u8]) -> Result<Option<Record<'_>>, &'static str> {
     let &[time, latency, grid_disk, database, outcome] = fields.as_slice() else {
         return Err("not five columns");
     };
-    let number = |field: &[u8]| {
-        let digits = field.iter().all(u8::is_ascii_digit);
-        std::str::from_utf8(field).ok().filter(|_| digits).and_then(|text| text.parse().ok()).ok_or("not a number")
-    };
     let outcome = Outcome::ALL.into_iter().find(|known| known.name().as_bytes() == outcome);
     Ok(Some(Record {
-        time_ns: number(time)?,
-        latency_ns: number(latency)?,
-        grid_disk: name(grid_disk)?,
-        database: name(database)?,
+        time_ns: names::number(time)?,
+        latency_ns: names::number(latency)?,
+        grid_disk: names::parse(grid_disk)?,
+        database: names::parse(database)?,
         outcome: outcome.ok_or("no outcome of this version")?,
     }))
-}
-
-fn name(field: &[u8]) -> Result<Cow<'_, str>, &'static str> {
-    const WRONG: &str = "not a name";
-    let text = std::str::from_utf8(field).map_err(|_| WRONG)?;
-    if !text.contains('%') {
-        return Ok(Cow::Borrowed(text));
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = field.iter();
-    while let Some(&byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|b| char::from(*b).to_digit(16)).ok_or(WRONG);
-        bytes.push((digit()? * 16 + digit()?) as u8);
-    }
-    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| WRONG)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which format some bytes are of. Looks at the beginning only, never fails, never panics.
 
-use super::Format;
 use super::text::{decimal, number, op_of};
+use super::{Format, capture};
 
 /// Lines that have to be alike.
 const LINES_LOOKED_AT: usize = 200;
@@ -10,6 +10,9 @@ const LINES_LOOKED_AT: usize = 200;
 pub(super) fn format_of(head: &[u8]) -> Option<Format> {
     if head.starts_with(&[0x25, 0x60, 0x95, 0x13]) {
         return Some(Format::Nbd);
+    }
+    if capture::is_capture(head) {
+        return Some(Format::Capture);
     }
     if head.starts_with(b"fio version ") {
         return Some(Format::FioLog);

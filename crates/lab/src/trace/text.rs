@@ -1,6 +1,6 @@
 //! Lines of text traces. Empty lines and lines that start with `#` are skipped.
 
-use super::{DeviceName, Format, Op, Parsed, RawRequest};
+use super::{DeviceName, Format, Op, Parsed, RawRequest, capture};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -28,6 +28,9 @@ const COLUMNS_UNNAMED: Columns =
 
 impl TextState {
     pub(super) fn parse(&mut self, format: Format, line: &[u8]) -> Parsed {
+        if format == Format::Capture {
+            return capture::parse(line);
+        }
         if line.is_empty() || line.starts_with(b"#") {
             return Ok(None);
         }
@@ -41,7 +44,7 @@ impl TextState {
             Format::DiskSim => disksim(line, SECTOR_BYTES),
             Format::DiskSimBytes => disksim(line, 1),
             Format::Spelled => spelled(line),
-            Format::Vscsi1 | Format::Vscsi2 | Format::Nbd => Err("not a text format"),
+            Format::Vscsi1 | Format::Vscsi2 | Format::Nbd | Format::Capture => Err("not a text format"),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Never lists what the router does not have: both walk the same table.
 
 use super::operations::{VERBS, path};
+use super::recording::{Recordable, RecordedRequest, RecordedWrite};
 use cellcli::table::{Attribute, Form, Kind, OBJECTS, ObjectSpec, OperationSpec, SettingView, TargetKind};
 use cellcli::{ObjectType, Verb};
 use serde_json::{Map, Value, json};
@@ -20,7 +21,9 @@ pub(super) fn document() -> Value {
     }
     paths.insert("/v1/cellcli".to_owned(), json!({"post": statements()}));
     paths.insert(super::held::PATH.to_owned(), json!({"post": held()}));
-    paths.insert(super::recording::PATH.to_owned(), json!({"post": recording()}));
+    for (path, operation) in recordings() {
+        paths.insert(path.to_owned(), json!({"post": operation}));
+    }
     paths.insert("/v1/status".to_owned(), json!({"get": get("status", "what is served", json!({"type": "object"}))}));
     let this = get("openapi", "this document", json!({"type": "object"}));
     paths.insert("/v1/openapi.json".to_owned(), json!({"get": this}));
@@ -134,27 +137,36 @@ fn statements() -> Value {
     operation
 }
 
-fn recording() -> Value {
+/// What is recorded, by path.
+fn recordings() -> [(&'static str, Value); 2] {
+    let number = json!({"type": "integer", "minimum": 0});
+    let name = json!({"type": "string"});
+    let writes = json!({
+        "time_ns": number, "latency_ns": number, "grid_disk": name, "database": name,
+        "outcome": {"type": "string", "enum": ["disk-first", "flash-first", "failed"]},
+    });
+    let requests = json!({
+        "time_ns": number, "grid_disk": name, "database": name, "offset_bytes": number, "bytes": number,
+        "request": {"type": "string", "enum": ["read", "write", "flush", "trim", "zero", "prefetch"]},
+    });
+    [
+        (RecordedWrite::PATH, recording("redo_record", "redo writes answered since the question before", &writes)),
+        (RecordedRequest::PATH, recording("trace_record", "requests begun since the question before", &requests)),
+    ]
+}
+
+fn recording(id: &str, summary: &str, properties: &Value) -> Value {
+    let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
     let answer = json!({
         "type": "object",
         "properties": {
             "next": {"type": "integer", "description": "ask with this as `after` the next time"},
             "missed": {"type": "integer", "description": "so many came too fast to be kept"},
-            "writes": {"type": "array", "items": {
-                "type": "object",
-                "properties": {
-                    "time_ns": {"type": "integer"},
-                    "latency_ns": {"type": "integer"},
-                    "grid_disk": {"type": "string"},
-                    "database": {"type": "string"},
-                    "outcome": {"type": "string", "enum": ["disk-first", "flash-first", "failed"]},
-                },
-                "required": ["time_ns", "latency_ns", "grid_disk", "database", "outcome"],
-            }},
+            "recorded": {"type": "array", "items": {"type": "object", "properties": properties, "required": required}},
         },
-        "required": ["next", "missed", "writes"],
+        "required": ["next", "missed", "recorded"],
     });
-    let mut operation = get("redo_record", "redo writes answered since the question before", answer);
+    let mut operation = get(id, summary, answer);
     operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {
         "type": "object",
         "additionalProperties": false,
@@ -373,7 +385,7 @@ mod tests {
         }
         assert_eq!(
             ids.into_iter().collect::<Vec<_>>(),
-            ["cellcli", "flashcache_held", "metrics", "openapi", "redo_record", "status"]
+            ["cellcli", "flashcache_held", "metrics", "openapi", "redo_record", "status", "trace_record"]
         );
         assert_eq!(all, operations().len(), "ids are unique");
     }

@@ -1,4 +1,5 @@
-//! Redo writes as they are answered, for `flashcell redo record`: what is asked and answered, and the path.
+//! Redo writes as they are answered and requests as they begin, for `flashcell redo record` and `flashcell trace record`: what is
+//! asked and answered, and the paths.
 //!
 //! Never keeps anything: the cell does, as long as somebody asks.
 
@@ -9,11 +10,26 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
-use cell::Answered;
+use cell::{ActiveKind, Answered, Cell, Recorded};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Where it is asked for.
-pub(crate) const PATH: &str = "/v1/redo/record";
+/// What a cell records for who asks.
+pub trait Recordable: Serialize + DeserializeOwned + Send + 'static {
+    /// Where it is asked for.
+    const PATH: &'static str;
+    /// What the cell keeps of it.
+    type Kept;
+
+    /// What has come since.
+    fn since(cell: &Cell, after: Option<u64>) -> Recorded<Self::Kept>;
+
+    /// As it is answered.
+    fn of(kept: Self::Kept) -> Self;
+
+    /// Whose it is; empty where the connection names no database.
+    fn database(&self) -> &str;
+}
 
 /// What has come since.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -26,10 +42,10 @@ pub(crate) struct RecordRequest {
 
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RecordAnswer {
+pub(crate) struct RecordAnswer<T> {
     pub(crate) next: u64,
     pub(crate) missed: u64,
-    pub(crate) writes: Vec<RecordedWrite>,
+    pub(crate) recorded: Vec<T>,
 }
 
 /// One redo write: a FLUSH, or a write that is durable when it is answered.
@@ -59,21 +75,100 @@ pub enum RecordedOutcome {
     Failed,
 }
 
-fn wire(write: cell::RedoWrite) -> RecordedWrite {
-    RecordedWrite {
-        time_ns: write.at.0,
-        latency_ns: write.took_ns,
-        grid_disk: write.grid_disk,
-        database: write.database.as_deref().unwrap_or_default().to_owned(),
-        outcome: match write.answered {
-            Answered::Disk => RecordedOutcome::DiskFirst,
-            Answered::Flash => RecordedOutcome::FlashFirst,
-            Answered::Nobody => RecordedOutcome::Failed,
-        },
+impl Recordable for RecordedWrite {
+    const PATH: &'static str = "/v1/redo/record";
+    type Kept = cell::RedoWrite;
+
+    fn since(cell: &Cell, after: Option<u64>) -> Recorded<cell::RedoWrite> {
+        cell.recorded_redo(after)
+    }
+
+    fn of(write: cell::RedoWrite) -> RecordedWrite {
+        RecordedWrite {
+            time_ns: write.at.0,
+            latency_ns: write.took_ns,
+            grid_disk: write.grid_disk,
+            database: write.database.as_deref().unwrap_or_default().to_owned(),
+            outcome: match write.answered {
+                Answered::Disk => RecordedOutcome::DiskFirst,
+                Answered::Flash => RecordedOutcome::FlashFirst,
+                Answered::Nobody => RecordedOutcome::Failed,
+            },
+        }
+    }
+
+    fn database(&self) -> &str {
+        &self.database
     }
 }
 
-pub(super) async fn recorded(
+/// One request of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedRequest {
+    /// When it began, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The grid disk.
+    pub grid_disk: String,
+    /// The database that asked; empty where the connection names none.
+    pub database: String,
+    /// What it does.
+    pub request: RecordedKind,
+    /// From the start of the grid disk; 0 for a flush.
+    pub offset_bytes: u64,
+    /// How much; 0 for a flush.
+    pub bytes: u64,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecordedKind {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Make durable.
+    Flush,
+    /// Give up content.
+    Trim,
+    /// Make zeroes.
+    Zero,
+    /// Bring into the flash cache.
+    Prefetch,
+}
+
+impl Recordable for RecordedRequest {
+    const PATH: &'static str = "/v1/trace/record";
+    type Kept = cell::TracedRequest;
+
+    fn since(cell: &Cell, after: Option<u64>) -> Recorded<cell::TracedRequest> {
+        cell.recorded_trace(after)
+    }
+
+    fn of(request: cell::TracedRequest) -> RecordedRequest {
+        RecordedRequest {
+            time_ns: request.at.0,
+            grid_disk: request.grid_disk,
+            database: request.database.as_deref().unwrap_or_default().to_owned(),
+            request: match request.kind {
+                ActiveKind::Read => RecordedKind::Read,
+                ActiveKind::Write => RecordedKind::Write,
+                ActiveKind::Flush => RecordedKind::Flush,
+                ActiveKind::Trim => RecordedKind::Trim,
+                ActiveKind::Zero => RecordedKind::Zero,
+                ActiveKind::Prefetch => RecordedKind::Prefetch,
+            },
+            offset_bytes: request.offset,
+            bytes: request.len,
+        }
+    }
+
+    fn database(&self) -> &str {
+        &self.database
+    }
+}
+
+pub(super) async fn recorded<T: Recordable>(
     State(shared): State<Shared>,
     caller: Caller,
     headers: HeaderMap,
@@ -90,10 +185,9 @@ pub(super) async fn recorded(
     let context = shared.context.clone();
     // Up to tens of thousands of them: not on the one thread of the service.
     let answer = tokio::task::spawn_blocking(move || {
-        let recorded = context.cell.recorded_redo(request.after);
-        let mine = |write: &RecordedWrite| own.as_ref().is_none_or(|own| write.database.eq_ignore_ascii_case(own));
-        let writes = recorded.writes.into_iter().map(wire).filter(mine).collect();
-        RecordAnswer { next: recorded.next, missed: recorded.missed, writes }
+        let Recorded { next, missed, items } = T::since(&context.cell, request.after);
+        let mine = |item: &T| own.as_ref().is_none_or(|own| item.database().eq_ignore_ascii_case(own));
+        RecordAnswer { next, missed, recorded: items.into_iter().map(T::of).filter(mine).collect() }
     });
     match answer.await {
         Ok(answer) => Json(answer).into_response(),

@@ -2,6 +2,7 @@
 
 use super::access::{Access, Caller, Denied, Peer, Role};
 use super::listen::{AdminListener, serve};
+use super::recording::{Recordable, RecordedRequest, RecordedWrite, recorded};
 use super::{Context, Outcome, Request, Response, openapi, operations, prometheus, statement, watch as watching};
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, State};
@@ -63,7 +64,8 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/v1/cellcli", post(cellcli_statements))
         .route(super::held::PATH, post(super::held::held))
-        .route(super::recording::PATH, post(super::recording::recorded))
+        .route(RecordedWrite::PATH, post(recorded::<RecordedWrite>))
+        .route(RecordedRequest::PATH, post(recorded::<RecordedRequest>))
         .route("/v1/status", get(status))
         .route("/v1/openapi.json", get(openapi_document))
         .route("/metrics", get(metrics))

@@ -1,0 +1,141 @@
+//! What a cell's requests do, kept for who asks: `flashcell redo record` and `flashcell trace record`.
+//!
+//! Kept only while somebody asks, in bounded memory: who asks too seldom is told how many were missed. Never delays a request.
+
+use device::sync::lock;
+use device::{Clock, Instant, WallTime};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Kept for who asks: a quarter of a second at 260,000 a second, of some hundred bytes each.
+pub const RECORDED_MAX: usize = 1 << 16;
+/// Nobody has asked for so long: nothing is kept any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
+
+/// What has been recorded since somebody asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded<T> {
+    /// Ask with this the next time.
+    pub next: u64,
+    /// So many went unseen before the first of these.
+    pub missed: u64,
+    /// In the order they came.
+    pub items: Vec<T>,
+}
+
+struct State<T> {
+    /// Number of the first that is kept.
+    first: u64,
+    items: VecDeque<T>,
+    asked: Instant,
+}
+
+/// See the module.
+pub(crate) struct Recorder<T> {
+    on: AtomicBool,
+    state: Mutex<State<T>>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl<T: Clone> Recorder<T> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Recorder<T>> {
+        let state = State { first: 0, items: VecDeque::new(), asked: Instant::default() };
+        Arc::new(Recorder { on: AtomicBool::new(false), state: Mutex::new(state), clock })
+    }
+
+    /// Somebody asks.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wall(&self) -> WallTime {
+        self.clock.wall()
+    }
+
+    /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on.
+    pub(crate) fn since(&self, after: Option<u64>) -> Recorded<T> {
+        let mut state = lock(&self.state);
+        state.asked = self.clock.now();
+        self.on.store(true, Ordering::Release);
+        let next = state.first + state.items.len() as u64;
+        // A number of another life of the cell says nothing here.
+        let Some(after) = after.filter(|after| *after <= next) else {
+            return Recorded { next, missed: 0, items: Vec::new() };
+        };
+        let seen = after.saturating_sub(state.first) as usize;
+        let missed = state.first.saturating_sub(after);
+        Recorded { next, missed, items: state.items.iter().skip(seen).cloned().collect() }
+    }
+
+    pub(crate) fn keep(&self, item: T) {
+        let mut state = lock(&self.state);
+        if self.clock.now().ns_since(state.asked) > FORGOTTEN_AFTER.as_nanos() as u64 {
+            self.on.store(false, Ordering::Release);
+            state.first += state.items.len() as u64;
+            state.items = VecDeque::new();
+            return;
+        }
+        if state.items.len() == RECORDED_MAX {
+            state.items.pop_front();
+            state.first += 1;
+        }
+        state.items.push_back(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::Prng;
+
+    #[derive(Default)]
+    struct Hands(std::sync::atomic::AtomicU64);
+
+    impl Clock for Hands {
+        fn now(&self) -> Instant {
+            Instant(self.0.load(Ordering::Relaxed))
+        }
+        fn wall(&self) -> WallTime {
+            WallTime(self.now().0)
+        }
+        fn sleep_until(&self, _: Instant) -> device::Timer {
+            unreachable!("nobody sleeps here")
+        }
+    }
+
+    #[test]
+    fn each_asker_gets_what_came_since_and_hears_of_what_went_unseen() {
+        let clock = Arc::new(Hands::default());
+        let record = Recorder::new(clock.clone());
+        let first = record.since(None);
+        assert_eq!(first, Recorded { next: 0, missed: 0, items: Vec::new() });
+        record.keep(1);
+        record.keep(2);
+        let got = record.since(Some(first.next));
+        assert_eq!((got.next, got.missed, got.items.len()), (2, 0, 2));
+        assert_eq!(record.since(Some(2)).items, []);
+        let mut prng = Prng::new(1);
+        let many = RECORDED_MAX as u64 + 1 + prng.below(100);
+        (0..many).for_each(|n| record.keep(n));
+        let got = record.since(Some(2));
+        assert_eq!((got.next, got.missed), (2 + many, many - RECORDED_MAX as u64));
+        assert_eq!(got.items.len(), RECORDED_MAX);
+        assert_eq!(got.items[0], got.missed);
+        assert_eq!(record.since(Some(u64::MAX)).items, [], "of another life");
+    }
+
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let clock = Arc::new(Hands::default());
+        let record = Recorder::new(clock.clone());
+        record.since(None);
+        record.keep(1);
+        clock.0.store(FORGOTTEN_AFTER.as_nanos() as u64 + 1, Ordering::Relaxed);
+        record.keep(2);
+        assert!(!record.on.load(Ordering::Relaxed));
+        let got = record.since(Some(0));
+        assert_eq!((got.next, got.missed, got.items.len()), (1, 1, 0), "what was kept is gone, and said so");
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests as a cell records them (`flashcell trace record`): a text file that other tools read too.
+//!
+//! ```text
+//! # flashcell trace capture v1
+//! time_ns,grid_disk,database,request,offset_bytes,bytes
+//! 1700000000000000000,DATA_CD_00_cell,SPOT,read,8192,4096
+//! ```
+//!
+//! The first line is the magic and the version; further lines that start with `#` are remarks, so that captures may be put one
+//! after the other. The line of names follows; a version has exactly these columns in this order. Names hold no comma: see
+//! [`names`]. A new column is a new version. Never keeps anything, never does I/O of its own.
+
+use super::{DeviceName, Op, Parsed, RawRequest};
+use crate::names;
+use std::fmt;
+
+/// The first line, up to the number of the version.
+const MAGIC: &str = "# flashcell trace capture v";
+/// The version written.
+const VERSION: u32 = 1;
+/// The names of its columns.
+const COLUMNS: &str = "time_ns,grid_disk,database,request,offset_bytes,bytes";
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Make durable.
+    Flush,
+    /// Give up content.
+    Trim,
+    /// Make zeroes.
+    Zero,
+    /// Bring into the flash cache.
+    Prefetch,
+}
+
+impl Kind {
+    /// All of them, as written.
+    pub const ALL: [(&'static str, Kind); 6] = [
+        ("read", Kind::Read),
+        ("write", Kind::Write),
+        ("flush", Kind::Flush),
+        ("trim", Kind::Trim),
+        ("zero", Kind::Zero),
+        ("prefetch", Kind::Prefetch),
+    ];
+
+    fn name(self) -> &'static str {
+        Kind::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When it began, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The grid disk.
+    pub grid_disk: &'a str,
+    /// The database that asked; empty where the connection names none.
+    pub database: &'a str,
+    /// What it does.
+    pub kind: Kind,
+    /// From the start of the grid disk.
+    pub offset_bytes: u64,
+    /// How much; 0 for a flush.
+    pub bytes: u64,
+}
+
+/// The lines a capture begins with; each [`Record`] is one more.
+#[must_use]
+pub fn head() -> String {
+    format!("{MAGIC}{VERSION}\n{COLUMNS}\n")
+}
+
+/// A line of a capture, without its end.
+impl fmt::Display for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},", self.time_ns)?;
+        names::write(f, self.grid_disk)?;
+        f.write_str(",")?;
+        names::write(f, self.database)?;
+        write!(f, ",{},{},{}", self.kind.name(), self.offset_bytes, self.bytes)
+    }
+}
+
+/// Whether a file that begins so is a capture, of whatever version.
+pub(super) fn is_capture(head: &[u8]) -> bool {
+    names::version(head, MAGIC).is_some()
+}
+
+/// One line: what reads and writes. Flushes, trims and prefetches are no work of a cache's policy.
+pub(super) fn parse(line: &[u8]) -> Parsed {
+    if names::version(line, MAGIC).is_some_and(|version| version != VERSION) {
+        return Err("a capture of another version of flashcell");
+    }
+    if line.is_empty() || line.starts_with(b"#") || line == COLUMNS.as_bytes() {
+        return Ok(None);
+    }
+    let fields: Vec<&[u8]> = line.split(|b| *b == b',').collect();
+    let &[time, grid_disk, database, kind, offset, bytes] = fields.as_slice() else {
+        return Err("not six columns");
+    };
+    let (_, device, _) = (names::number(time)?, names::parse(grid_disk)?, names::parse(database)?);
+    let (start, count) = (names::number(offset)?, names::number(bytes)?);
+    let kind = Kind::ALL.iter().find(|(name, _)| name.as_bytes() == kind);
+    let op = match kind.ok_or("no request of this version")?.1 {
+        Kind::Read => Op::Read,
+        Kind::Write | Kind::Zero => Op::Write,
+        Kind::Flush | Kind::Trim | Kind::Prefetch => return Ok(None),
+    };
+    Ok(Some(RawRequest { device: DeviceName::Text(device.into_owned().into_bytes()), start, count, op }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: Kind) -> Record<'static> {
+        let (time_ns, offset_bytes, bytes) = (1_700_000_000_000_000_000, 8192, 4096);
+        Record { time_ns, grid_disk: "DATA_CD_00_cell", database: "a,b %", kind, offset_bytes, bytes }
+    }
+
+    #[test]
+    fn the_form_is_fixed() {
+        let flush = Record { offset_bytes: 0, bytes: 0, database: "", ..record(Kind::Flush) };
+        expect_test::expect![[r"
+            # flashcell trace capture v1
+            time_ns,grid_disk,database,request,offset_bytes,bytes
+            1700000000000000000,DATA_CD_00_cell,a%2Cb%20%25,read,8192,4096
+            1700000000000000000,DATA_CD_00_cell,,flush,0,0
+        "]]
+        .assert_eq(&format!("{}{}\n{flush}\n", head(), record(Kind::Read)));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (_, kind) in Kind::ALL {
+            let got =
+                parse(record(kind).to_string().as_bytes()).unwrap_or(None).map(|got| (got.start, got.count, got.op));
+            let op = match kind {
+                Kind::Read => Some(Op::Read),
+                Kind::Write | Kind::Zero => Some(Op::Write),
+                Kind::Flush | Kind::Trim | Kind::Prefetch => None,
+            };
+            assert_eq!(got, op.map(|op| (8192, 4096, op)), "{kind:?}");
+        }
+        assert!(matches!(parse(head().as_bytes().trim_ascii_end()), Ok(None)));
+    }
+
+    #[test]
+    fn malformed_lines() {
+        for (line, what) in [
+            ("1,R,D,read,0", "not six columns"),
+            ("1,R,D,read,0,1,2", "not six columns"),
+            ("-1,R,D,read,0,1", "not a number"),
+            ("1,R,D,read,0x0,1", "not a number"),
+            ("1,R,D,read,0,", "not a number"),
+            ("1,R%2,D,read,0,1", "not a name"),
+            ("1,R,D,erase,0,1", "no request of this version"),
+            ("# flashcell trace capture v2", "a capture of another version of flashcell"),
+        ] {
+            assert_eq!(parse(line.as_bytes()).err(), Some(what), "{line}");
+        }
+    }
+}
