@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Kept for who asks: a quarter of a second at 260,000 a second, of some hundred bytes each.
 pub const RECORDED_MAX: usize = 1 << 16;
+/// Given up, and handed out, together: whoever asks holds requests up for as long as it takes to name a few bundles.
+const BUNDLE: usize = 1 << 12;
 /// Nobody has asked for so long: nothing is kept any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
 
@@ -28,8 +30,34 @@ pub struct Recorded<T> {
 struct State<T> {
     /// Number of the first that is kept.
     first: u64,
-    items: VecDeque<T>,
+    /// Full, or handed out.
+    bundles: VecDeque<Arc<Vec<T>>>,
+    /// How many are in those.
+    bundled: usize,
+    /// The newest.
+    open: Vec<T>,
     asked: Instant,
+}
+
+impl<T> State<T> {
+    /// Number of the next that comes.
+    fn next(&self) -> u64 {
+        self.first + (self.bundled + self.open.len()) as u64
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.bundled += self.open.len();
+            self.bundles.push_back(Arc::new(std::mem::take(&mut self.open)));
+        }
+    }
+
+    fn give_up_oldest(&mut self) {
+        if let Some(oldest) = self.bundles.pop_front() {
+            self.bundled -= oldest.len();
+            self.first += oldest.len() as u64;
+        }
+    }
 }
 
 /// See the module.
@@ -41,8 +69,9 @@ pub(crate) struct Recorder<T> {
 
 impl<T: Clone> Recorder<T> {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Recorder<T>> {
-        let state = State { first: 0, items: VecDeque::new(), asked: Instant::default() };
-        Arc::new(Recorder { on: AtomicBool::new(false), state: Mutex::new(state), clock })
+        let (bundles, asked) = (VecDeque::new(), Instant::default());
+        let state = Mutex::new(State { first: 0, bundles, bundled: 0, open: Vec::new(), asked });
+        Arc::new(Recorder { on: AtomicBool::new(false), state, clock })
     }
 
     /// Somebody asks.
@@ -56,32 +85,49 @@ impl<T: Clone> Recorder<T> {
 
     /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on.
     pub(crate) fn since(&self, after: Option<u64>) -> Recorded<T> {
-        let mut state = lock(&self.state);
-        state.asked = self.clock.now();
-        self.on.store(true, Ordering::Release);
-        let next = state.first + state.items.len() as u64;
-        // A number of another life of the cell says nothing here.
-        let Some(after) = after.filter(|after| *after <= next) else {
-            return Recorded { next, missed: 0, items: Vec::new() };
+        let (first, next, bundles) = {
+            let mut state = lock(&self.state);
+            state.asked = self.clock.now();
+            self.on.store(true, Ordering::Release);
+            state.close();
+            // A number of another life of the cell says nothing here.
+            let Some(after) = after.filter(|after| *after <= state.next()) else {
+                return Recorded { next: state.next(), missed: 0, items: Vec::new() };
+            };
+            // Newest first: as many as hold what is asked for.
+            let (mut bundles, mut first) = (Vec::new(), state.next());
+            for bundle in state.bundles.iter().rev() {
+                if first <= after {
+                    break;
+                }
+                first -= bundle.len() as u64;
+                bundles.push(bundle.clone());
+            }
+            (first, state.next(), bundles)
         };
-        let seen = after.saturating_sub(state.first) as usize;
-        let missed = state.first.saturating_sub(after);
-        Recorded { next, missed, items: state.items.iter().skip(seen).cloned().collect() }
+        let after = after.unwrap_or(next);
+        let all = bundles.iter().rev().flat_map(|bundle| bundle.iter());
+        let items = all.skip(after.saturating_sub(first) as usize).cloned().collect();
+        Recorded { next, missed: first.saturating_sub(after), items }
     }
 
     pub(crate) fn keep(&self, item: T) {
         let mut state = lock(&self.state);
         if self.clock.now().ns_since(state.asked) > FORGOTTEN_AFTER.as_nanos() as u64 {
             self.on.store(false, Ordering::Release);
-            state.first += state.items.len() as u64;
-            state.items = VecDeque::new();
+            state.close();
+            while !state.bundles.is_empty() {
+                state.give_up_oldest();
+            }
             return;
         }
-        if state.items.len() == RECORDED_MAX {
-            state.items.pop_front();
-            state.first += 1;
+        state.open.push(item);
+        if state.open.len() == BUNDLE {
+            state.close();
         }
-        state.items.push_back(item);
+        while state.bundled + state.open.len() > RECORDED_MAX {
+            state.give_up_oldest();
+        }
     }
 }
 
@@ -120,9 +166,10 @@ mod tests {
         let many = RECORDED_MAX as u64 + 1 + prng.below(100);
         (0..many).for_each(|n| record.keep(n));
         let got = record.since(Some(2));
-        assert_eq!((got.next, got.missed), (2 + many, many - RECORDED_MAX as u64));
-        assert_eq!(got.items.len(), RECORDED_MAX);
-        assert_eq!(got.items[0], got.missed);
+        assert_eq!((got.next, got.missed + got.items.len() as u64), (2 + many, many));
+        assert!(got.items.len() <= RECORDED_MAX && got.items.len() > RECORDED_MAX - BUNDLE, "{}", got.items.len());
+        assert!(got.items.iter().copied().eq(got.missed..many), "all that are left, in their order");
+        assert_eq!(record.since(Some(2 + many - 5)).items, (many - 5..many).collect::<Vec<u64>>());
         assert_eq!(record.since(Some(u64::MAX)).items, [], "of another life");
     }
 

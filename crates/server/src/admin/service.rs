@@ -122,7 +122,15 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
         Ok(Err(_)) => return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or broke off")),
         Err(_) => return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body does not come")),
     };
-    serde_json::from_slice(&bytes).map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
+    object_of(&bytes).map_err(|why| refuse(StatusCode::BAD_REQUEST, &format!("the body: {why}")))
+}
+
+/// What a body says. serde takes an array for an object, field by field, and one without fields where all have defaults.
+fn object_of<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err("an array, where an object is wanted".to_owned());
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 async fn cellcli_statements(
@@ -196,5 +204,21 @@ async fn metrics(State(shared): State<Shared>, caller: Caller, headers: HeaderMa
     match tokio::task::spawn_blocking(move || prometheus::page(&context, style)).await {
         Ok(page) => ([(header::CONTENT_TYPE, style.content_type())], page).into_response(),
         Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording::RecordRequest;
+    use super::object_of;
+
+    #[test]
+    fn an_array_is_no_object() {
+        let after = |body: &str| object_of::<RecordRequest>(body.as_bytes()).map(|request| request.after);
+        assert_eq!(after("{}"), Ok(None));
+        assert_eq!(after(" {\"after\": 7}"), Ok(Some(7)));
+        for body in ["[]", " [7]", "7", "null", "", "{\"after\": 7, \"x\": 1}"] {
+            assert!(after(body).is_err(), "{body}");
+        }
     }
 }
