@@ -3,10 +3,9 @@
 import json
 import os
 import random
-import subprocess
 
 import nbdclient
-from harness import QUIET, Place, binary, check, contains, equal, need, run, test, wait_until
+from harness import QUIET, Place, binary, check, contains, equal, need, record, recorded, run, test, wait_until
 
 # A disk that takes its time: flash answers first.
 SLOW = "fixed:40ms:8"
@@ -175,11 +174,7 @@ def redo_writes_of_a_running_cell_are_recorded_and_summed_up():
         tagged, plain = (nbdclient.Client(cell.socket, export=export) for export in ("redo@SPOT", "redo"))
         data = nbdclient.Client(cell.socket, export="data")
         path = place.path("redo.capture")
-        recording = place.spawn(
-            [binary(), "redo", "record", "-c", cell.dir, "--for", "4s", path], stderr=subprocess.PIPE, text=True
-        )
-        # It has begun when the file is there: what came before is not in it.
-        wait_until(lambda: os.path.exists(path), 20, "the recording begins")
+        recording = record(place, "redo", cell, path, "--for", "4s")
         commits = 50
         for n in range(commits):
             for client in (tagged, plain, data):
@@ -187,9 +182,7 @@ def redo_writes_of_a_running_cell_are_recorded_and_summed_up():
                 client.flush()
         equal(recording.wait(timeout=60), 0, "exit code of the recording")
         contains(recording.stderr.read(), f"{2 * commits} redo writes recorded", "what it says in the end")
-        with open(path) as file:
-            rows = [line.rstrip("\n").split(",") for line in file if not line.startswith(("#", "time_ns"))]
-        equal(sorted({(row[2], row[3]) for row in rows}), [("redo", ""), ("redo", "SPOT")], "who committed")
+        equal(sorted({(row[2], row[3]) for row in recorded(path)}), [("redo", ""), ("redo", "SPOT")], "who committed")
         summary = json.loads(run([binary(), "redo", "summary", path, "--json"]).stdout)
         equal(summary["count"], 2 * commits, "redo writes summed up")
         # Made by somebody, and not to be written over.

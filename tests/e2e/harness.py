@@ -332,6 +332,20 @@ class Cell:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def record(place, what, cell, path, *options):
+    """Begin `flashcell {what} record` of a running cell. What came before is not in it."""
+    recorder = place.spawn([binary(), what, "record", "-c", cell.dir, *options, path], stderr=subprocess.PIPE, text=True)
+    # It has begun when the head of the file is there.
+    wait_until(lambda: os.path.exists(path) and os.path.getsize(path) > 0, 20, "the recording begins")
+    return recorder
+
+
+def recorded(path):
+    """The columns of each line of a recording."""
+    with open(path) as file:
+        return [line.rstrip("\n").split(",") for line in file if not line.startswith(("#", "time_ns"))]
+
+
 def read_line(process, seconds):
     """One line of a process's stdout, "" when it ends or nothing comes in time."""
     result = []

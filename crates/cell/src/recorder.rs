@@ -3,7 +3,7 @@
 //! Kept only while somebody asks, in bounded memory: who asks too seldom is told how many were missed. Never delays a request.
 
 use device::sync::lock;
-use device::{Clock, Instant, WallTime};
+use device::{Clock, Instant};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,19 +68,15 @@ pub(crate) struct Recorder<T> {
 }
 
 impl<T: Clone> Recorder<T> {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Recorder<T>> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Recorder<T> {
         let (bundles, asked) = (VecDeque::new(), Instant::default());
         let state = Mutex::new(State { first: 0, bundles, bundled: 0, open: Vec::new(), asked });
-        Arc::new(Recorder { on: AtomicBool::new(false), state, clock })
+        Recorder { on: AtomicBool::new(false), state, clock }
     }
 
     /// Somebody asks.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn wall(&self) -> WallTime {
-        self.clock.wall()
     }
 
     /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on.
@@ -134,7 +130,7 @@ impl<T: Clone> Recorder<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use device::Prng;
+    use device::{Prng, WallTime};
 
     #[derive(Default)]
     struct Hands(std::sync::atomic::AtomicU64);

@@ -30,12 +30,12 @@ pub struct TracedRequest {
 /// What a cell records for who asks.
 pub(crate) struct Records {
     pub(crate) redo: Arc<Recorder<RedoWrite>>,
-    pub(crate) trace: Arc<Recorder<TracedRequest>>,
+    pub(crate) trace: Recorder<TracedRequest>,
 }
 
 impl Records {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Arc<Records> {
-        Arc::new(Records { redo: Recorder::new(clock.clone()), trace: Recorder::new(clock.clone()) })
+        Arc::new(Records { redo: Arc::new(Recorder::new(clock.clone())), trace: Recorder::new(clock.clone()) })
     }
 }
 
@@ -45,7 +45,7 @@ impl GridDisk {
         let Some(trace) = self.records.get().map(|records| &records.trace).filter(|trace| trace.is_on()) else {
             return;
         };
-        let (at, grid_disk, database) = (trace.wall(), self.name(), context.database.clone());
+        let (at, grid_disk, database) = (trace.clock.wall(), self.name(), context.database.clone());
         trace.keep(TracedRequest { at, grid_disk, database, kind, offset, len });
     }
 }

@@ -77,13 +77,14 @@ fn is_clearly_quicker(flash_ns: Option<u64>, disk_ns: Option<u64>) -> bool {
     matches!((flash_ns, disk_ns), (Some(flash), Some(disk)) if flash.saturating_mul(5) <= disk.saturating_mul(4))
 }
 
-/// After how long the flash leg of a sync begins.
-pub(crate) fn sync_delay(mode: Mode, disk: &Estimate, flash: FlashTimes, per_mille: u64) -> Duration {
+/// After how long the flash leg of a sync begins. `flash` is asked only in a mode that goes by it.
+pub(crate) fn sync_delay(mode: Mode, disk: &Estimate, flash: impl FnOnce() -> FlashTimes, per_mille: u64) -> Duration {
     let hedge = || Duration::from_nanos(disk.quantile(per_mille).unwrap_or(0));
     match mode {
         Mode::Race | Mode::Flash => Duration::ZERO,
         Mode::Hedge => hedge(),
         Mode::Auto | Mode::Off => {
+            let flash = flash();
             let knows = disk.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
             if !knows || is_clearly_quicker(flash.sync_ns, disk.quantile(500)) { Duration::ZERO } else { hedge() }
         }
@@ -93,23 +94,25 @@ pub(crate) fn sync_delay(mode: Mode, disk: &Estimate, flash: FlashTimes, per_mil
 /// After how long a write that nobody has synced yet is given to the ring as well: at once where both legs of a sync would be
 /// asked at once and flash is clearly quicker at writes too, as on a volume of a network, whose cache is a round trip away. Else
 /// when a cache should have taken it. `syncs` are those of the disk: whoever waits for one that long is served by flash, and a
-/// write is not waited for any longer.
+/// write is not waited for any longer. `flash` is asked only in a mode that goes by it.
 pub(crate) fn write_delay(
     mode: Mode,
     writes: &Estimate,
     syncs: &Estimate,
-    flash: FlashTimes,
+    flash: impl FnOnce() -> FlashTimes,
     per_mille: u64,
 ) -> Duration {
-    let races = match mode {
+    match mode {
         Mode::Flash => return Duration::ZERO,
-        Mode::Race => true,
-        Mode::Auto => is_clearly_quicker(flash.sync_ns, syncs.quantile(500)),
-        Mode::Hedge | Mode::Off => false,
-    };
-    let knows_writes = writes.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
-    if races && knows_writes && is_clearly_quicker(flash.write_ns, writes.quantile(500)) {
-        return Duration::ZERO;
+        Mode::Race | Mode::Auto => {
+            let flash = flash();
+            let races_syncs = mode == Mode::Race || is_clearly_quicker(flash.sync_ns, syncs.quantile(500));
+            let knows_writes = writes.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
+            if races_syncs && knows_writes && is_clearly_quicker(flash.write_ns, writes.quantile(500)) {
+                return Duration::ZERO;
+            }
+        }
+        Mode::Hedge | Mode::Off => {}
     }
     let knows = writes.samples() >= LEARN_SAMPLES && syncs.samples() >= LEARN_SAMPLES;
     let (Some(write_ns), Some(sync_ns), true) = (writes.quantile(990), syncs.quantile(per_mille), knows) else {
@@ -141,7 +144,7 @@ mod tests {
     #[test]
     fn auto_races_only_where_flash_is_a_fifth_quicker() {
         let disk = disk(1_000_000);
-        let delay = |mode, ns, times| sync_delay(mode, &disk, flash(ns, ns, times), 950);
+        let delay = |mode, ns, times| sync_delay(mode, &disk, || flash(ns, ns, times), 950);
         assert_eq!(delay(Mode::Auto, 500_000, 100), Duration::ZERO);
         assert!(delay(Mode::Auto, 950_000, 100) > Duration::from_micros(900));
         assert_eq!(delay(Mode::Auto, 950_000, 3), Duration::ZERO, "to learn");
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn writes_are_hedged_after_a_sync_at_most() {
-        let none = FlashTimes::default();
+        let none = FlashTimes::default;
         let delay = |writes, syncs| write_delay(Mode::Auto, &disk(writes), &disk(syncs), none, 950);
         assert!(
             delay(20_000, 500_000) > Duration::from_micros(450) && delay(20_000, 500_000) < Duration::from_micros(550)
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn writes_are_raced_where_flash_is_clearly_quicker_at_them() {
         let (writes, syncs) = (disk(1_000_000), disk(500_000));
-        let races = |mode, flash| write_delay(mode, &writes, &syncs, flash, 950).is_zero();
+        let races = |mode, flash| write_delay(mode, &writes, &syncs, || flash, 950).is_zero();
         assert!(races(Mode::Race, flash(100_000, 450_000, 100)) && races(Mode::Auto, flash(100_000, 100_000, 100)));
         assert!(!races(Mode::Hedge, flash(100_000, 100_000, 100)));
         assert!(!races(Mode::Race, flash(900_000, 100_000, 100)), "the disk takes writes as quickly");

@@ -47,7 +47,7 @@ impl Recording {
             if let Some(answered) = answered {
                 let Recording { record, begun, grid_disk, database, .. } = self;
                 let took_ns = record.clock.now().ns_since(begun);
-                record.keep(RedoWrite { at: record.wall(), took_ns, grid_disk, database, answered });
+                record.keep(RedoWrite { at: record.clock.wall(), took_ns, grid_disk, database, answered });
             }
             done
         })

@@ -145,7 +145,7 @@ impl RedoDisk {
                 true => Duration::ZERO,
                 false => {
                     let (writes, syncs) = (&state.disk_writes, &state.disk_syncs);
-                    mode::write_delay(mode, writes, syncs, self.flash_times(), self.log.config.hedge_per_mille)
+                    mode::write_delay(mode, writes, syncs, || self.flash_times(), self.log.config.hedge_per_mille)
                 }
             }
         };

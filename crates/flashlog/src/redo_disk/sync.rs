@@ -76,7 +76,8 @@ impl RedoDisk {
         let skip = skip.or_else(|| self.log.rings.iter().all(|ring| ring.has_failed()).then_some(Skip::NoFlashDisk));
         let (last, delay) = {
             let state = lock(&self.state);
-            let delay = mode::sync_delay(mode, &state.disk_syncs, self.flash_times(), self.log.config.hedge_per_mille);
+            let delay =
+                mode::sync_delay(mode, &state.disk_syncs, || self.flash_times(), self.log.config.hedge_per_mille);
             // What has begun earlier and takes too long already says how long this would take.
             (state.ledger.last(), if self.is_disk_slow(&state) { Duration::ZERO } else { delay })
         };
