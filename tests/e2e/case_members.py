@@ -1,7 +1,9 @@
 """Flash devices join and leave the flash cache while clients write and verify; one that has failed is replaced."""
 
+import os
 import threading
 
+import nbdclient
 from case_clients import fio
 from case_write_back import WRITE_BACK, flash_away, loaded
 from harness import MIB, check, contains, equal, need, served, test, wait_until
@@ -90,6 +92,55 @@ def add_flash(cell, name, size):
     cell.edit(lambda text: text.rstrip("\n") + f'\n\n[[device]]\npath = "{name}"\nkind = "flash"\n')
 
 
+def make_blank(path):
+    with open(path, "r+b") as file:
+        size = file.seek(0, 2)
+        file.truncate(0)
+        file.truncate(size)
+
+
+@test
+def flash_replaced_while_the_cell_is_down_is_filled_with_what_was_hot():
+    block, blocks = 16 << 10, 300
+    with served(griddisks=("data:32M",), flash=("48M",)) as cell:
+
+        def read_all():
+            """How many of the blocks were found on flash."""
+            before = cell.metric("FC_IO_RQ_R")
+            client = nbdclient.Client(cell.socket)
+            for n in range(blocks):
+                client.read(n * block, block)
+            client.disconnect()
+            return cell.metric("FC_IO_RQ_R") - before
+
+        wait_until(lambda: read_all() == blocks, 20, "all blocks are cached")
+        cell.stop()
+        cell.start()
+        path = os.path.join(cell.dir, "hot-blocks.json")
+        wait_until(lambda: os.path.exists(path), 20, "what is hot is written down")
+        equal(os.stat(path).st_mode & 0o777, 0o600, "mode of the list")
+        cell.kill()
+        make_blank(cell.device("flash", 0))
+        cell.start()
+        # Once more before the new flash is taken in.
+        cell.stop()
+        cell.start()
+        cell.cellcli(f"create celldisk FD_new lun='{cell.device('flash', 0)}'")
+        cell.cellcli("alter flashcache all")
+        equal(members(cell), ["FD_new"], "members after the replacement")
+        wait_until(lambda: cell.metric("FC_IO_RQ_W_REFILL") >= blocks, 60, "what was hot is brought back")
+        equal(read_all(), blocks, "blocks on the new flash")
+        # What is in the file is never believed, and holds up no start.
+        cell.stop()
+        for text in ("", "{", "[" * 100_000, '{"flashcell_hot_blocks": 1}'):
+            with open(path, "w") as file:
+                file.write(text)
+            cell.start()
+            contains(cell.log(), "the list of hot blocks is not used", "the log")
+            equal(read_all(), blocks, "blocks on flash")
+            cell.stop()
+
+
 @test
 def failed_flash_is_replaced_without_a_restart_and_filled_again():
     with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
@@ -102,10 +153,7 @@ def failed_flash_is_replaced_without_a_restart_and_filled_again():
             load.end()
         # The second device is blank when the cell comes back: everything goes on, in write-through by and by.
         cell.kill()
-        with open(cell.device("flash", 1), "r+b") as file:
-            size = file.seek(0, 2)
-            file.truncate(0)
-            file.truncate(size)
+        make_blank(cell.device("flash", 1))
         cell.start()
         load.read()
         cell.cellcli("create celldisk FD_new lun='flash-new.img'")

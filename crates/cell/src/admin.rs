@@ -682,7 +682,12 @@ impl Cell {
         }
         at_work.iter().for_each(|c| c.cache.set_void());
         drop(bars);
-        lock(&self.state).cache = None;
+        {
+            let mut state = lock(&self.state);
+            state.cache = None;
+            // A cache that is made anew begins empty.
+            state.hot.clear();
+        }
         for disk in self.grid_disks() {
             disk.set_cache(None, CachingMode::None);
         }

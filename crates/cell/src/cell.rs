@@ -241,7 +241,10 @@ impl Cell {
         let flash_members = cache.as_ref().map_or(0, |c| c.members().count() as u64);
         let staging = flash_members * self.config.cache.staging_bytes as u64;
         let batches: u64 = lock(&self.state).journals.values().map(|journal| journal.batch_memory_bytes()).sum();
-        let lists: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.hot_list_bytes_max()).sum();
+        let at_work = self.flash_cache_devices();
+        let of_gone = |(id, list): (&DeviceId, &Arc<[_]>)| if at_work.contains(id) { 0 } else { size_of_val(&**list) };
+        let lists: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.hot_list_bytes_max()).sum::<u64>()
+            + lock(&self.state).hot.iter().map(of_gone).sum::<usize>() as u64;
         let redo = self.flash_log().map_or(0, |log| log.memory_bytes_max());
         self.arena.size_bytes() as u64 + staging + members + batches + redo + lists
     }

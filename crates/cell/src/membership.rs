@@ -241,12 +241,17 @@ impl Cell {
         let joining: BTreeSet<DeviceId> = plan.joining.iter().copied().collect();
         self.discard_areas(joining.iter().filter_map(|id| Some((*id, space.device(*id)?)))).await?;
         let _ = self.stood(self.store().change_flash_cache(space, &plan.leaving).await?);
+        let hot = self.hot_of(None).await;
         let mut report = OpenReport::default();
         self.open_flash_cache(&joining, &BTreeMap::new(), &mut report).await?;
         for disk in self.grid_disks() {
             if let Some(record) = self.record(&disk) {
                 self.rebind(&disk, &record).await;
             }
+        }
+        if let Some(at_work) = self.cache_at_work() {
+            lock(&self.state).hot.retain(|id, _| at_work.devices.contains(id));
+            self.start_refill(&at_work.cache, hot);
         }
         Ok(())
     }
@@ -261,7 +266,7 @@ impl Cell {
         let leaving = old.cache.places_of(&plan.leaving.iter().map(|id| id.0).collect());
         self.discard_areas(plan.joining.iter().filter_map(|id| Some((*id, space.device(*id)?)))).await?;
         let next = self.successor(plan, &space, &old, &leaving).await?;
-        let hot = self.hot_of(&old).await;
+        let hot = self.hot_of(Some(&old)).await;
         let disks = self.grid_disks();
         let bars: Vec<_> = disks.iter().map(|disk| (disk.bar(), disk)).collect();
         for disk in &disks {
@@ -279,6 +284,7 @@ impl Cell {
         {
             let mut state = lock(&self.state);
             state.cache = Some(next.clone());
+            state.hot.retain(|id, _| next.devices.contains(id));
             for member in old.cache.members().enumerate().filter(|(i, _)| leaving.contains(i)).map(|(_, m)| m) {
                 for (name, value) in member.counters.snapshot() {
                     *state.left_counters.entry(name).or_default() += value;

@@ -1,8 +1,9 @@
 //! What was hot on flash that has gone is brought back when other flash comes: a list of names in memory, made anew from time to
 //! time, and reads of the disk in heat order at a bounded rate that let requests go first.
 //!
-//! The list of a member is as old as `hot_every` when the member fails; of one that leaves while it works it is made then. It does
-//! not outlive the process. Never a promise: what is not brought back is read from disk when it is asked for.
+//! The list of a member is as old as `hot_every` when the member fails; of one that leaves while it works it is made then. Who
+//! keeps the lists of a life gives them to the next one. Never a promise: what is not brought back is read from disk when it is
+//! asked for. Never believed: a name that is wrong costs a read.
 
 use crate::cell::{CacheAtWork, Cell};
 use crate::grid_disk::GridDisk;
@@ -24,13 +25,14 @@ const YIELDS_MAX: u32 = 16;
 /// Blocks between two looks at which grid disks there are.
 const LOOK_EVERY: usize = 256;
 
-/// What is hot, by member.
-pub(crate) type HotLists = BTreeMap<DeviceId, Arc<[HotBlock]>>;
+/// What is hot, by member of the flash cache, each list in heat order.
+pub type HotLists = BTreeMap<DeviceId, Arc<[HotBlock]>>;
 
 impl Cell {
     /// Keep the lists of a cache's members, until it or the cell has ended.
     pub(crate) async fn run_hot(self: Arc<Self>, at_work: CacheAtWork) {
-        while !self.stop.sleep(&self.world, self.config.hot_every).await {
+        // At once: a member that comes back from a stop knows what was hot before it.
+        loop {
             for (index, id) in at_work.devices.iter().enumerate() {
                 if !self.is_at_work(&at_work.cache) {
                     return;
@@ -40,6 +42,9 @@ impl Cell {
                     lock(&self.state).hot.insert(*id, list.into());
                 }
             }
+            if self.stop.sleep(&self.world, self.config.hot_every).await {
+                return;
+            }
         }
     }
 
@@ -47,19 +52,52 @@ impl Cell {
         lock(&self.state).cache.as_ref().is_some_and(|now| Arc::ptr_eq(&now.cache, cache))
     }
 
+    /// What is known to be hot on the members of the flash cache, those that have failed or are missing among them.
+    #[must_use]
+    pub fn hot_lists(&self) -> HotLists {
+        lock(&self.state).hot.clone()
+    }
+
+    /// What an earlier life of the cell knew to be hot. Of a member that is not at work it is for what comes in its place; what
+    /// one had that holds nothing any more is brought back now: how many blocks. Lists of others are left out.
+    pub fn remember_hot(self: &Arc<Self>, lists: HotLists) -> usize {
+        let Some(record) = self.store().catalog().flash_cache.clone() else { return 0 };
+        let at_work = self.cache_at_work();
+        let is_empty = |id: &DeviceId| {
+            let seats = at_work.iter().flat_map(|c| c.devices.iter().zip(c.cache.members()));
+            seats.into_iter().any(|(device, member)| device == id && !member.has_failed() && member.entries() == 0)
+        };
+        let mut lost = Vec::new();
+        for (id, list) in lists.into_iter().filter(|(id, _)| record.regions.contains_key(id)) {
+            if is_empty(&id) {
+                lost.extend(list.iter().copied());
+            }
+            // What this life knows is newer.
+            lock(&self.state).hot.entry(id).or_insert(list);
+        }
+        in_heat_order(&mut lost);
+        let count = lost.len();
+        if let Some(at_work) = at_work {
+            self.start_refill(&at_work.cache, lost);
+        }
+        count
+    }
+
     /// What is hot on all members of a cache that is about to have others: a region's blocks may go with it. Those of a member
-    /// that has failed are from before.
-    pub(crate) async fn hot_of(&self, old: &CacheAtWork) -> Vec<HotBlock> {
+    /// that has failed, or was not at work in this life, are from before.
+    pub(crate) async fn hot_of(&self, old: Option<&CacheAtWork>) -> Vec<HotBlock> {
         let mut all = Vec::new();
-        for index in 0..old.devices.len() {
-            all.extend(old.cache.hot_blocks(index).await);
+        if let Some(old) = old {
+            for index in 0..old.devices.len() {
+                all.extend(old.cache.hot_blocks(index).await);
+            }
         }
         // The cache knows better of those that work.
         let works = |id: &DeviceId| {
-            old.devices.iter().zip(old.cache.members()).any(|(device, member)| device == id && !member.has_failed())
+            let seats = old.iter().flat_map(|c| c.devices.iter().zip(c.cache.members()));
+            seats.into_iter().any(|(device, member)| device == id && !member.has_failed())
         };
-        let lists = std::mem::take(&mut lock(&self.state).hot);
-        for (_, list) in lists.into_iter().filter(|(id, _)| !works(id)) {
+        for (_, list) in self.hot_lists().into_iter().filter(|(id, _)| !works(id)) {
             all.extend(list.iter().copied());
         }
         in_heat_order(&mut all);
@@ -116,7 +154,7 @@ impl Cell {
 impl GridDisk {
     /// Whether a block may be cached, in this cache, and is not.
     fn wants_refill(&self, cache: &Arc<FlashCache>, block: u64) -> bool {
-        let offset = block * self.block_bytes;
+        let Some(offset) = block.checked_mul(self.block_bytes) else { return false };
         let Some(binding) = self.serving_cache().filter(|b| Arc::ptr_eq(&b.cache, cache)) else { return false };
         if offset >= self.size_bytes() || self.is_stopping() || self.offline().is_some() {
             return false;

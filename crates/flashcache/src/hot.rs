@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 /// The most blocks of a list: with blocks of 16 KiB 4 GiB, which is what a refill of two minutes brings; 6 MiB of memory.
 pub const HOT_BLOCKS_MAX: usize = 256 << 10;
 
-/// Heats that the index tells apart, but for none.
-const HEATS: usize = 3;
+/// The most heat that the index tells.
+pub const HEAT_MAX: u8 = 3;
 
 /// A block that was asked for since it came into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub struct HotBlock {
     pub disk: u64,
     /// Block of it, in the cache's blocks.
     pub block: u64,
-    /// How often, as far as the index counts: 1 to 3.
+    /// How often, as far as the index counts: 1 to [`HEAT_MAX`].
     pub heat: u8,
 }
 
@@ -48,7 +48,7 @@ impl FlashCache {
         let Some(seat) = self.seats.get(index).filter(|seat| !seat.member.has_failed()) else { return Vec::new() };
         let ids: BTreeMap<DiskSlot, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
         // Shards are by hash, so who finds a full list is not of one place.
-        let mut by_heat: [Vec<HotBlock>; HEATS] = std::array::from_fn(|_| Vec::new());
+        let mut by_heat: [Vec<HotBlock>; HEAT_MAX as usize] = std::array::from_fn(|_| Vec::new());
         for shard in 0..seat.member.index.shards() {
             seat.member.index.for_each_of(shard, |e| {
                 let heat = e.frequency();
@@ -57,7 +57,7 @@ impl FlashCache {
                     list.push(HotBlock { disk, block: e.key().block(), heat });
                 }
             });
-            if by_heat[HEATS - 1].len() == HOT_BLOCKS_MAX {
+            if by_heat.last().is_some_and(|hottest| hottest.len() == HOT_BLOCKS_MAX) {
                 break;
             }
             yield_now().await;

@@ -61,6 +61,7 @@ pub(crate) use service::Service;
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
 use crate::devices::{OpenDevice, Opener};
+use crate::hot_file::HotFile;
 use crate::store::Store;
 use cell::Cell;
 use celldisk::DeviceId;
@@ -103,6 +104,8 @@ pub(crate) struct Context {
     pub(crate) history_days_default: u64,
     /// Requests under way when they were first seen.
     pub(crate) requests_seen: Mutex<activity_rows::FirstSeen>,
+    /// What is hot on flash, kept for the next life.
+    pub(crate) hot_file: HotFile,
     /// Held while an answer of METRICHISTORY is made.
     pub(crate) listing_history: Mutex<()>,
     /// When it began to serve.

@@ -6,6 +6,7 @@
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError};
 use crate::lock::{DirLock, LockError};
+use crate::whole_file;
 use cell::{AdminError, Cell, CellError};
 use cellcli::answer::parse_size;
 use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
@@ -241,21 +242,11 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     let mut summary = make_cell(&located, plan, &cell_name(&dir), &runtime, &world)?;
 
     let text = located.config.to_text();
-    let fresh = dir.join("cell.toml.new");
-    write_durably(&fresh, &toml, &text).map_err(io(&toml))?;
+    whole_file::write(&toml, whole_file::PUBLIC, text.as_bytes()).map_err(io(&toml))?;
     made.0.clear();
     drop(lock);
     summary.push(format!("wrote {}", toml.display()));
     Ok(summary)
-}
-
-fn write_durably(fresh: &Path, path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut file = std::fs::File::create(fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)?;
-    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn check(plan: &InitPlan) -> Result<(), InitError> {

@@ -17,6 +17,7 @@ pub mod dcli;
 mod devices;
 mod door;
 pub mod files;
+mod hot_file;
 mod http;
 mod init;
 mod lock;
@@ -27,6 +28,7 @@ mod serve;
 mod store;
 mod tls;
 pub mod trust;
+mod whole_file;
 
 pub use admin::{HeldBytes, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
 pub use config::{Config, ConfigError};

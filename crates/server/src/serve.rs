@@ -10,6 +10,7 @@ use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
 use crate::devices::{self, DeviceError, Opener};
 use crate::door;
+use crate::hot_file::HotFile;
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use crate::store::{Limits, Store};
@@ -134,6 +135,11 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         runtime.block_on(async move { Cell::open(opened, config, world).await })?
     };
     tell(&report);
+    let (hot_file, hot) = HotFile::load(&located.dir, cell.store().catalog().cell_id);
+    let blocks = cell.remember_hot(hot);
+    if blocks > 0 {
+        info!(blocks, "flash of the cache has come back empty: what was hot on it is read again");
+    }
     announce_memory(&cell, &arena);
 
     let access = Arc::new(Access {
@@ -167,6 +173,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         certificates,
         audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
         history: History::default(),
+        hot_file,
         addresses,
     });
     context.keep_history();

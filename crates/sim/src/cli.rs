@@ -143,6 +143,7 @@ pub const SITUATIONS: &[&str] = &[
     "members: two flash devices become one in write-back",
     "members: a blank flash device takes the place of one that is gone",
     "members: hot block brought back to new flash",
+    "members: hot block of an earlier life brought back to empty flash",
     "cell disk has grown at an opening",
     "cell disk has grown while serving",
     "members: a change is cancelled",

@@ -46,6 +46,7 @@ pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<
             }
             let told = look(&looking, &mut lock(&memory), is_minute);
             looking.alerts.write(&looking.store);
+            looking.hot_file.keep(looking.cell.hot_lists());
             told
         };
         // Refused only when the runtime ends. The files of a cell may be slow, and its index large.

@@ -2,9 +2,9 @@
 
 use super::{TrustError, usage};
 use crate::config::FILE_NAME;
-use std::fs::{DirBuilder, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use crate::whole_file;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A cell that is to be trusted.
@@ -69,16 +69,7 @@ pub(super) fn make_dir(dir: &Path) -> Result<(), TrustError> {
 
 /// Write a file of mode 600, whole or not at all.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), TrustError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let written =
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside).and_then(|mut file| {
-            file.set_permissions(Permissions::from_mode(0o600))?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        });
-    written.and_then(|()| std::fs::rename(&beside, path)).map_err(fail(path))
+    whole_file::write(path, whole_file::PRIVATE, bytes).map_err(fail(path))
 }
 
 /// Give a file, or a directory with its files, to whoever owns another.
@@ -142,6 +133,7 @@ impl Drop for Staging {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn places() {

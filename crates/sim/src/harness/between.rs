@@ -8,6 +8,7 @@ use super::plan::{Between, Mishap};
 use super::stage::{Life, Run};
 use crate::disk::Snapshot;
 use crate::model::Model;
+use cell::{Cell, HotLists};
 use celldisk::{Catalog, Extent, GridDiskId};
 use device::sync::lock;
 use flashcache::format::Owner;
@@ -43,11 +44,16 @@ pub(super) struct History {
     pub(super) flash_was_restored: bool,
     /// Some device has become larger; the next opening has to notice.
     pub(super) grown: bool,
+    /// What was hot on flash that is there or has gone.
+    pub(super) hot: HotLists,
 }
 
 impl History {
     /// What a life left behind.
-    pub(super) fn remember(&mut self, store: &celldisk::CellStore) {
+    pub(super) fn remember(&mut self, cell: &Cell) {
+        let store = cell.store();
+        // Of a life too short to have any, those of the one before: late, as a file may be.
+        self.hot.extend(cell.hot_lists());
         let left_out = |status: &celldisk::MemberStatus| match status {
             celldisk::MemberStatus::InService(_) => false,
             celldisk::MemberStatus::OutOfService(disk, _) => disk.role() == celldisk::Role::Disk,

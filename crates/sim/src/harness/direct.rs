@@ -296,12 +296,15 @@ impl Director {
                 run.handle.trace().text("opened", format!("{report:?}"));
                 run.reconcile(&life.cell);
                 run.note_open(&life.cell, &report);
+                let hot = lock(&run.history).hot.clone();
+                let back = life.cell.remember_hot(hot) as u64;
+                run.situations.hit_times("members: hot block of an earlier life brought back to empty flash", back);
                 {
                     // A disk that waits for its flash keeps its stamp, and with it the life they were in together.
                     let waits = life.cell.grid_disks().iter().any(|disk| disk.offline().is_some());
                     let mut history = lock(&run.history);
                     history.opens += u64::from(!waits);
-                    history.remember(life.cell.store());
+                    history.remember(&life.cell);
                 }
                 run.begin_life(life.clone());
                 Some(life)
@@ -350,7 +353,7 @@ impl Director {
     fn die(&mut self, life: &Life, end: End) {
         let run = self.run.clone();
         run.note_end(life, true);
-        lock(&run.history).remember(life.cell.store());
+        lock(&run.history).remember(&life.cell);
         run.end_life();
         life.process.kill();
         self.end(end);
@@ -410,7 +413,7 @@ impl Director {
             None => {}
         }
         run.note_end(life, false);
-        lock(&run.history).remember(life.cell.store());
+        lock(&run.history).remember(&life.cell);
         run.end_life();
         life.process.kill();
         run.machine.settle();
