@@ -21,7 +21,7 @@ help:
 	@echo "make sim    many seeds of the simulator (SEEDS=A..B OPERATIONS=N)"
 	@echo "make soak   long crash loops on devices that forget un-flushed writes"
 	@echo "make fuzz   every fuzz target for ten minutes (needs cargo-fuzz)"
-	@echo "make mutants do the tests of a crate find faults? hours (CRATE=flashcache SAMPLE=K/N; needs cargo-mutants)"
+	@echo "make mutants do the tests of a crate, and seeds, find faults? hours (CRATE=flashcache SAMPLE=K/N; needs cargo-mutants)"
 
 check-rust:
 	@scripts/check-rust
