@@ -38,7 +38,7 @@ def ranges_are_pinned_listed_and_unpinned():
         cell.kill()
         cell.start()
         equal(pins(cell), both, "pins after kill -9")
-        pin(cell, "data", "2M", "1M", "default")
+        pin(cell, "data", "2M", "1M", "off")
         equal(pins(cell), [(MIB, MIB, "keep"), (3 * MIB, MIB, "keep"), both[1]], "one is two without its middle")
         # The end of a grid disk takes its pins along, the whole of it all.
         cell.cellcli("alter griddisk data size=4M force")
@@ -87,12 +87,35 @@ def pinned_data_is_kept_and_none_is_not_cached():
         read_all(client, 0, 4 * MIB)
         equal(cell.metric("FC_IO_RQKEEP_R"), hits + 64, "all of it comes from flash")
         # Un-pinned it is data like others; NONE frees what was cached.
-        pin(cell, "data", "0", "4M", "default")
+        pin(cell, "data", "0", "4M", "off")
         wait_until(lambda: cell.metric("FC_BYKEEP_USED") < kept, 30, "KEEP data is none any more")
         used = cell.metric("FC_BY_USED")
         pin(cell, "data", "0", "96M", "none")
         wait_until(lambda: cell.metric("FC_BY_USED") == 0, 30, f"{used} MB come free")
         check(client.read(0, 64 * KIB) == bytes(64 * KIB), "content")
+        client.disconnect()
+        cell.stop()
+
+
+@test
+def a_range_of_a_kept_grid_disk_comes_and_goes_by_merit():
+    with served(griddisks=("data:32M",), flash=("64M",)) as cell:
+        cell.cellcli("alter griddisk data cachingPolicy=keep")
+        pin(cell, "data", "4M", "4M", "default")
+        client = nbdclient.Client(cell.socket)
+        read_all(client, 0, 12 * MIB)
+        equal((cell.metric("FC_BY_USED"), cell.metric("FC_BYKEEP_USED")), (12, 8), "MB cached, of them KEEP")
+        cell.kill()
+        cell.start()
+        equal(pins(cell), [(4 * MIB, 4 * MIB, "default")], "pins after kill -9")
+        client = nbdclient.Client(cell.socket)
+        read_all(client, 4 * MIB, 8 * MIB)
+        equal(cell.metric("FC_IO_RQKEEP_R"), 0, "reads of KEEP data that touch the range alone")
+        # As the grid disk again.
+        pin(cell, "data", "4M", "4M", "off")
+        equal(pins(cell), [], "pins")
+        read_all(client, 4 * MIB, 8 * MIB)
+        equal(cell.metric("FC_IO_RQKEEP_R"), 64, "reads of KEEP data")
         client.disconnect()
         cell.stop()
 

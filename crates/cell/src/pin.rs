@@ -32,17 +32,22 @@ pub(crate) fn worth_map(record: &celldisk::GridDisk) -> WorthMap {
 }
 
 impl Cell {
-    /// Give a range of a grid disk a caching policy of its own, with I/O running; default: that of the grid disk counts there
+    /// Give a range of a grid disk a caching policy of its own, with I/O running; without one that of the grid disk counts there
     /// again. To NONE: what is dirty of the grid disk goes to its disk first, then hits stop at once and the blocks come free.
     ///
     /// # Errors
     /// The range is not of whole pages within the grid disk, there are too many, dirty data cannot go to the disk, or a device
     /// fails.
-    pub async fn pin(self: &Arc<Self>, name: &str, bytes: Range<u64>, policy: CachingPolicy) -> Result<(), AdminError> {
+    pub async fn pin(
+        self: &Arc<Self>,
+        name: &str,
+        bytes: Range<u64>,
+        policy: Option<CachingPolicy>,
+    ) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
         // What will be refused shall not cost a flush.
-        let narrows = policy == CachingPolicy::None && bytes.end <= disk.size_bytes();
+        let narrows = policy == Some(CachingPolicy::None) && bytes.end <= disk.size_bytes();
         let drying = if narrows { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         let bar = narrows.then(|| disk.bar());
         if bar.is_some() {

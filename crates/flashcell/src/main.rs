@@ -136,8 +136,8 @@ struct Pin {
     offset: Option<String>,
     /// Bytes of the range, a multiple of 4K
     length: Option<String>,
-    /// keep it in flash, do not cache it (none), or as the grid disk says (default)
-    #[arg(value_parser = ["keep", "default", "none"], ignore_case = true)]
+    /// keep it in flash, let it come and go by merit (default), do not cache it (none); off: as the grid disk says again
+    #[arg(value_parser = ["keep", "default", "none", "off"], ignore_case = true)]
     policy: Option<String>,
     /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
     #[arg(short = 'c', value_name = "CELL")]
@@ -156,7 +156,7 @@ impl Pin {
         };
         let (offset, length) = (quoted(offset)?, quoted(length)?);
         Ok(match policy.to_ascii_lowercase().as_str() {
-            "default" => format!("DROP PIN {name} offset={offset}, length={length}"),
+            "off" => format!("DROP PIN {name} offset={offset}, length={length}"),
             policy => format!("CREATE PIN {name} offset={offset}, length={length}, cachingPolicy={policy}"),
         })
     }

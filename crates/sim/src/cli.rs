@@ -103,6 +103,7 @@ pub const SITUATIONS: &[&str] = &[
     "admin: range pinned: keep",
     "admin: range pinned: none",
     "admin: range un-pinned",
+    "admin: range pinned: default",
     "pinned ranges found again after a restart",
     "admin: I/O plan that delays",
     "admin: I/O plan that delays nobody",

@@ -4,7 +4,7 @@ use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, SettingSpec, TargetKi
 
 const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("name", Kind::Name, "grid disk the range lies on; several ranges may have one").default_column(),
-    Attribute::new("cachingPolicy", Kind::Status(&["keep", "none"]), "how the flash cache values the range")
+    Attribute::new("cachingPolicy", Kind::Status(&["default", "keep", "none"]), "how the flash cache values the range")
         .default_column()
         .own(),
     Attribute::new("length", Kind::Size, "bytes of the range").default_column().own(),

@@ -6,22 +6,23 @@
 use super::{CachingPolicy, CachingRange};
 use std::ops::Range;
 
-/// Give `bytes` this policy, whatever was said of them before; [`CachingPolicy::Default`] takes them out of the list. The
-/// policy of everything else stays.
-pub(crate) fn set(list: &mut Vec<CachingRange>, bytes: Range<u64>, policy: CachingPolicy) {
+/// Give `bytes` this policy, whatever was said of them before; `None` takes them out of the list. The policy of everything else
+/// stays.
+pub(crate) fn set(list: &mut Vec<CachingRange>, bytes: Range<u64>, policy: Option<CachingPolicy>) {
     let mut next: Vec<CachingRange> = Vec::with_capacity(list.len() + 2);
     let mut push = |range: CachingRange| match next.last_mut() {
-        _ if range.start_bytes >= range.end_bytes || range.policy == CachingPolicy::Default => {}
+        _ if range.start_bytes >= range.end_bytes => {}
         Some(last) if last.end_bytes == range.start_bytes && last.policy == range.policy => {
             last.end_bytes = range.end_bytes;
         }
         _ => next.push(range),
     };
-    let new = CachingRange { start_bytes: bytes.start, end_bytes: bytes.end, policy };
     for range in list.iter() {
         push(CachingRange { end_bytes: range.end_bytes.min(bytes.start), ..*range });
     }
-    push(new);
+    if let Some(policy) = policy {
+        push(CachingRange { start_bytes: bytes.start, end_bytes: bytes.end, policy });
+    }
     for range in list.iter() {
         push(CachingRange { start_bytes: range.start_bytes.max(bytes.end), ..*range });
     }
@@ -49,27 +50,27 @@ mod tests {
         for seed in 0..300 {
             let mut prng = Prng::new(seed);
             let mut list = Vec::new();
-            let mut parts = [CachingPolicy::Default; PARTS as usize];
+            let mut parts = [None; PARTS as usize];
             let mut size = PARTS;
             for _ in 0..12 {
                 if prng.chance(1, 8) {
                     size = prng.between(1, PARTS);
                     trim(&mut list, size);
-                    parts[size as usize..].fill(CachingPolicy::Default);
+                    parts[size as usize..].fill(None);
                 }
                 let start = prng.below(size);
                 let end = prng.between(start + 1, size);
-                let policies = [CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None];
-                let policy = policies[prng.below(3) as usize];
+                let policies = [CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None].map(Some);
+                let policy = [&policies[..], &[None]].concat()[prng.below(4) as usize];
                 set(&mut list, start..end, policy);
                 parts[start as usize..end as usize].fill(policy);
-                let found: Vec<CachingPolicy> = (0..PARTS)
+                let found: Vec<Option<CachingPolicy>> = (0..PARTS)
                     .map(|part| list.iter().find(|r| (r.start_bytes..r.end_bytes).contains(&part)))
-                    .map(|range| range.map_or(CachingPolicy::Default, |range| range.policy))
+                    .map(|range| range.map(|range| range.policy))
                     .collect();
                 assert_eq!(found, parts, "seed {seed}");
-                let borders = (0..PARTS as usize)
-                    .filter(|&p| parts[p] != CachingPolicy::Default && (p == 0 || parts[p - 1] != parts[p]));
+                let borders =
+                    (0..PARTS as usize).filter(|&p| parts[p].is_some() && (p == 0 || parts[p - 1] != parts[p]));
                 assert_eq!(list.len(), borders.count(), "seed {seed}: {list:?}");
                 assert!(list.is_sorted_by(|a, b| a.end_bytes <= b.start_bytes), "seed {seed}: {list:?}");
             }

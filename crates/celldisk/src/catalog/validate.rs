@@ -1,6 +1,6 @@
 //! What a catalog must satisfy, whoever made it: a caller's change and bytes from a device pass the same gate.
 
-use super::{CachingPolicy, Catalog, Extent, GridDisk};
+use super::{Catalog, Extent, GridDisk};
 use crate::ids::{DeviceId, GridDiskId};
 use crate::label::Role;
 use crate::layout::{
@@ -111,8 +111,7 @@ fn check_ranges(g: &GridDisk) -> Result<(), CatalogError> {
     let good = |n: usize| {
         let range = g.caching_ranges[n];
         let before = n.checked_sub(1).map(|n| g.caching_ranges[n]);
-        range.policy != CachingPolicy::Default
-            && range.start_bytes < range.end_bytes
+        range.start_bytes < range.end_bytes
             && range.end_bytes <= g.size_bytes
             && range.start_bytes.is_multiple_of(PAGE_BYTES)
             && range.end_bytes.is_multiple_of(PAGE_BYTES)

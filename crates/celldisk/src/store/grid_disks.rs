@@ -355,7 +355,7 @@ impl CellStore {
         Ok(changed)
     }
 
-    /// Give a range of a grid disk a caching policy of its own; default: that of the grid disk counts there again. What was
+    /// Give a range of a grid disk a caching policy of its own; none: that of the grid disk counts there again. What was
     /// said of the same bytes before is replaced, of others it stays.
     ///
     /// # Errors
@@ -364,7 +364,7 @@ impl CellStore {
         &self,
         id: GridDiskId,
         bytes: Range<u64>,
-        policy: CachingPolicy,
+        policy: Option<CachingPolicy>,
     ) -> Result<Changed<GridDisk>, GridDiskError> {
         let changed = self
             .change(|catalog| {

@@ -142,8 +142,9 @@ fn fragments_are_used_up_to_the_limit() {
 fn pinned_ranges_survive_and_end_with_their_place() {
     let (store, media) = one_disk();
     let a = create(&store, "a", 2 * AU);
-    let pin =
-        |store: &CellStore, bytes: std::ops::Range<u64>, policy| run(store.set_caching_range(a.id, bytes, policy));
+    let pin = |store: &CellStore, bytes: std::ops::Range<u64>, policy| {
+        run(store.set_caching_range(a.id, bytes, Some(policy)))
+    };
     let ranges = |g: &celldisk::GridDisk| {
         g.caching_ranges.iter().map(|r| (r.start_bytes, r.end_bytes, r.policy)).collect::<Vec<_>>()
     };
@@ -162,11 +163,13 @@ fn pinned_ranges_survive_and_end_with_their_place() {
     assert_eq!(ranges(&again.catalog().grid_disks[&a.id]), all);
     run(again.resize_grid_disk(a.id, AU, &mut nothing)).whole();
     assert_eq!(ranges(&again.catalog().grid_disks[&a.id]), all[..1]);
-    let unpinned = run(again.set_caching_range(a.id, 0..AU, CachingPolicy::Default)).whole();
+    let unpinned = run(again.set_caching_range(a.id, 4096..AU, None)).whole();
+    assert_eq!(ranges(&unpinned), [(0, 4096, CachingPolicy::Keep)]);
+    let unpinned = run(again.set_caching_range(a.id, 0..AU, None)).whole();
     assert!(unpinned.caching_ranges.is_empty());
     let b = create(&again, "b", 5 * AU);
     for n in 0..=CACHING_RANGES_MAX as u64 {
-        let pinned = run(again.set_caching_range(b.id, n * 8192..n * 8192 + 4096, CachingPolicy::Keep));
+        let pinned = run(again.set_caching_range(b.id, n * 8192..n * 8192 + 4096, Some(CachingPolicy::Default)));
         assert_eq!(pinned.is_ok(), n < CACHING_RANGES_MAX as u64, "{n}");
     }
     assert_eq!(again.catalog().grid_disks[&b.id].caching_ranges.len(), CACHING_RANGES_MAX);

@@ -79,7 +79,9 @@ const COMMANDS: &[Command] = &[
         name: "pin",
         flash: false,
         run: |s| {
-            Box::pin(async { acknowledged(s.set_caching_range(GridDiskId(1), 4096..AU, CachingPolicy::Keep).await) })
+            Box::pin(async {
+                acknowledged(s.set_caching_range(GridDiskId(1), 4096..AU, Some(CachingPolicy::Keep)).await)
+            })
         },
     },
     Command {

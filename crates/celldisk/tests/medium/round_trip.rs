@@ -125,17 +125,17 @@ prop_compose! {
         mode in modes(),
         switch in prop::option::of((modes(), modes())),
         policy in prop::sample::select(vec![CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None]),
-        gaps in prop::collection::vec((any::<bool>(), any::<bool>()), 0..=4),
+        gaps in prop::collection::vec((any::<bool>(), 0..3_u8), 0..=4),
         fill in prop::sample::select(&FillStrategy::ALL[..]),
         numbers in any::<(u32, u64)>(),
         texts in ("[^\\p{Cc}]{0,32}", "[^\\p{Cc}]{0,32}"),
         asm in prop::collection::btree_map("[a-z]{1,8}", "[^\\p{Cc}]{0,5}", 0..=8),
     ) -> (Vec<u32>, u64, GridDisk) {
         // Pages of the first allocation unit; two that touch differ.
-        let range = |(n, (gap, keep)): (usize, &(bool, bool))| CachingRange {
+        let range = |(n, (gap, policy)): (usize, &(bool, u8))| CachingRange {
             start_bytes: n as u64 * 8192,
             end_bytes: n as u64 * 8192 + if *gap { 4096 } else { 8192 },
-            policy: if *keep { CachingPolicy::Keep } else { CachingPolicy::None },
+            policy: [CachingPolicy::Default, CachingPolicy::Keep, CachingPolicy::None][usize::from(*policy)],
         };
         let mut caching_ranges: Vec<CachingRange> = gaps.iter().enumerate().map(range).collect();
         for n in 1..caching_ranges.len() {

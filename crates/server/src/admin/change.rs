@@ -428,7 +428,7 @@ async fn pin(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -
     let start = change.size_bytes("offset").unwrap_or(0);
     let end = start.saturating_add(change.size_bytes("length").unwrap_or(0));
     for name in names {
-        context.cell.pin(name, start..end, policy.unwrap_or(CachingPolicy::Default)).await?;
+        context.cell.pin(name, start..end, policy).await?;
         lines.push(match policy {
             Some(_) => format::created(ObjectType::Pin, name),
             None => format::dropped(ObjectType::Pin, name),

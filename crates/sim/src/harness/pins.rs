@@ -22,7 +22,7 @@ impl Run {
         place: u64,
         offset: u64,
         len: u64,
-        policy: CachingPolicy,
+        policy: Option<CachingPolicy>,
     ) -> bool {
         let Some((id, name)) = self.target(place) else { return false };
         let catalog = life.cell.store().catalog();
@@ -36,9 +36,10 @@ impl Run {
         let then = move |run: &Run, result: Result<(), AdminError>| match result {
             Ok(()) => {
                 run.situations.hit(match policy {
-                    CachingPolicy::Default => "admin: range un-pinned",
-                    CachingPolicy::Keep => "admin: range pinned: keep",
-                    CachingPolicy::None => "admin: range pinned: none",
+                    None => "admin: range un-pinned",
+                    Some(CachingPolicy::Default) => "admin: range pinned: default",
+                    Some(CachingPolicy::Keep) => "admin: range pinned: keep",
+                    Some(CachingPolicy::None) => "admin: range pinned: none",
                 });
                 if let Some(record) = store.catalog().grid_disks.get(&GridDiskId(id)) {
                     run.remember_pins(record);
@@ -76,6 +77,6 @@ impl Run {
     /// Nothing of it is pinned any more.
     pub(super) async fn unpin_all(self: &Arc<Self>, life: &Life, place: u64) {
         let _turn = self.admin_turn.acquire(1).await;
-        let _answered = self.pin(life, place, 0, u64::MAX / AU_BYTES * AU_BYTES / 2, CachingPolicy::Default).await;
+        let _answered = self.pin(life, place, 0, u64::MAX / AU_BYTES * AU_BYTES / 2, None).await;
     }
 }

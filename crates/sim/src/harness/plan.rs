@@ -189,7 +189,7 @@ pub(super) enum Admin {
         disk: u64,
         offset: u64,
         len: u64,
-        policy: celldisk::CachingPolicy,
+        policy: Option<celldisk::CachingPolicy>,
     },
     /// A device has grown, and the cell looks for that.
     Grow {

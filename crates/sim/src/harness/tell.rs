@@ -129,7 +129,8 @@ impl Display for Admin {
             Admin::SetFill { disk, fill } => write!(f, "fill grid disk {disk} by {fill:?}"),
             Admin::Evict { disk } => write!(f, "drop what is cached of grid disk {disk}: policy None and back"),
             Admin::Pin { disk, offset, len, policy } => {
-                write!(f, "pin {len} bytes of grid disk {disk} from {offset} on: {policy:?}")
+                let policy = policy.map_or_else(|| "as the grid disk".to_owned(), |policy| format!("{policy:?}"));
+                write!(f, "pin {len} bytes of grid disk {disk} from {offset} on: {policy}")
             }
             Admin::Flush { disk, cancel } => {
                 write!(f, "FLUSH of grid disk {disk}{}", if *cancel { ", then CANCEL FLUSH" } else { "" })

@@ -31,12 +31,12 @@ fn pin(setup: &Setup, prng: &mut Prng) -> Admin {
     let disk = prng.below(setup.grid_disks.len() as u64);
     let size_bytes = setup.grid_disks[disk as usize].size_bytes;
     let policies = [
-        CachingPolicy::Keep,
-        CachingPolicy::Keep,
-        CachingPolicy::Keep,
-        CachingPolicy::Default,
-        CachingPolicy::Default,
-        CachingPolicy::None,
+        Some(CachingPolicy::Keep),
+        Some(CachingPolicy::Keep),
+        Some(CachingPolicy::Keep),
+        Some(CachingPolicy::Default),
+        None,
+        Some(CachingPolicy::None),
     ];
     let len_max = size_bytes / pick(prng, &[1, 2, 8]);
     Admin::Pin { disk, offset: prng.below(size_bytes), len: prng.between(1, len_max), policy: pick(prng, &policies) }
