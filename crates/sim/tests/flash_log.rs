@@ -66,9 +66,13 @@ impl<'a> Rig<'a> {
     /// The process dies, the devices work again, and another opens them. What it says of that.
     async fn dies(&mut self) -> Vec<String> {
         self.process.kill();
-        let all = || self.disks.iter().chain(&self.flash);
-        let devices: Vec<Device> = all().map(|device| device.clone() as Device).collect();
-        all().for_each(|device| device.clear());
+        self.disks.iter().chain(&self.flash).for_each(|device| device.clear());
+        self.opens().await
+    }
+
+    async fn opens(&mut self) -> Vec<String> {
+        let devices: Vec<Device> =
+            self.disks.iter().chain(&self.flash).map(|device| device.clone() as Device).collect();
         let (process, world) = process_of(self.executor);
         let (cell, report) = Cell::open(devices, CellConfig::default(), world.clone()).await.unwrap();
         (self.process, self.world, self.cell) = (process, world, cell);
@@ -229,6 +233,27 @@ fn nothing_is_acknowledged_for_a_ring_that_the_label_is_about_to_leave() {
         let notes = rig.dies().await;
         let found = rig.first_page("REDO1").await;
         assert!(!acked || found == Some(2), "acknowledged, then {found:?}: {notes:?}");
+    });
+}
+
+/// A disk takes nothing at a start and waits for its redo; the flash fails in that life. At the next start both are well: it is all there.
+#[test]
+fn a_disk_that_waits_for_redo_waits_on_when_the_flash_fails_once_more() {
+    in_an_executor(async |executor| {
+        let mut rig = Rig::new(executor, 1).await;
+        let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
+        rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), ..refuses.clone() });
+        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
+        rig.process.kill();
+        let notes = rig.opens().await;
+        assert!(notes.iter().any(|note| note.contains("REDO1 is offline")), "{notes:?}");
+        rig.flash[0].add(refuses);
+        rig.session("REDO2").write(0, full_of(3), true).await.unwrap();
+        rig.world.clock.sleep(Duration::from_secs(10)).await;
+        assert!(rig.cell.alerts().iter().any(|alert| alert.contains("is given up")), "{:?}", rig.cell.alerts());
+        let notes = rig.dies().await;
+        assert_eq!(rig.first_page("REDO1").await, Some(2), "{notes:?}");
+        assert_eq!(rig.first_page("REDO2").await, Some(3), "{notes:?}");
     });
 }
 

@@ -175,6 +175,10 @@ impl Cell {
     async fn take_ring_from(&self, at_work: &LogAtWork, ring: usize, home: DeviceId) {
         let flash = at_work.devices[ring];
         let Some(disk) = self.store().cell_disk(home) else { return };
+        if lock(&self.state).redo_waits.contains(&home) {
+            // What it waits for may still be had from that flash at the next start.
+            return;
+        }
         let mut told = false;
         // Also while the cell is stopping: requests that it waits for may wait for this.
         while !at_work.log.is_stopped() {
