@@ -333,6 +333,14 @@ impl Ledger {
         change.left -= bytes;
         change.needs_flush = true;
         drop(change);
+        self.wait_for_heir(older, heir);
+    }
+
+    /// The disk has all of a change no sooner than all of a newer one.
+    fn wait_for_heir(&mut self, older: Seq, heir: Seq) {
+        if !self.changes.contains_key(&older) {
+            return;
+        }
         let Some(mut new) = self.changes.edit(heir) else { return };
         if !new.heir_of.contains(&older) {
             new.heir_of.push(older);

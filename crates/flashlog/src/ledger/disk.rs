@@ -142,8 +142,12 @@ impl Ledger {
     /// the death of the process, would be worse than none.
     pub(super) fn withdraw(&mut self, seq: Seq, comes_back: impl Fn(&Change) -> bool) {
         let Some(change) = self.changes.remove(seq) else { return };
-        for newer in self.changes.newer_than(seq) {
-            let Some(mut newer) = self.changes.edit(newer) else { continue };
+        let mut heirs: Vec<Seq> = Vec::new();
+        for id in self.changes.newer_than(seq) {
+            let Some(mut newer) = self.changes.edit(id) else { continue };
+            if newer.heir_of.contains(&seq) {
+                heirs.push(id);
+            }
             if newer.over.iter().any(|(_, owner)| *owner == seq) {
                 let all = std::mem::take(&mut newer.over);
                 newer.over = all.into_iter().flat_map(|(part, owner)| below(&change.over, part, owner, seq)).collect();
@@ -155,10 +159,7 @@ impl Ledger {
                 for (piece, older) in below(&change.over, part, seq, seq) {
                     if self.changes.get(&older).is_some_and(&comes_back) {
                         let _ = self.newest.insert(piece.clone(), older);
-                        if matches!(change.content, Content::Unheld) {
-                            let _ = self.overwritten.insert(piece.clone(), ());
-                            self.restore(older, piece);
-                        }
+                        self.written_over(older, piece, seq);
                     }
                 }
             }
@@ -170,21 +171,42 @@ impl Ledger {
                     if change.tried {
                         let _ = self.overwritten.insert(piece.clone(), ());
                     }
-                    self.restore(older, piece);
+                    self.restore(older, piece, change.tried);
                 }
             }
         }
         for older in change.heir_of {
+            // What has replaced bytes of this one has replaced what this one had replaced.
+            for heir in &heirs {
+                self.wait_for_heir(older, *heir);
+            }
             if let Some(mut older_change) = self.changes.edit(older) {
                 older_change.heirs -= 1;
             }
             self.settle(older);
         }
+        if !self.held_back && self.pending.len() > 0 {
+            // Nothing may be under way that would begin it.
+            self.effects.push(Effect::TryDisk);
+        }
+    }
+
+    /// A change that is taken back may have been written over these bytes of an older one, but for what of it still waits.
+    fn written_over(&mut self, older: Seq, piece: Range<u64>, gone: Seq) {
+        for (part, waits) in self.pending.cut(&piece) {
+            if waits == Some(gone) {
+                continue;
+            }
+            let _ = self.overwritten.insert(part.clone(), ());
+            if waits.is_none() {
+                self.restore(older, part, true);
+            }
+        }
     }
 
     /// Bytes of a change are what the disk has to get after all, unless they are on their way or there durably. What had been
-    /// written is written again: what is taken back may lie over it.
-    pub(super) fn restore(&mut self, seq: Seq, piece: Range<u64>) {
+    /// written is written again, `over` also what was durable: what is taken back may lie over it.
+    pub(super) fn restore(&mut self, seq: Seq, piece: Range<u64>, over: bool) {
         for (part, id) in self.flying.cut(&piece) {
             let parts = id.and_then(|id| self.writes.get(&id)).map(|w| w.parts.clone()).unwrap_or_default();
             let mut mine = RangeMap::new();
@@ -192,11 +214,11 @@ impl Ledger {
                 let _ = mine.insert(r.start.max(part.start)..r.end.min(part.end), ());
             }
             for (rest, flies) in mine.cut(&part) {
-                let waits = |c: &Edit<'_>| !c.on_disk && !matches!(c.content, Content::Unheld);
+                let waits = |c: &Edit<'_>| (over || !c.on_disk) && !matches!(c.content, Content::Unheld);
                 if flies.is_none()
                     && let Some(mut change) = self.changes.edit(seq).filter(waits)
                 {
-                    change.done_at = None;
+                    (change.done_at, change.on_disk) = (None, false);
                     change.left += rest.end - rest.start;
                     let _ = self.pending.insert(rest, seq);
                 }

@@ -166,6 +166,51 @@ fn what_a_failed_write_may_lie_over_is_not_read_before_it_is_written_again() {
     }
 }
 
+/// A disk that refuses has taken, at last, what cannot be in a ring and must be: who asked for it is told that it has failed, and what it
+/// was written over is flash's alone.
+#[test]
+fn what_a_failed_write_was_written_over_is_written_again_and_not_released_before() {
+    let mut ledger = Ledger::new(false, false);
+    let first = write(&mut ledger, 1, 0)[0].id;
+    ledger.ring(1, RingLeg::Durable, true);
+    assert!(ledger.disk_wrote(first, false).is_empty(), "held back");
+    assert!(ledger.begin(2, page(0), data(2), data(2), true, true).is_empty());
+    ledger.ring(2, RingLeg::Refused, false);
+    let second = ledger.retry();
+    assert_eq!(second.len(), 1, "{}", ledger.told());
+    ledger.cannot_be_safe(2);
+    let again = ledger.disk_wrote(second[0].id, true);
+    assert!(ledger.take_effects().contains(&Effect::Failed { seq: 2 }));
+    assert!(again.len() == 1 && again[0].range == page(0), "{}", ledger.told());
+    assert_eq!(shown(&ledger, 0), Some(1), "a ring has it");
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert_eq!(shown(&ledger, 0), Some(1), "the disk has the other one");
+    assert!(ledger.disk_wrote(again[0].id, true).is_empty());
+    assert!(!ledger.take_effects().contains(&Effect::Released { seq: 1 }));
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert!(ledger.take_effects().contains(&Effect::Released { seq: 1 }), "{}", ledger.told());
+    assert!(ledger.is_empty());
+}
+
+/// The one in the middle fails: what it had replaced is not on the disk before what has replaced it is.
+#[test]
+fn what_waits_for_a_write_that_fails_waits_for_what_has_replaced_that() {
+    let mut ledger = Ledger::new(false, false);
+    let first = write(&mut ledger, 1, 0)[0].id;
+    ledger.ring(1, RingLeg::Durable, true);
+    assert!(ledger.disk_wrote(first, false).is_empty(), "held back");
+    for seq in [2, 3] {
+        assert!(ledger.begin(seq, page(0), data(seq as u8), data(seq as u8), false, true).is_empty());
+    }
+    ledger.ring(2, RingLeg::Refused, false);
+    ledger.cannot_be_safe(2);
+    assert!(ledger.change(2).is_none(), "{}", ledger.told());
+    assert!(!ledger.change(1).unwrap().is_on_disk(), "{}", ledger.told());
+    let third = ledger.retry();
+    assert!(ledger.disk_wrote(third[0].id, true).is_empty());
+    assert!(ledger.change(1).unwrap().is_on_disk(), "{}", ledger.told());
+}
+
 /// What nobody holds is in flight over a change while two flushes fail: the change waits for it once, and gets what becomes of it.
 #[test]
 fn whoever_waits_for_what_nobody_holds_does_so_once() {
