@@ -106,7 +106,7 @@ impl GridDisk {
         if cut.parts == 0 {
             return Ok(());
         }
-        let as_of = cut.as_of;
+        let (as_of, number) = (cut.as_of, cut.number);
         if self.sabotage == Some(Sabotage::OrderedWithoutJournal) {
             return self.batch_in_place(binding, cut).await;
         }
@@ -122,10 +122,16 @@ impl GridDisk {
         let lists = committed.inspect_err(|_| self.counters.destage_errors.one())?;
         self.counters.ordered_batches.one();
         self.settle_journal(journal, pace).await?;
-        self.call_clean(binding, lists).await
+        self.call_clean(binding, number, lists).await
     }
 
-    async fn call_clean(&self, binding: &Binding, lists: BTreeMap<usize, DestagedList>) -> Result<(), StillDirty> {
+    /// What cut `number` had is on the disk.
+    async fn call_clean(
+        &self,
+        binding: &Binding,
+        number: u64,
+        lists: BTreeMap<usize, DestagedList>,
+    ) -> Result<(), StillDirty> {
         let mut all = Ok(());
         for (member, list) in lists {
             if binding.cache.commit_destaged(member, &list).await.is_err() {
@@ -135,8 +141,11 @@ impl GridDisk {
         }
         if all.is_ok() {
             let mut shared = lock(&self.ordered.shared);
-            shared.in_batch = 0;
-            shared.oldest_in_batch = None;
+            // A newer cut counts what has been written since: without that, more could be dirty than the journal takes, for ever.
+            if shared.cuts == number {
+                shared.in_batch = 0;
+                shared.oldest_in_batch = None;
+            }
             drop(shared);
             self.ordered.changed.notify_all();
         }
@@ -263,7 +272,7 @@ impl GridDisk {
 
     /// A deliberate fault: what the cut holds goes to the disk at once.
     async fn batch_in_place(&self, binding: &Binding, cut: Cut) -> Result<(), StillDirty> {
-        let losses = self.lost_epoch();
+        let (losses, number) = (self.lost_epoch(), cut.number);
         let mut lists: BTreeMap<usize, DestagedList> = BTreeMap::new();
         for (member, mut run) in cut.runs {
             if binding.cache.prepare_destage(member).await.is_err() || !self.destage_run(binding, &mut run).await {
@@ -275,7 +284,7 @@ impl GridDisk {
             return Err(StillDirty);
         }
         self.counters.ordered_batches.one();
-        self.call_clean(binding, lists).await
+        self.call_clean(binding, number, lists).await
     }
 
     /// A batch of what is dirty now, or of a cut that a FLUSH has made.
