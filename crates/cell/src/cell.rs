@@ -451,15 +451,15 @@ pub(crate) fn mode_wanted(record: &celldisk::GridDisk) -> CachingMode {
 /// How a grid disk is cached in effect.
 pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
     match mode_wanted(record) {
-        // Mode and journal come and go in one change of the catalog.
-        CachingMode::WriteBackOrdered if record.journal.is_empty() => CachingMode::WriteThrough,
+        // Without its journal.
+        CachingMode::WriteBackOrdered if !record.is_write_back() => CachingMode::WriteThrough,
         mode => mode,
     }
 }
 
 /// Whether flash may hold data of the grid disk that its disk does not have.
 pub(crate) fn is_write_back(record: &celldisk::GridDisk) -> bool {
-    mode_in_force(record).is_write_back()
+    record.is_write_back()
 }
 
 impl std::fmt::Debug for Cell {

@@ -127,7 +127,7 @@ pub struct CachingRange {
     pub start_bytes: u64,
     /// One past the last, likewise.
     pub end_bytes: u64,
-    /// Keep or none: what is default is in no range.
+    /// What is default of a grid disk that is default is in no range.
     pub policy: CachingPolicy,
 }
 
@@ -176,6 +176,9 @@ pub struct GridDisk {
     pub given_up: bool,
     /// Clients may not write.
     pub read_only: bool,
+    /// Its disk came back from a time when the flash log took its redo, which it does not any more: that redo is not had yet, nor
+    /// given up.
+    pub redo_behind: bool,
     /// Clients it is available to, as the operator wrote it; empty for all.
     pub available_to: String,
     /// Comment.
@@ -192,6 +195,24 @@ impl GridDisk {
     pub fn may_be_dirty(&self) -> bool {
         let holds = |mode: CachingMode| matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered);
         holds(self.caching_mode) || self.mode_switch.is_some_and(|switch| holds(switch.to))
+    }
+
+    /// Whether flash may hold data of it that its disk does not have, by its mode in force.
+    #[must_use]
+    pub fn is_write_back(&self) -> bool {
+        self.caching_policy != CachingPolicy::None
+            && match self.caching_mode {
+                CachingMode::WriteBack => true,
+                // Mode and journal come and go in one change of the catalog.
+                CachingMode::WriteBackOrdered => !self.journal.is_empty(),
+                CachingMode::WriteThrough | CachingMode::WriteAround | CachingMode::None => false,
+            }
+    }
+
+    /// Whether the flash log takes its redo, where there is one.
+    #[must_use]
+    pub fn is_logged(&self) -> bool {
+        self.purpose == Purpose::Redo && !self.is_write_back()
     }
 }
 

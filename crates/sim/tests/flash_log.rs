@@ -257,6 +257,41 @@ fn a_disk_that_waits_for_redo_waits_on_when_the_flash_fails_once_more() {
     });
 }
 
+/// A disk comes back from a time when the log had redo of it; by now its grid disk is none of the log's. It waits all the same, at every
+/// start, until it is told to go on without.
+#[test]
+fn a_disk_from_before_waits_for_redo_of_a_grid_disk_that_has_left_the_log() {
+    in_an_executor(async |executor| {
+        let mut rig = Rig::new(executor, 1).await;
+        rig.disks[0].add(Fault {
+            range: Some(DATA_OFFSET..u64::MAX),
+            ..Fault::every(Verb::Write, Action::Fail(FailKind::Media))
+        });
+        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
+        let len = (DATA_OFFSET + 64 * MIB) as usize;
+        let disk: Device = rig.disks[0].clone();
+        let past = disk.read(0, Buf::zeroed(len).into()).await.bufs.freeze();
+        rig.dies().await;
+        assert_eq!(rig.first_page("REDO1").await, Some(2));
+        rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
+        rig.session("REDO1").write(0, full_of(4), true).await.unwrap();
+        rig.process.kill();
+        assert_eq!(disk.write(0, past.into(), true).await.outcome, device::Outcome::Done);
+        for start in 1..=2 {
+            let notes = rig.opens().await;
+            assert!(notes.iter().any(|note| note.contains("REDO1 is offline")), "start {start}: {notes:?}");
+            assert_eq!(rig.first_page("REDO1").await, None);
+            assert!(rig.cell.set_purpose("REDO1", Purpose::Redo).await.is_err());
+            rig.process.kill();
+        }
+        rig.opens().await;
+        rig.cell.accept_stale("REDO1").await.unwrap();
+        assert_eq!(rig.first_page("REDO1").await, Some(0), "as it was");
+        rig.dies().await;
+        assert_eq!(rig.first_page("REDO1").await, Some(0));
+    });
+}
+
 /// What the log held when it was taken away is on the disk and no flush gets through: whoever writes there is told so.
 #[test]
 fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {

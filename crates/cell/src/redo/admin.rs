@@ -308,10 +308,10 @@ impl Cell {
         if before.purpose == purpose {
             return Ok(());
         }
+        if self.waits_for_redo(&disk) {
+            return Err(AdminError::RedoOnFlash(disk.name()));
+        }
         if before.purpose == Purpose::Redo {
-            if lock(&self.state).redo_offline.contains_key(&before.id) {
-                return Err(AdminError::RedoOnFlash(disk.name()));
-            }
             if !self.settle_redo(&disk, Skip::DisabledGridDisk).await {
                 return Err(AdminError::RedoOnFlash(disk.name()));
             }
@@ -370,6 +370,8 @@ impl Cell {
         let dead = label.ring_generation.max(life.saturating_sub(1));
         let written = cell_disk.update_label(|label| void_redo(label, dead)).await;
         written.map_err(|error| CellError::label(&cell_disk, error))?;
+        let given_up: Vec<GridDiskId> = mine.iter().copied().collect();
+        let _ = self.stood(self.store().settle_redo_behind(&given_up).await?);
         {
             let mut state = lock(&self.state);
             state.redo_waits.remove(&home);

@@ -6,9 +6,9 @@
 //! disks that are not there.
 
 use super::{LogAtWork, is_paired};
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use crate::open::{CellError, OpenReport};
-use celldisk::{CellDisk, CellStore, DeviceId, GridDiskId, Label, Purpose, Role, Stamp};
+use celldisk::{CellDisk, CellStore, DeviceId, GridDiskId, Label, Role, Stamp};
 use device::Class;
 use device::sync::lock;
 use flashlog::{LogReader, Owner, ReplayTarget, RingDevice, RingFound, Sabotage};
@@ -32,8 +32,14 @@ pub(crate) struct LogOpening {
 /// Redo grid disks whose redo the flash log takes.
 fn redo_grid_disks(store: &CellStore, home: DeviceId) -> Vec<celldisk::GridDisk> {
     let catalog = store.catalog();
-    let here = |g: &&celldisk::GridDisk| g.cell_disk == home && g.purpose == Purpose::Redo && !is_write_back(g);
+    let here = |g: &&celldisk::GridDisk| g.cell_disk == home && g.is_logged();
     catalog.grid_disks.values().filter(here).cloned().collect()
+}
+
+/// Grid disks that are none of the flash log's any more, and may lack redo that it had of them.
+fn redo_behind(store: &CellStore, home: DeviceId) -> Vec<celldisk::GridDisk> {
+    let catalog = store.catalog();
+    catalog.grid_disks.values().filter(|g| g.cell_disk == home && g.redo_behind).cloned().collect()
 }
 
 fn disks(store: &CellStore) -> Vec<Arc<CellDisk>> {
@@ -94,6 +100,7 @@ pub(crate) async fn replay_redo(
             opening.replay_to(store, &disk, report).await?;
         }
     }
+    opening.settle_redo_behind(store).await?;
     let absent = catalog.grid_disks.values().filter(|g| store.cell_disk(g.cell_disk).is_none());
     opening.kept.extend(absent.map(|record| (record.id, 0)));
     for id in opening.offline.keys() {
@@ -129,9 +136,12 @@ impl LogOpening {
     ) -> Result<(), CellError> {
         let label = disk.label();
         let records = redo_grid_disks(store, disk.id());
+        let behind = redo_behind(store, disk.id());
         let mut refused = None;
         match self.believed(store, &label) {
-            _ if records.is_empty() => {}
+            // The disk had all of theirs when they left the log; it has only been away.
+            Some(_) if records.is_empty() => {}
+            None if records.is_empty() && behind.is_empty() => {}
             None => refused = Some("cannot be used".to_owned()),
             Some(rings) => {
                 for record in &records {
@@ -166,12 +176,20 @@ impl LogOpening {
             .filter(|(_, m)| m.redo_pending.is_some())
             .map(|(id, _)| name(store, *id))
             .collect();
-        for record in records {
+        for record in records.into_iter().chain(behind) {
             let note = redo_note(&record.name, &disk.name(), &flash.join(", "), &why);
             report.notes.push(note.clone());
             self.kept.insert(record.id, label.ring_generation_dead + 1);
             self.offline.insert(record.id, note);
         }
+        Ok(())
+    }
+
+    /// Disks that do not wait have all there is.
+    async fn settle_redo_behind(&self, store: &Arc<CellStore>) -> Result<(), CellError> {
+        let here = disks(store).into_iter().map(|disk| disk.id()).filter(|id| !self.waits.contains(id));
+        let settled: Vec<GridDiskId> = here.flat_map(|id| redo_behind(store, id)).map(|record| record.id).collect();
+        let _ = store.settle_redo_behind(&settled).await?;
         Ok(())
     }
 

@@ -356,7 +356,7 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u8(g.fill.code());
     e.u8(u8::from(g.given_up));
     e.u8(u8::from(g.read_only));
-    e.zeroes(1);
+    e.u8(u8::from(g.redo_behind));
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
         e.u64(range.end_bytes);
@@ -376,10 +376,11 @@ struct Tail {
     fill: FillStrategy,
     given_up: bool,
     read_only: bool,
+    redo_behind: bool,
 }
 
 /// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
-/// is used, the fill strategy, what its operator has given up, and whether clients may only read.
+/// is used, the fill strategy, what its operator has given up, whether clients may only read, and whether redo is missing.
 fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
@@ -388,7 +389,7 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let fill = FillStrategy::of_code(d.u8(what)?)?;
     let given_up = d.flag("given up")?;
     let read_only = d.flag("read only")?;
-    d.reserved(1, what)?;
+    let redo_behind = d.flag("redo behind")?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
     for _ in 0..count {
@@ -396,7 +397,7 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
     let journal = decode_extent_list(d, journal_count, "journal")?;
-    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only })
+    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only, redo_behind })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -423,7 +424,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only } = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only, redo_behind } = decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -441,6 +442,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         cache_generation,
         given_up,
         read_only,
+        redo_behind,
         available_to,
         comment,
         created,

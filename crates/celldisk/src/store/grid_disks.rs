@@ -197,6 +197,7 @@ impl CellStore {
             journal: Vec::new(),
             cache_generation: 1,
             given_up: false,
+            redo_behind: false,
             read_only: spec.read_only,
             available_to: spec.available_to,
             comment: spec.comment,
@@ -387,6 +388,22 @@ impl CellStore {
     pub async fn raise_cache_generation(&self, id: GridDiskId) -> Result<Changed<u32>, GridDiskError> {
         let changed = self.change(|catalog| raise_generation(grid_disk(catalog, id)?)).await?;
         Ok(changed)
+    }
+
+    /// The redo of these grid disks that was missing is had, or given up.
+    ///
+    /// # Errors
+    /// No durable device took the change.
+    pub async fn settle_redo_behind(&self, ids: &[GridDiskId]) -> Result<Changed<()>, GridDiskError> {
+        let settle = |catalog: &mut Catalog| -> Result<(), GridDiskError> {
+            ids.iter().for_each(|id| {
+                if let Some(disk) = catalog.grid_disks.get_mut(id) {
+                    disk.redo_behind = false;
+                }
+            });
+            Ok(())
+        };
+        Ok(self.change(settle).await?)
     }
 
     /// Record that the caching mode is on its way to `to`; survives a crash.

@@ -158,6 +158,7 @@ impl CellStore {
                 disks.insert(id, disk);
             }
         }
+        disks.values().for_each(|disk| note_redo_behind(&mut next, disk));
         let missing = winner.members.iter().filter(|(id, _)| !disks.contains_key(id));
         report.missing = missing.map(|(_, member)| member.name.clone()).collect();
         if disks.is_empty() {
@@ -275,6 +276,21 @@ impl CellStore {
         match disk.update_label(|label| name.clone_into(&mut label.name)).await {
             Ok(()) => Ok(changed),
             Err(error) => Err(GridDiskError::Label { name: name.to_owned(), error }),
+        }
+    }
+}
+
+/// A disk whose copy of the catalog is an old one may be as old itself, and wait for redo of grid disks that the flash log takes none of
+/// any more: in one change with its copy's, or the next open would not know.
+fn note_redo_behind(next: &mut Catalog, disk: &CellDisk) {
+    if disk.role() != Role::Disk || !disk.label().has_redo_pending() {
+        return;
+    }
+    let Some(then) = disk.catalog_replica() else { return };
+    let logged = then.grid_disks.values().filter(|was| was.cell_disk == disk.id() && was.is_logged());
+    for was in logged {
+        if let Some(now) = next.grid_disks.get_mut(&was.id).filter(|now| now.cell_disk == disk.id()) {
+            now.redo_behind |= !now.is_logged();
         }
     }
 }
