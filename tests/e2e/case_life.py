@@ -7,7 +7,7 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, READY_SECONDS_MAX, Place, binary, check, contains, equal, pattern, run, served, test
+from harness import MIB, READY_SECONDS_MAX, Place, binary, check, contains, equal, pattern, run, served, test, wait_until
 
 
 @test
@@ -195,3 +195,46 @@ def fill(client):
         pass
 
 
+
+
+@test
+def served_before_the_index_is_whole():
+    """Flash that takes seconds to tell its log: the cell is ready, reads come from the disk, write-back waits, nothing is stale."""
+    slow = ("kind = \"flash\"", "kind = \"flash\"\nmodel = \"sata-7200\"")
+    disks = ("data:64M", "back:64M:write-back")
+    with served(griddisks=disks, flash=("4G",)) as cell:
+        for name in ("data", "back"):
+            client = nbdclient.Client(cell.socket, export=name)
+            for at in range(64):
+                client.write(at * 65536, bytes([at + 1]) * 65536)
+            client.flush()
+            client.disconnect()
+        cell.kill()
+        cell.edit(lambda text: text.replace(*slow))
+        begun = time.monotonic()
+        cell.start()
+        took = time.monotonic() - begun
+        equal(cell.json("list flashcache attributes status")[0]["status"], "starting", "state of the flash cache")
+        states = {row["name"]: row["status"] for row in cell.json("list griddisk attributes name,status")}
+        equal(states, {"data": "active", "back": "starting"}, "states of the grid disks")
+        client = nbdclient.Client(cell.socket)
+        equal(client.read(0, 65536), b"\x01" * 65536, "what the disk has")
+        client.write(0, b"n" * 4096)
+        equal(client.read(0, 8192), b"n" * 4096 + b"\x01" * 4096, "what was just written")
+        status = cell.json("list flashcache attributes status")[0]["status"]
+        equal(status, "starting", "state of the flash cache still: else nothing has been tested")
+        # Answered when the index is whole.
+        back = nbdclient.Client(cell.socket, export="back")
+        equal(back.read(0, 65536), b"\x01" * 65536, "what flash alone has")
+        waited = time.monotonic() - begun
+        print(f"# ready after {took:.1f} s, the index whole after {waited:.1f} s", flush=True)
+        check(waited > took, "write-back has waited")
+        whole = lambda: cell.json("list flashcache attributes status")[0]["status"] == "normal"
+        wait_until(whole, 30, "the index is whole")
+        equal(client.read(0, 8192), b"n" * 4096 + b"\x01" * 4096, "nothing stale from flash")
+        hits = cell.metrics()[("GD_FC_IO_RQ_R", "data")]
+        equal(client.read(65536, 65536), b"\x02" * 65536, "the next block")
+        check(cell.metrics()[("GD_FC_IO_RQ_R", "data")] > hits, "what was on flash before the crash is of use")
+        client.disconnect()
+        back.disconnect()
+        cell.stop()

@@ -5,6 +5,7 @@
 //! read the disk once and no fill lands after a later write. Nobody holds a pin on flash while waiting for a range.
 
 use crate::counters::{SMALL_BYTES_MAX, Traffic};
+use crate::early::EarlyWrites;
 use crate::feed::{Feeder, Filling};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
@@ -17,11 +18,12 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A change to the disk under way, announced to the cache.
-pub(crate) struct Change {
-    binding: Arc<Binding>,
-    ticket: WriteTicket,
-    permit: FillPermit,
+/// A change to the disk under way.
+pub(crate) enum Change {
+    /// Announced to the cache.
+    Announced { binding: Arc<Binding>, ticket: WriteTicket, permit: FillPermit },
+    /// To be announced when the index is whole.
+    Early { writes: Arc<EarlyWrites>, range: Range<u64> },
 }
 
 /// What a fill is good for: data that was read, or a write that was begun, when this was taken.
@@ -42,12 +44,12 @@ enum Fill {
 
 /// Tell the cache what became of a change.
 pub(crate) fn end_change(change: Option<Change>, outcome: Outcome) {
-    let Some(Change { binding, ticket, .. }) = change else { return };
-    if outcome == Outcome::Unknown {
+    match change {
         // It may still happen: its regions stay unsettled until the next start compares them.
-        std::mem::forget(ticket);
-    } else {
-        binding.cache.end_write(ticket);
+        Some(Change::Announced { ticket, .. }) if outcome == Outcome::Unknown => std::mem::forget(ticket),
+        Some(Change::Announced { binding, ticket, .. }) => binding.cache.end_write(ticket),
+        Some(Change::Early { writes, range }) if outcome == Outcome::Unknown => writes.note_unknown(&range),
+        Some(Change::Early { .. }) | None => {}
     }
 }
 
@@ -334,7 +336,11 @@ impl GridDisk {
         offset: u64,
         len: u64,
     ) -> Result<Option<Change>, RequestError> {
-        let Some(binding) = self.cache() else { return Ok(None) };
+        let Some(binding) = self.cache() else {
+            let range = offset..offset + len;
+            let early = self.early.note(&range);
+            return Ok(early.then(|| Change::Early { writes: self.early.clone(), range }));
+        };
         let span = cover(offset, len, PART_BYTES);
         let permit = self.fill_permit(context, &binding);
         let begun = binding.cache.begin_write(&binding.disk, span.start / PART_BYTES..span.end / PART_BYTES).await;
@@ -344,12 +350,12 @@ impl GridDisk {
             binding.cache.end_write(ticket);
             return Err(lost);
         }
-        Ok(Some(Change { binding, ticket, permit }))
+        Ok(Some(Change::Announced { binding, ticket, permit }))
     }
 
     /// A write has reached the disk: its whole parts are worth keeping.
     pub(crate) fn fill_written(&self, context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
-        let binding = &change.binding;
+        let Change::Announced { binding, permit, .. } = change else { return };
         let len = data.len_bytes() as u64;
         let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
         if !keeps || self.is_barred() || !matches!(self.filling(), Filling::Read) {
@@ -368,7 +374,7 @@ impl GridDisk {
             self.counters.cache_write_fill_skips_busy.count(end - start);
         } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
-            self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, change.permit);
+            self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);
         }
     }
 

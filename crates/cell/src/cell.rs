@@ -3,6 +3,7 @@
 //! This file holds the state and what the front ends ask of it; [`crate::open`] brings a cell up, [`crate::admin`] changes
 //! it, [`crate::expel`] goes on without a failed flash device.
 
+use crate::early::OpeningState;
 use crate::feed::{Feed, FeedConfig};
 use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
@@ -46,6 +47,9 @@ pub struct CellConfig {
     pub feed: FeedConfig,
     /// How often the list of what is hot on each flash device of the cache is made anew.
     pub hot_every: Duration,
+    /// How long grid disks wait for the index of the flash cache at an open; then those that need none are served without it, see
+    /// [`crate::early`]. None: until it is whole.
+    pub index_wait: Option<Duration>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -61,6 +65,7 @@ impl Default for CellConfig {
             redo: flashlog::LogConfig::default(),
             feed: FeedConfig::default(),
             hot_every: Duration::from_secs(60),
+            index_wait: None,
             sabotage: None,
         }
     }
@@ -93,6 +98,7 @@ pub struct Cell {
     /// For the metrics of the last hour.
     pub(crate) redo_hour: Mutex<LastHour>,
     pub(crate) refilled_blocks: AtomicU64,
+    pub(crate) opening: OpeningState,
     /// The I/O plan.
     pub(crate) iorm: Arc<Iorm>,
     records: Arc<Records>,
@@ -114,6 +120,8 @@ pub(crate) struct State {
     pub(crate) pleading: BTreeSet<DeviceId>,
     /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
     pub(crate) offline: BTreeMap<GridDiskId, String>,
+    /// Cache generations of what flash has of grid disks that are, or were, served before the index was whole.
+    pub(crate) early: BTreeMap<GridDiskId, u32>,
     /// Grid disks that take no dirty data since a FLUSH.
     pub(crate) flushing: BTreeMap<GridDiskId, Drying>,
     /// Grid disks that take no dirty data until the next start, since nobody knows whether they are in write-back.
@@ -159,6 +167,7 @@ impl Cell {
             losses: Mutex::default(),
             redo_hour: Mutex::default(),
             refilled_blocks: AtomicU64::new(0),
+            opening: OpeningState::default(),
             changing: device::sync::Semaphore::new(1),
         }
     }
@@ -287,8 +296,7 @@ impl Cell {
         }
         let _ = disk.records.set(self.records.clone());
         let _ = disk.seat.set(PlanSeat::new(self.iorm.clone(), self.queue_of(record.cell_disk)));
-        self.bind(&disk, record);
-        disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
+        self.serve_early(&disk, record);
         lock(&self.state).grid_disks.insert(record.name.to_lowercase(), disk.clone());
         Ok(disk)
     }
@@ -349,7 +357,8 @@ impl Cell {
                 let extents = record.extents.iter().map(|e| (e.offset(au_bytes), e.len_bytes(au_bytes))).collect();
                 gate = Some(DirtyGate::new(home, c.devices.clone(), extents));
             }
-            let handle = c.cache.disk(cached_disk(record, true));
+            let generation = self.generation_in_force(record);
+            let handle = c.cache.disk(CachedDisk { generation, ..cached_disk(record, true) });
             c.cache.set_worth(&handle, worth_map(record));
             (c.cache, handle)
         });

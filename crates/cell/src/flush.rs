@@ -28,6 +28,8 @@ impl Cell {
         names: &[String],
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<(), AdminError> {
+        // Nobody knows what is dirty before that.
+        self.index_is_whole().await;
         let disks = self.flush_targets(names)?;
         {
             let mut state = lock(&self.state);

@@ -6,6 +6,7 @@ use crate::access::AccessRules;
 use crate::active::{ActiveRequest, Sessions};
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
+use crate::early::EarlyWrites;
 use crate::feed::{Filling, Streams};
 use crate::iorm::PlanSeat;
 use crate::note::Changes;
@@ -74,6 +75,10 @@ pub struct GridDisk {
     /// Its place in the I/O plan; none outside a cell.
     pub(crate) seat: OnceLock<PlanSeat>,
     cache: Mutex<Option<Arc<Binding>>>,
+    pub(crate) early: Arc<EarlyWrites>,
+    /// Its requests wait until the index of the flash cache is whole.
+    pub(crate) held: AtomicBool,
+    pub(crate) released: Notify,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
     pub(crate) alarm: Arc<Notify>,
@@ -174,6 +179,9 @@ impl GridDisk {
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
+            early: Arc::default(),
+            held: AtomicBool::new(false),
+            released: Notify::new(),
             sabotage: parts.sabotage,
             alarm: parts.alarm,
             counters: GridDiskCounters::default(),

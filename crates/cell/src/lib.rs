@@ -12,6 +12,7 @@ mod cell_disks;
 pub mod counters;
 mod discard;
 mod divert;
+mod early;
 mod expel;
 pub mod feed;
 mod flush;

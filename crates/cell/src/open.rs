@@ -1,10 +1,12 @@
 //! Bringing a cell up and down: which flash content may be believed, new stamps, recovery, clean stop.
 //!
 //! Order of an open: the catalog's new term; journals and redo put in place; expulsions and void content durable; new open
-//! stamps; then recovery of the flash; then grid disks are served. Nothing is served before what must be durable is.
+//! stamps; then recovery of the flash; then grid disks are served, see [`crate::early`] for those that need not wait. Nothing is served
+//! before what must be durable is.
 
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
 use crate::cell_disks::adopt_sizes;
+use crate::early::Opening;
 use crate::grid_disk::GridDisk;
 use crate::ordered::{Journals, as_of, recover_journals, stale_note};
 use crate::redo::{replay_redo, strange_redo_pairs};
@@ -16,6 +18,7 @@ use device::sync::lock;
 use device::{Class, Device, WallTime, World};
 use flashcache::format::Owner;
 use flashcache::{CachedDisk, CheckpointPlace, Evidence, FlashCache, MemberDevice, MemberError, Recovered, Sabotage};
+use futures_util::future::{Either, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -222,12 +225,17 @@ impl Cell {
         }
         let cell = Arc::new(cell);
         cell.begin_flash_log(log, &flash, &mut report).await;
-        cell.open_flash_cache(&flash, &checkpoints, &mut report).await?;
+        let opening = cell.begin_flash_cache(&flash, &checkpoints, &mut report).await?;
         cell.load_plan(&mut report);
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
                 report.notes.push(format!("grid disk {} is not served: {error}", record.name));
             }
+        }
+        if let Some(opening) = opening {
+            // Before anybody else can ask for it.
+            let turn = cell.changing.acquire(1).await;
+            cell.world.spawn.spawn(Box::pin(cell.clone().run_opening(turn, opening)));
         }
         let alarm_task = cell.clone();
         cell.world.spawn.spawn(Box::pin(async move { alarm_task.run_instance_stamp().await }));
@@ -242,8 +250,42 @@ impl Cell {
         checkpoints: &BTreeMap<DeviceId, Checkpoint>,
         report: &mut OpenReport,
     ) -> Result<(), CellError> {
+        let Some(opening) = self.opening_of(usable, checkpoints, report) else { return Ok(()) };
+        let (cache, recovered) = opening.work.await?;
+        self.take_flash_cache(CacheAtWork { cache, devices: opening.devices.into() }, recovered, report);
+        Ok(())
+    }
+
+    /// The same at an open. Returned is what is still to be done, if that takes too long for grid disks to wait for it.
+    async fn begin_flash_cache(
+        self: &Arc<Self>,
+        usable: &BTreeSet<DeviceId>,
+        checkpoints: &BTreeMap<DeviceId, Checkpoint>,
+        report: &mut OpenReport,
+    ) -> Result<Option<Opening>, CellError> {
+        let Some(wait) = self.config.index_wait else {
+            self.open_flash_cache(usable, checkpoints, report).await?;
+            return Ok(None);
+        };
+        let Some(Opening { mut work, devices }) = self.opening_of(usable, checkpoints, report) else { return Ok(None) };
+        if let Either::Left((opened, _)) = select(&mut work, self.world.clock.sleep(wait)).await {
+            let (cache, recovered) = opened?;
+            self.take_flash_cache(CacheAtWork { cache, devices: devices.into() }, recovered, report);
+            return Ok(None);
+        }
+        self.go_early().await?;
+        Ok(Some(Opening { work, devices }))
+    }
+
+    /// What has to be done to open the flash cache of the catalog on the members that are there and were paired.
+    fn opening_of(
+        &self,
+        usable: &BTreeSet<DeviceId>,
+        checkpoints: &BTreeMap<DeviceId, Checkpoint>,
+        report: &mut OpenReport,
+    ) -> Option<Opening> {
         let catalog = self.store().catalog();
-        let Some(record) = &catalog.flash_cache else { return Ok(()) };
+        let record = catalog.flash_cache.as_ref()?;
         let mut members = Vec::new();
         let mut ids = Vec::new();
         for id in record.regions.keys().filter(|id| usable.contains(id)) {
@@ -262,7 +304,7 @@ impl Cell {
         }
         if members.is_empty() {
             report.notes.push("no flash device of the flash cache is usable: serving from disk alone".to_owned());
-            return Ok(());
+            return None;
         }
         let mut config = self.config.cache.clone();
         config.block_bytes = record.block_bytes;
@@ -276,8 +318,18 @@ impl Cell {
         let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
         let is_there = |record: &celldisk::GridDisk| self.store().cell_disk(record.cell_disk).is_some();
         let disks: Vec<CachedDisk> = here.map(|record| cached_disk(record, is_there(record))).collect();
-        let (cache, recovered) = FlashCache::open(config, members, &disks, self.world.clone()).await?;
-        let at_work = CacheAtWork { cache, devices: ids.into() };
+        let world = self.world.clone();
+        let work = Box::pin(async move { FlashCache::open(config, members, &disks, world).await });
+        Some(Opening { work, devices: ids })
+    }
+
+    /// The flash cache is open: it is at work from here on, and what was found is told.
+    pub(crate) fn take_flash_cache(
+        self: &Arc<Self>,
+        at_work: CacheAtWork,
+        recovered: Vec<Result<Recovered, MemberError>>,
+        report: &mut OpenReport,
+    ) {
         lock(&self.state).cache = Some(at_work.clone());
         self.resize_quotas();
         for (id, member) in at_work.devices.iter().zip(at_work.cache.members()) {
@@ -315,7 +367,6 @@ impl Cell {
             }
         }
         self.start_member_work(at_work);
-        Ok(())
     }
 
     /// What goes on as long as a cache is at work: failures of its members, what is hot on them.

@@ -59,27 +59,28 @@ impl Cell {
     }
 
     /// What an earlier life of the cell knew to be hot. Of a member that is not at work it is for what comes in its place; what
-    /// one had that holds nothing any more is brought back now: how many blocks. Lists of others are left out.
+    /// one had that holds nothing any more is brought back, now or when the index is whole: how many blocks now. Lists of
+    /// others are left out.
     pub fn remember_hot(self: &Arc<Self>, lists: HotLists) -> usize {
         let Some(record) = self.store().catalog().flash_cache.clone() else { return 0 };
-        let at_work = self.cache_at_work();
-        let is_empty = |id: &DeviceId| {
-            let seats = at_work.iter().flat_map(|c| c.devices.iter().zip(c.cache.members()));
-            seats.into_iter().any(|(device, member)| device == id && !member.has_failed() && member.entries() == 0)
-        };
-        let mut lost = Vec::new();
         for (id, list) in lists.into_iter().filter(|(id, _)| record.regions.contains_key(id)) {
-            if is_empty(&id) {
-                lost.extend(list.iter().copied());
-            }
             // What this life knows is newer.
             lock(&self.state).hot.entry(id).or_insert(list);
         }
+        if self.is_opening() { 0 } else { self.refill_empty() }
+    }
+
+    /// Bring back what was hot on members that hold nothing: how many blocks.
+    pub(crate) fn refill_empty(self: &Arc<Self>) -> usize {
+        let Some(at_work) = self.cache_at_work() else { return 0 };
+        let lists = self.hot_lists();
+        let seats = at_work.devices.iter().zip(at_work.cache.members());
+        let empty = seats.filter(|(_, member)| !member.has_failed() && member.entries() == 0);
+        let mut lost: Vec<HotBlock> =
+            empty.filter_map(|(id, _)| lists.get(id)).flat_map(|list| list.iter().copied()).collect();
         in_heat_order(&mut lost);
         let count = lost.len();
-        if let Some(at_work) = at_work {
-            self.start_refill(&at_work.cache, lost);
-        }
+        self.start_refill(&at_work.cache, lost);
         count
     }
 

@@ -115,6 +115,7 @@ impl Session {
     /// Out of range, stopping, or an I/O error.
     pub async fn read(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         let _going = self.active.begin(ActiveKind::Read, offset, bufs.len_bytes() as u64);
+        self.disk.await_release().await;
         let len = bufs.len_bytes() as u64;
         if let Err(error) = self.check(offset, len) {
             return (self.counted(Err(error)), bufs);
@@ -148,6 +149,7 @@ impl Session {
     /// Out of range, read-only, stopping, no space, or an I/O error; then any part of it may have been written.
     pub async fn write(&self, offset: u64, data: SharedBufs, fua: bool) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Write, offset, data.len_bytes() as u64);
+        self.disk.await_release().await;
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
         self.begins(ActiveKind::Write, offset, len);
@@ -184,6 +186,7 @@ impl Session {
     /// An I/O error: the un-flushed writes of every session are suspect from now on.
     pub async fn flush(&self) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
+        self.disk.await_release().await;
         self.counted(self.check(0, 0))?;
         self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
@@ -197,6 +200,7 @@ impl Session {
     /// As [`Session::write`].
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Trim, offset, len);
+        self.disk.await_release().await;
         let epoch = self.check_change(offset, len)?;
         self.begins(ActiveKind::Trim, offset, len);
         self.disk.counters.trims.requests.one();
@@ -221,6 +225,7 @@ impl Session {
     /// As [`Session::write`]; [`RequestError::NotSupported`] when `fast` is asked and it would be slow.
     pub async fn write_zeroes(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Zero, offset, len);
+        self.disk.await_release().await;
         let epoch = self.check_change(offset, len)?;
         if flags.fast && !self.disk.limits().fast_zeroes {
             return self.counted(Err(RequestError::NotSupported));
@@ -252,6 +257,7 @@ impl Session {
     /// Out of range, stopping, or an I/O error of the disk.
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Prefetch, offset, len);
+        self.disk.await_release().await;
         self.counted(self.check(offset, len))?;
         self.begins(ActiveKind::Prefetch, offset, len);
         let mut done = 0;
@@ -272,6 +278,7 @@ impl Session {
     /// # Errors
     /// Out of range, stopping, or an I/O error.
     pub async fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<Extent>, RequestError> {
+        self.disk.await_release().await;
         self.counted(self.check(offset, len))?;
         let result = self.disk.extents(offset, len, extents_max).await;
         self.counted(result)

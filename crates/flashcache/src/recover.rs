@@ -340,7 +340,7 @@ impl Member {
         found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
         result.segments = found.len() as u64;
         said.sort();
-        result.entries = self.restore_entries(found, &said, owned);
+        result.entries = self.restore_entries(found, &said, owned).await;
         result.dirty_parts = self.dirty.pages();
         add(&self.counters.dirty_recovered, result.dirty_parts);
         self.sync_at_last().await?;

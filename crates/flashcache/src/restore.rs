@@ -216,6 +216,24 @@ fn said_of(words: &[Word], position: u32) -> (u16, u16) {
     (dead, cleaned)
 }
 
+/// Entries between two moments at which others go on, a millisecond or so: a large index takes many seconds, and grid disks may be served
+/// meanwhile.
+const TURN_ENTRIES: usize = 1 << 14;
+
+/// Gives way to others now and then.
+#[derive(Default)]
+struct Turns(usize);
+
+impl Turns {
+    async fn after(&mut self, entries: usize) {
+        self.0 += entries;
+        if self.0 >= TURN_ENTRIES {
+            self.0 = 0;
+            device::spawn::yield_now().await;
+        }
+    }
+}
+
 /// What was found, by segment.
 pub(crate) type FoundSparse = BTreeMap<SegmentId, Found<Sparse>>;
 
@@ -260,12 +278,13 @@ impl Sieve<'_> {
 impl Member {
     /// Clean entries in the order of their sequences, then dirty ones: what is dirty and not dead is newer than every clean
     /// copy, whichever was written later. `said` is sorted.
-    pub(crate) fn restore_entries(
+    pub(crate) async fn restore_entries(
         &self,
         mut found: FoundSparse,
         said: &Said,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> u64 {
+        let mut turns = Turns::default();
         let mut counts = vec![0; self.index.shards()];
         let mut chunks: Vec<(u64, SegmentId, u32)> = Vec::new();
         let mut dirty: Vec<(u64, SegmentId, FoundEntry)> = Vec::new();
@@ -289,14 +308,15 @@ impl Member {
                 sparse.clean_of(n).for_each(|entry| counts[self.index.shard_of(entry.key)] += 1);
                 chunks.push((sparse.chunks[n as usize].sequence, id, n));
             }
+            turns.after(sparse.entries.len()).await;
         }
         chunks.sort_unstable();
         dirty.sort_by_key(|&(sequence, id, _)| (sequence, id));
         let sieve = self.sieve(owned);
         let mut ended = if self.index.takes(&counts) {
-            self.restore_by_shard(found, &chunks, &counts, &sieve)
+            self.restore_by_shard(found, &chunks, &counts, &sieve).await
         } else {
-            self.restore_one_by_one(&found, &chunks, &sieve)
+            self.restore_one_by_one(&found, &chunks, &sieve).await
         };
         ended.sort_by_key(|(at, _)| *at);
         {
@@ -306,6 +326,7 @@ impl Member {
         for (sequence, id, entry) in dirty {
             self.restore_dirty(id, &entry);
             lock(&self.testimony).found(self.shape.page(id, u32::from(entry.position)), sequence);
+            turns.after(1).await;
         }
         self.index.len() as u64
     }
@@ -317,17 +338,19 @@ impl Member {
     }
 
     /// Put entries of which none overlaps another into the index: clean ones by shard, and dirty ones.
-    pub(crate) fn restore_index(
+    pub(crate) async fn restore_index(
         &self,
         shards: Vec<Vec<Entry>>,
         dirty: Vec<Entry>,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> u64 {
+        let mut turns = Turns::default();
         let sieve = self.sieve(owned);
         let counts: Vec<u32> = shards.iter().map(|entries| entries.len() as u32).collect();
         let room_for_all = self.index.takes(&counts);
         let mut ended: Vec<KilledList> = Vec::new();
         for (shard, mut entries) in shards.into_iter().enumerate() {
+            turns.after(entries.len()).await;
             entries.retain_mut(|entry| {
                 let owned = sieve.is_owned(entry.key());
                 entry.set_suspect(sieve.is_suspect(entry.key()));
@@ -360,17 +383,19 @@ impl Member {
     }
 
     /// Sort entries by shard, then build each shard in one go.
-    fn restore_by_shard(
+    async fn restore_by_shard(
         &self,
         mut found: FoundSparse,
         chunks: &[(u64, SegmentId, u32)],
         counts: &[u32],
         sieve: &Sieve<'_>,
     ) -> Vec<Ended> {
+        let mut turns = Turns::default();
         let mut ended = Vec::new();
         let mut shards: Vec<Vec<Entry>> = counts.iter().map(|&count| Vec::with_capacity(count as usize)).collect();
         for &(sequence, id, n) in chunks {
             let Some(segment) = found.get_mut(&id) else { continue };
+            turns.after(1 + segment.records.entries.len() / segment.records.chunks.len().max(1)).await;
             for found in segment.records.clean_of(n) {
                 match sieve.look(id, found) {
                     Ok(entry) => shards[self.index.shard_of(found.key)].push(entry),
@@ -383,6 +408,7 @@ impl Member {
             }
         }
         for (shard, entries) in shards.into_iter().enumerate() {
+            turns.after(entries.len()).await;
             self.index.fill(shard, entries, &mut |entry, killed| {
                 let (id, position) = self.shape.place(entry.page());
                 let sequence = found.get(&id).map_or(0, |segment| segment.records.sequence_at(position.0));
@@ -393,15 +419,17 @@ impl Member {
     }
 
     /// The same where not all of them find room: who comes first has it.
-    fn restore_one_by_one(
+    async fn restore_one_by_one(
         &self,
         found: &FoundSparse,
         chunks: &[(u64, SegmentId, u32)],
         sieve: &Sieve<'_>,
     ) -> Vec<Ended> {
+        let mut turns = Turns::default();
         let mut ended = Vec::new();
         for &(sequence, id, n) in chunks {
             let Some(segment) = found.get(&id) else { continue };
+            turns.after(1 + segment.records.entries.len() / segment.records.chunks.len().max(1)).await;
             for found in segment.records.clean_of(n) {
                 let killed = match sieve.look(id, found) {
                     Ok(entry) => self.index.insert(entry).unwrap_or_else(|IndexFull| {

@@ -41,11 +41,15 @@ pub enum Sabotage {
     MovedRegionKept,
     /// What is written again at reclaim is counted as its database's, and known as nobody's.
     TenantLostWhenMoved,
+    /// What was written before the index was whole is not announced to it.
+    EarlyWritesForgotten,
+    /// What flash has is not void while grid disks are served before the index is whole.
+    EarlyContentKept,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 18] = [
+    pub const ALL: [Sabotage; 20] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -64,6 +68,8 @@ impl Sabotage {
         Sabotage::RemovedBeforeDestage,
         Sabotage::MovedRegionKept,
         Sabotage::TenantLostWhenMoved,
+        Sabotage::EarlyWritesForgotten,
+        Sabotage::EarlyContentKept,
     ];
 
     /// Its name on the command line.
@@ -88,6 +94,8 @@ impl Sabotage {
             Sabotage::RemovedBeforeDestage => "removed-before-destage",
             Sabotage::MovedRegionKept => "moved-region-kept",
             Sabotage::TenantLostWhenMoved => "tenant-lost-when-moved",
+            Sabotage::EarlyWritesForgotten => "early-writes-forgotten",
+            Sabotage::EarlyContentKept => "early-content-kept",
         }
     }
 }

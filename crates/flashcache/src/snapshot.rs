@@ -200,7 +200,7 @@ impl Member {
             self.regions.restore(key);
             result.unsettled_regions += 1;
         }
-        result.entries = self.restore_index(loaded.shards, loaded.dirty, owned);
+        result.entries = self.restore_index(loaded.shards, loaded.dirty, owned).await;
         result.dirty_parts = self.dirty.pages();
         add(&self.counters.dirty_recovered, result.dirty_parts);
         self.sync_at_last().await?;

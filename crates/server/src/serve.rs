@@ -32,6 +32,8 @@ use tracing::{error, info, warn};
 
 /// Longest path of a unix socket: `sun_path` with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// How long a start waits for the index of the flash cache, which it has of ten million blocks by then: without it grid disks have no hits.
+const INDEX_WAIT: Duration = Duration::from_secs(1);
 
 /// Why a cell was not served, or not stopped clean.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +142,14 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     if blocks > 0 {
         info!(blocks, "flash of the cache has come back empty: what was hot on it is read again");
     }
-    announce_memory(&cell, &arena);
+    if cell.is_opening() {
+        info!(
+            "the index of the flash cache is still being read: grid disks are served from disk, those in write-back wait for it"
+        );
+        world.spawn.spawn(Box::pin(tell_when_whole(cell.clone(), arena.clone())));
+    } else {
+        announce_memory(&cell, &arena);
+    }
 
     let access = Arc::new(Access {
         owner_uid: rustix::process::geteuid().as_raw(),
@@ -223,6 +232,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             noprefetch: tuning.noprefetch,
             ..FeedConfig::default()
         },
+        index_wait: Some(INDEX_WAIT),
         sabotage,
         ..CellConfig::default()
     })
@@ -255,6 +265,15 @@ fn tell(report: &OpenReport) {
     for note in &report.notes {
         info!("{note}");
     }
+}
+
+async fn tell_when_whole(cell: Arc<Cell>, arena: Arena) {
+    cell.index_is_whole().await;
+    if let Some(report) = cell.take_late_report() {
+        tell(&report);
+    }
+    info!("the index of the flash cache is whole");
+    announce_memory(&cell, &arena);
 }
 
 fn announce_memory(cell: &Cell, arena: &Arena) {

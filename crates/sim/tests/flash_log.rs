@@ -276,7 +276,7 @@ fn a_disk_from_before_waits_for_redo_of_a_grid_disk_that_has_left_the_log() {
         rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
         rig.session("REDO1").write(0, full_of(4), true).await.unwrap();
         rig.process.kill();
-        assert_eq!(disk.write(0, past.into(), true).await.outcome, device::Outcome::Done);
+        assert_eq!(disk.write(0, past, true).await.outcome, device::Outcome::Done);
         for start in 1..=2 {
             let notes = rig.opens().await;
             assert!(notes.iter().any(|note| note.contains("REDO1 is offline")), "start {start}: {notes:?}");

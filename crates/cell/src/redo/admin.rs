@@ -311,10 +311,8 @@ impl Cell {
         if self.waits_for_redo(&disk) {
             return Err(AdminError::RedoOnFlash(disk.name()));
         }
-        if before.purpose == Purpose::Redo {
-            if !self.settle_redo(&disk, Skip::DisabledGridDisk).await {
-                return Err(AdminError::RedoOnFlash(disk.name()));
-            }
+        if before.purpose == Purpose::Redo && !self.settle_redo(&disk, Skip::DisabledGridDisk).await {
+            return Err(AdminError::RedoOnFlash(disk.name()));
         }
         let changed = self.store().alter_grid_disk(before.id, |g| g.purpose = purpose).await;
         if let Some(now) = self.record(&disk) {
@@ -371,7 +369,7 @@ impl Cell {
         let written = cell_disk.update_label(|label| void_redo(label, dead)).await;
         written.map_err(|error| CellError::label(&cell_disk, error))?;
         let given_up: Vec<GridDiskId> = mine.iter().copied().collect();
-        let _ = self.stood(self.store().settle_redo_behind(&given_up).await?);
+        self.stood(self.store().settle_redo_behind(&given_up).await?);
         {
             let mut state = lock(&self.state);
             state.redo_waits.remove(&home);

@@ -13,8 +13,8 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("size", Kind::Size, "bytes in all").modifiable(),
     Attribute::new(
         "status",
-        Kind::Status(&["normal", "warning", "critical"]),
-        "all, some or none of its disks present",
+        Kind::Status(&["normal", "warning", "critical", "starting"]),
+        "all, some or none of its disks present; starting: its index is still being read",
     )
     .default_column(),
 ];

@@ -63,8 +63,8 @@ const ATTRIBUTES: &[Attribute] = &[
         .own(),
     Attribute::new(
         "status",
-        Kind::Status(&["active", "inactive", "not present", "importRequired"]),
-        "state of the grid disk",
+        Kind::Status(&["active", "inactive", "offline", "starting", "not present", "importRequired"]),
+        "state of the grid disk; starting: its requests wait for the index of the flash cache",
     )
     .default_column(),
     Attribute::new("virtualSize", Kind::Size, "bytes a client sees of a sparse grid disk"),

@@ -406,6 +406,38 @@ impl CellStore {
         Ok(self.change(settle).await?)
     }
 
+    /// The same for several at once, for now: [`CellStore::restore_cache_generations`] takes it back.
+    ///
+    /// # Errors
+    /// No such grid disk, or no durable device took the change.
+    pub async fn raise_cache_generations(&self, ids: &[GridDiskId]) -> Result<Changed<()>, GridDiskError> {
+        let raise = |catalog: &mut Catalog| {
+            ids.iter().try_for_each(|id| raise_generation(grid_disk(catalog, *id)?).map(|_| ()))
+        };
+        Ok(self.change(raise).await?)
+    }
+
+    /// What was void for now counts again: the generations of before, but of those whose content has become void for another reason since.
+    /// Nothing may have been cached in the generation between; that is the caller's word.
+    ///
+    /// # Errors
+    /// No durable device took the change: at the next start either generation may be in force.
+    pub async fn restore_cache_generations(
+        &self,
+        before: &BTreeMap<GridDiskId, u32>,
+    ) -> Result<Changed<()>, GridDiskError> {
+        let restore = |catalog: &mut Catalog| -> Result<(), GridDiskError> {
+            for (id, generation) in before {
+                let Some(disk) = catalog.grid_disks.get_mut(id) else { continue };
+                if generation.checked_add(1) == Some(disk.cache_generation) {
+                    disk.cache_generation = *generation;
+                }
+            }
+            Ok(())
+        };
+        Ok(self.change(restore).await?)
+    }
+
     /// Record that the caching mode is on its way to `to`; survives a crash.
     ///
     /// # Errors

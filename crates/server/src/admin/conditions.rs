@@ -41,7 +41,7 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
             }
         }
     }
-    if let Some(record) = &catalog.flash_cache {
+    if let Some(record) = catalog.flash_cache.as_ref().filter(|_| !cell.is_opening()) {
         let members = cell.flash_cache();
         let failures: Vec<Option<String>> = members.iter().flat_map(|it| it.members()).map(|it| it.failure()).collect();
         let at_work = cell.flash_cache_devices();

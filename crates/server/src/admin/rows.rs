@@ -150,6 +150,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         let offline = served.as_ref().is_some_and(|disk| disk.offline().is_some());
         let status = match &served {
             Some(_) if offline => "offline",
+            Some(disk) if disk.is_waiting_for_index() => "starting",
             Some(_) => "active",
             None => "not present",
         };
@@ -237,9 +238,10 @@ fn flash_cache(context: &Context) -> Option<Row> {
     let at_work = context.cell.flash_cache_devices();
     let cache = context.cell.flash_cache();
     let failed: Vec<bool> = cache.iter().flat_map(|c| c.members()).map(|member| member.has_failed()).collect();
+    let opening = context.cell.is_opening();
     let is_good = |id: &celldisk::DeviceId| {
         let place = at_work.iter().position(|it| it == id);
-        place.is_some_and(|place| !failed.get(place).copied().unwrap_or(true))
+        opening || place.is_some_and(|place| !failed.get(place).copied().unwrap_or(true))
     };
     let mut cell_disks: Vec<String> = record.regions.keys().map(name).collect();
     let mut degraded: Vec<String> = record.regions.keys().filter(|id| !is_good(id)).map(name).collect();
@@ -248,6 +250,7 @@ fn flash_cache(context: &Context) -> Option<Row> {
     let total = cell_disks.len() as u64;
     let good = total - degraded.len() as u64;
     let status = match good {
+        _ if opening => "starting",
         0 => "critical",
         _ if good < total => "warning",
         _ => "normal",

@@ -148,6 +148,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
         },
         feed: FeedConfig { rate_bytes: setup.feed_rate_bytes, waiting_bytes_max: 1 << 20, ..FeedConfig::default() },
         hot_every: setup.hot_every,
+        index_wait: setup.index_wait,
         sabotage,
     }
 }
@@ -174,7 +175,10 @@ impl Director {
                 break;
             }
             run.set_running(true);
-            crash = self.live(&life).await;
+            crash = match self.dies_early(&life).await {
+                Some(crash) => Some(crash),
+                None => self.live(&life).await,
+            };
             if crash.is_none() || run.broken() {
                 break;
             }
@@ -268,6 +272,38 @@ impl Director {
         Some(life)
     }
 
+    /// Where grid disks are served before the index is whole, flash may be slow to tell it.
+    fn slow_index(&mut self) {
+        let run = &self.run;
+        if self.prng.chance(1, 2) {
+            let time = run.plan.setup.hard_limit.mul_f64(0.01 * self.prng.between(1, 60) as f64);
+            let slow = self.prng.below(run.machine.flash_count() as u64) as usize;
+            run.machine.flash(slow).stall(&[device::Verb::Read], Some(time));
+        }
+    }
+
+    /// Some lives do not see it whole; in some it is looked at once it is.
+    async fn dies_early(&mut self, life: &Life) -> Option<Crash> {
+        let run = self.run.clone();
+        if !life.cell.is_opening() || self.prng.chance(1, 4) {
+            return None;
+        }
+        if self.prng.chance(1, 2) {
+            life.cell.index_is_whole().await;
+            self.pass(life, Pass::Everything { step_bytes: 64 << 10 }).await;
+            return None;
+        }
+        run.sleep(run.plan.setup.hard_limit.mul_f64(0.01 * self.prng.below(40) as f64)).await;
+        if run.broken() || run.crash_asked().is_some() || !life.cell.is_opening() {
+            return None;
+        }
+        let end = if self.prng.chance(1, 2) { End::PowerCut } else { End::Kill };
+        self.die(life, end);
+        run.between(&[]);
+        let pass = if self.prng.chance(1, 2) { Pass::Everything { step_bytes: 64 << 10 } } else { Pass::Nothing };
+        Some(Crash { end, delay_ns: 0, between: Vec::new(), broken_opens: Vec::new(), pass, evict: false })
+    }
+
     #[expect(clippy::type_complexity, reason = "one place, one answer")]
     fn begin_open(
         &mut self,
@@ -305,6 +341,11 @@ impl Director {
                     let mut history = lock(&run.history);
                     history.opens += u64::from(!waits);
                     history.remember(&life.cell);
+                }
+                if life.cell.is_opening() {
+                    run.situations.hit("early: served before the index is whole");
+                    life.process.spawn(Box::pin(run.clone().note_index(life.cell.clone())));
+                    self.slow_index();
                 }
                 run.begin_life(life.clone());
                 Some(life)
@@ -353,6 +394,9 @@ impl Director {
     fn die(&mut self, life: &Life, end: End) {
         let run = self.run.clone();
         run.note_end(life, true);
+        if life.cell.is_opening() {
+            run.situations.hit("early: crash before the index is whole");
+        }
         lock(&run.history).remember(&life.cell);
         run.end_life();
         life.process.kill();
@@ -440,10 +484,12 @@ impl Director {
         match pass {
             Pass::Nothing => {}
             Pass::Everything { step_bytes } => {
-                for (id, limit) in disks {
+                // Clients and commands may go on meanwhile.
+                let limit_of = |id| lock(&run.book).disks.get(&id).map_or(0, |disk| disk.limit);
+                for (id, _) in disks {
                     let mut at = 0;
-                    while at < limit && !run.broken() {
-                        let end = limit.min(at + step_bytes.min(256 << 10));
+                    while at < limit_of(id) && !run.broken() {
+                        let end = limit_of(id).min(at + step_bytes.min(256 << 10));
                         run.request(life, READER, id, Verb::Read, at..end, false).await;
                         at = end;
                     }
@@ -472,6 +518,7 @@ impl Director {
         }
         run.between(&[super::plan::Between::FlashBack { flash: 0 }]);
         let Some(mut life) = self.open_once("healed").await else { return };
+        life.cell.index_is_whole().await;
         // Flash that was found to have lied is void and of use again after one more start.
         if life.cell.flash_cache().is_some_and(|cache| cache.members().any(|m| m.failure().is_some())) {
             run.situations.hit("flash that has lied is given up at an opening");

@@ -74,6 +74,8 @@ pub(super) struct Setup {
     pub(super) spares: usize,
     /// How often the lists of hot blocks are made anew.
     pub(super) hot_every: Duration,
+    /// How long grid disks wait for the index of the flash cache at an open.
+    pub(super) index_wait: Option<Duration>,
     pub(super) grid_disks: Vec<GridDiskSetup>,
     /// All of the flash cache, over all devices.
     pub(super) flash_cache_bytes: u64,
@@ -518,6 +520,7 @@ impl Setup {
             flashes,
             spares,
             hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
+            index_wait: index_wait(&mut prng.fork("index wait")),
             grid_disks,
             flash_cache_bytes,
             block_bytes,
@@ -563,6 +566,11 @@ fn in_world(step: &mut Step, write_back: bool, ordered: bool) {
         }
         _ => {}
     }
+}
+
+/// Reading the index takes milliseconds here.
+fn index_wait(prng: &mut Prng) -> Option<Duration> {
+    prng.chance(1, 2).then(|| Duration::from_micros(pick(prng, &[0, 0, 100, 1_000])))
 }
 
 /// One cell in four has a budget, of which the few seconds of a run earn nothing to speak of: it runs low, then empty.

@@ -29,9 +29,8 @@ const ROUND: Duration = Duration::from_secs(5);
 pub(super) struct Watch {
     /// When members of a flash cache were first seen to have failed, by life, cache and place.
     failed_since: BTreeMap<(u64, u128, u128), Instant>,
-    /// Hits seen in finished lives and the memory announced in this one.
+    /// Hits seen in finished lives.
     pub(super) hits: u64,
-    announced_bytes: u64,
     /// Cell disks of which a grid disk was offline when this life began: what flash that was gone by then held of the others
     /// is void, and of those when they go on.
     waited: BTreeSet<DeviceId>,
@@ -184,8 +183,7 @@ impl Run {
             let catalog = cell.store().catalog();
             let offline = cell.grid_disks().into_iter().filter(|disk| disk.offline().is_some());
             let homes = offline.filter_map(|disk| Some(catalog.grid_disks.get(&GridDiskId(disk.id()))?.cell_disk));
-            let mut watch = lock(&self.watch);
-            (watch.announced_bytes, watch.waited) = (cell.memory_bytes_max(), homes.collect());
+            lock(&self.watch).waited = homes.collect();
         }
         let mut rows: Vec<(&'static str, &str)> = vec![
             ("flash missing at open is expelled", "is missing"),
@@ -213,6 +211,10 @@ impl Run {
             (!store.unusable.is_empty(), "device unusable at open"),
         ];
         noted.into_iter().filter(|(is, _)| *is).for_each(|(_, row)| self.situations.hit(row));
+        self.note_recovered(report);
+    }
+
+    fn note_recovered(&self, report: &OpenReport) {
         for (_, recovered) in &report.recovered {
             match recovered.evidence {
                 Evidence::Log if report.unclean => self.situations.hit("index rebuilt from the log after a crash"),
@@ -232,6 +234,21 @@ impl Run {
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
         }
+    }
+
+    /// The index becomes whole while grid disks are served.
+    pub(super) async fn note_index(self: Arc<Self>, cell: Arc<Cell>) {
+        cell.index_is_whole().await;
+        let Some(report) = cell.take_late_report() else { return };
+        self.handle.trace().text("index is whole", format!("{report:?}"));
+        let lost = report.notes.iter().any(|note| note.contains("is offline"));
+        self.situations.hit(if lost {
+            "early: grid disk offline when the index is whole"
+        } else {
+            "early: the index has become whole"
+        });
+        self.situations.hit_times("early: written before the index is whole", cell.written_early());
+        self.note_recovered(&report);
     }
 
     /// What devices have more than they had is free space.
