@@ -166,6 +166,9 @@ impl Cell {
 
     /// Take the flash log away from a grid disk, of which it holds nothing any more.
     pub(crate) async fn detach_redo(&self, disk: &GridDisk) {
+        if let Some(redo) = disk.port.redo() {
+            redo.leaves();
+        }
         disk.port.set(None);
         // Requests that went through it end there.
         disk.drain().await;

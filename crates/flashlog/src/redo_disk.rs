@@ -114,6 +114,8 @@ pub struct RedoDisk {
     barred: Mutex<Option<Skip>>,
     syncs_begun: AtomicU64,
     stopping: AtomicBool,
+    /// See [`RedoDisk::leaves`].
+    leaves: AtomicBool,
     losses: AtomicU64,
     pleaded_ns: AtomicU64,
     /// A completed write is durable: the disk has no volatile cache.
@@ -163,6 +165,7 @@ impl RedoDisk {
             barred: Mutex::new(config.barred),
             syncs_begun: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             pleaded_ns: AtomicU64::new(0),
             write_through,

@@ -148,7 +148,7 @@ impl RedoDisk {
                 }
                 state.flush_refused = (!good).then(|| self.now());
                 state.flush_begun = None;
-                let heard = !good && self.log.config.told_of_losses;
+                let heard = !good && self.log.config.told_of_losses && !self.leaves.load(Ordering::Acquire);
                 let more = if heard { Vec::new() } else { state.ledger.flush_ended(covers, good) };
                 self.issue(&mut state, more);
                 self.pump(&mut state);
@@ -216,6 +216,11 @@ impl RedoDisk {
             }
         }
         self.kick_flush();
+    }
+
+    /// Requests go past it from now on, and nobody tells it of failed flushes any more: for those that still wait in it, it goes by its own.
+    pub fn leaves(&self) {
+        self.leaves.store(true, Ordering::Release);
     }
 
     /// Begin no disk write from now on, and wait until none is in flight; [`RedoDisk::resume`] goes on.
