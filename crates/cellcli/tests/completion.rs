@@ -118,7 +118,7 @@ fn list() {
             list griddisk where status |
                 =  !=  <  <=  >  >=  LIKE  NOT LIKE  IN (  NOT IN (
             list griddisk where status = |
-                active  inactive  'not present'  importRequired  NULL
+                active  inactive  offline  starting  'not present'  importRequired  NULL
             list griddisk where status not |
                 =  <  >  LIKE  IN (
             list griddisk where cellDisk=|

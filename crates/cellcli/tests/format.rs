@@ -599,7 +599,7 @@ fn describe_every_type() {
         {"attribute":"effectiveCacheSize","kind":"size","modifiable":false,"hidden":false,"default_column":false,"own":false,"description":"bytes without those of degraded cell disks"},
         {"attribute":"id","kind":"name","modifiable":false,"hidden":false,"default_column":false,"own":false,"description":"identity of the flash cache"},
         {"attribute":"size","kind":"size","modifiable":true,"hidden":false,"default_column":false,"own":false,"description":"bytes in all"},
-        {"attribute":"status","kind":"word","modifiable":false,"hidden":false,"default_column":true,"own":false,"description":"all, some or none of its disks present"}
+        {"attribute":"status","kind":"word","modifiable":false,"hidden":false,"default_column":true,"own":false,"description":"all, some or none of its disks present; starting: its index is still being read"}
         ]
     "#]].assert_eq(&lines);
 }
