@@ -9,7 +9,7 @@ use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Bufs, Device, FailKind, Geometry, Io, SharedBufs, Spawn, Verb, World};
 use futures_util::future::{Either, select};
 use sim::executor::{Executor, Process};
-use sim::plain::{cell_on, in_a_world, in_an_executor, process_of};
+use sim::plain::{cell_on, in_an_executor, process_of};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,42 +324,5 @@ fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {
         session.write(0, full_of(4), true).await.unwrap();
         rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
         assert_eq!(rig.first_page("REDO1").await, Some(4));
-    });
-}
-
-/// The flush begins after the disk has been given everything and before the grid disk leaves, and fails when it has left.
-#[test]
-fn a_flush_that_fails_when_its_grid_disk_has_left_the_log_is_answered() {
-    in_a_world(async |_, world| {
-        let refuses = Faults::new(with_volatile_cache(256 * MIB), world.spawn.clone());
-        let holds = Faults::new(refuses.clone(), world.spawn.clone());
-        let devices: [Device; 2] = [holds.clone(), Memory::new(768 * MIB)];
-        let cell = cell_on(&devices, &[("CD1", Role::Disk), ("FD1", Role::Flash)], CellConfig::default(), &world).await;
-        cell.create_flash_log(None, &[]).await.unwrap();
-        let home = cell.store().catalog().member_named("CD1").unwrap().0;
-        let spec = GridDiskSpec {
-            purpose: Purpose::Redo,
-            caching_mode: CachingMode::None,
-            ..GridDiskSpec::new("REDO1", home, 16 * MIB, world.clock.wall())
-        };
-        let session = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap().open_session(Context::default());
-        let a_moment = || world.clock.sleep(Duration::from_millis(100));
-
-        let catalog = holds.add(Fault { range: Some(0..DATA_OFFSET), ..Fault::every(Verb::Write, Action::Stall) });
-        let mut leaves = pin!(cell.set_purpose("REDO1", Purpose::Data));
-        assert!(matches!(select(leaves.as_mut(), a_moment()).await, Either::Right(_)), "the catalog is being written");
-        session.write(0, full_of(1), false).await.unwrap();
-        holds.add(Fault::next(Verb::Flush, Action::Stall));
-        let mut flush = pin!(session.flush());
-        assert!(matches!(select(flush.as_mut(), a_moment()).await, Either::Right(_)), "the disk is being flushed");
-        refuses.add(Fault::next(Verb::Flush, Action::Fail(FailKind::Media)));
-        holds.remove(catalog);
-        holds.release_within(0..DATA_OFFSET);
-        leaves.await.unwrap();
-        holds.release();
-        match select(flush, world.clock.sleep(Duration::from_secs(10))).await {
-            Either::Left((answer, _)) => assert!(answer.is_err()),
-            Either::Right(_) => panic!("it waits for ever"),
-        }
     });
 }
