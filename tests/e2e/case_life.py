@@ -195,8 +195,6 @@ def fill(client):
         pass
 
 
-
-
 @test
 def served_before_the_index_is_whole():
     """Flash that takes seconds to tell its log: the cell is ready, reads come from the disk, write-back waits, nothing is stale."""

@@ -3,7 +3,7 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-use crate::cell::{Cell, is_write_back, mode_in_force, mode_wanted};
+use crate::cell::{Cell, mode_in_force, mode_wanted};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use crate::ordered::{JOURNAL_BYTES_MAX, Journal, Owner, journal_bytes, needs_journal};
@@ -223,7 +223,7 @@ impl Cell {
                 }
             }
         }
-        if record.purpose == celldisk::Purpose::Redo && !is_write_back(&record) {
+        if record.is_logged() {
             self.let_redo_pend(record.cell_disk).await;
         }
         Ok(self.serve(&record)?)
@@ -261,7 +261,7 @@ impl Cell {
         if !force && disk.sessions() > 0 {
             return Err(AdminError::InUse(disk.name(), disk.sessions()));
         }
-        let home = self.record(&disk).filter(is_write_back).map(|record| record.cell_disk);
+        let home = self.record(&disk).filter(celldisk::GridDisk::is_write_back).map(|record| record.cell_disk);
         disk.stop();
         disk.drain().await;
         disk.thaw(None);
@@ -342,7 +342,7 @@ impl Cell {
             && Some(record.cache_generation) != generation_before
         {
             self.rebind(&disk, &record).await;
-        } else if let Some(record) = self.record(&disk).filter(is_write_back) {
+        } else if let Some(record) = self.record(&disk).filter(celldisk::GridDisk::is_write_back) {
             // Its place on the disk is another, which the label has to say before more of it is dirty.
             self.bind(&disk, &record);
         }
@@ -416,13 +416,13 @@ impl Cell {
         let becomes_ordered = needs_journal(next.caching_mode) && record.journal.is_empty();
         // The journal it is to be ordered with comes with the change.
         let next_mode = mode_wanted(&next);
-        let leaves_write_back = is_write_back(&record) && !next_mode.is_write_back();
+        let leaves_write_back = record.is_write_back() && !next_mode.is_write_back();
         let unordered = !needs_journal(next.caching_mode) && !record.journal.is_empty();
-        let dries = leaves_write_back || is_write_back(&record) && (becomes_ordered || unordered);
+        let dries = leaves_write_back || record.is_write_back() && (becomes_ordered || unordered);
         let drying = if dries { self.dry(std::slice::from_ref(&disk)).await? } else { Vec::new() };
         // In write-back its redo goes to flash anyway, and comes to the disk in another order.
         if next_mode.is_write_back()
-            && !is_write_back(&record)
+            && !record.is_write_back()
             && (self.waits_for_redo(&disk) || !self.settle_redo(&disk, Skip::LogOnFlash).await)
         {
             return Err(AdminError::RedoOnFlash(disk.name()));
@@ -466,7 +466,7 @@ impl Cell {
             }
         }
         if let Some(now) = self.record(&disk) {
-            if now.purpose == celldisk::Purpose::Redo && !is_write_back(&now) {
+            if now.is_logged() {
                 self.let_redo_pend(now.cell_disk).await;
             }
             self.tune_redo(&disk, &now);
@@ -518,7 +518,7 @@ impl Cell {
             return Err(AdminError::StillDirty(record.name.clone()));
         }
         if all > served {
-            let absent = catalog.grid_disks.values().find(|r| is_write_back(r) && self.grid_disk(&r.name).is_none());
+            let absent = catalog.grid_disks.values().find(|r| r.is_write_back() && self.grid_disk(&r.name).is_none());
             return Err(AdminError::StillDirty(absent.map_or_else(|| "?".to_owned(), |r| r.name.clone())));
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! they were given, and so does what is not cached or write-around.
 
 use crate::admin::AdminError;
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
 use celldisk::{CachingMode, DeviceId, GridDiskError, GridDiskId, Purpose, Role};
 use device::sync::lock;
@@ -36,7 +36,7 @@ impl Cell {
         self.check_write_back(to)?;
         let disks = self.of_other_mode(write_back)?;
         let leaving: Vec<_> =
-            disks.iter().filter(|disk| self.record(disk).is_some_and(|r| is_write_back(&r))).cloned().collect();
+            disks.iter().filter(|disk| self.record(disk).is_some_and(|r| r.is_write_back())).cloned().collect();
         // The catalog says write-back as long as anything may be dirty.
         let drying = if write_back { Vec::new() } else { self.dry(&leaving).await? };
         for disk in disks.iter().filter(|_| write_back) {

@@ -373,7 +373,7 @@ impl Cell {
     /// whoever takes some later writes the label anew, and requests that have passed it end before this returns. The record,
     /// if the grid disk is in write-back.
     pub(crate) async fn close_door(&self, disk: &Arc<GridDisk>) -> Option<celldisk::GridDisk> {
-        let record = self.record(disk).filter(is_write_back)?;
+        let record = self.record(disk).filter(celldisk::GridDisk::is_write_back)?;
         self.bind(disk, &record);
         disk.drain().await;
         Some(record)
@@ -392,7 +392,7 @@ impl Cell {
             }
             let holds = served.as_ref().is_none_or(|disk| disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk)));
             let dry = stopping || served.is_some_and(|disk| self.is_flushing(&disk));
-            is_write_back(record) && (holds || !dry)
+            record.is_write_back() && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };
         if may_be_dirty {
@@ -464,11 +464,6 @@ pub(crate) fn mode_in_force(record: &celldisk::GridDisk) -> CachingMode {
         CachingMode::WriteBackOrdered if !record.is_write_back() => CachingMode::WriteThrough,
         mode => mode,
     }
-}
-
-/// Whether flash may hold data of the grid disk that its disk does not have.
-pub(crate) fn is_write_back(record: &celldisk::GridDisk) -> bool {
-    record.is_write_back()
 }
 
 impl std::fmt::Debug for Cell {

@@ -8,13 +8,13 @@
 //!
 //! Never hits, never fills before all of that is durable.
 
-use crate::cell::{CacheAtWork, Cell, is_write_back, mode_in_force};
+use crate::cell::{CacheAtWork, Cell, mode_in_force};
 use crate::grid_disk::{GridDisk, PART_BYTES};
 use crate::open::{CellError, OpenReport};
 use crate::range_lock::LockMode;
 use crate::request::CachingMode;
 use celldisk::{DeviceId, GridDiskId};
-use device::sync::{Notify, Permits, lock};
+use device::sync::{Flag, Permits, lock};
 use flashcache::{FlashCache, MemberError, REGION_BYTES, Recovered, Sabotage};
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -46,22 +46,9 @@ pub(crate) struct Opening {
 /// How far the opening of the flash cache is.
 #[derive(Debug, Default)]
 pub(crate) struct OpeningState {
-    under_way: AtomicBool,
-    changed: Notify,
+    under_way: Flag,
     report: Mutex<Option<OpenReport>>,
     written: AtomicU64,
-}
-
-impl OpeningState {
-    fn begin(&self) {
-        self.under_way.store(true, Ordering::Release);
-    }
-
-    fn end(&self, report: OpenReport) {
-        *lock(&self.report) = Some(report);
-        self.under_way.store(false, Ordering::Release);
-        self.changed.notify_all();
-    }
 }
 
 /// What of a grid disk has been written while no index could be told of it.
@@ -140,31 +127,15 @@ impl EarlyWrites {
 }
 
 impl GridDisk {
-    /// Requests wait from now on until [`GridDisk::release`]; before it is served.
-    fn hold(&self) {
-        self.held.store(true, Ordering::Release);
-    }
-
-    fn release(&self) {
-        self.held.store(false, Ordering::Release);
-        self.released.notify_all();
-    }
-
     /// Whether its requests wait until the index of the flash cache is whole.
     #[must_use]
     pub fn is_waiting_for_index(&self) -> bool {
-        self.held.load(Ordering::Acquire)
+        self.held.is_set()
     }
 
     /// Wait until the index of the flash cache is whole, where requests need it.
     pub(crate) async fn await_release(&self) {
-        loop {
-            let ticket = self.released.ticket();
-            if !self.is_waiting_for_index() {
-                return;
-            }
-            self.released.wait(ticket).await;
-        }
+        self.held.until(false).await;
     }
 
     /// Announce to its cache what was written while it had none. Nobody writes past the cache any more. How many
@@ -197,18 +168,12 @@ impl Cell {
     /// Whether the index of the flash cache is still being read.
     #[must_use]
     pub fn is_opening(&self) -> bool {
-        self.opening.under_way.load(Ordering::Acquire)
+        self.opening.under_way.is_set()
     }
 
     /// Wait until the index of the flash cache is whole.
     pub async fn index_is_whole(&self) {
-        loop {
-            let ticket = self.opening.changed.ticket();
-            if !self.is_opening() {
-                return;
-            }
-            self.opening.changed.wait(ticket).await;
-        }
+        self.opening.under_way.until(false).await;
     }
 
     /// Pieces of grid disks that were written before the index was whole, and announced to it then.
@@ -244,7 +209,7 @@ impl Cell {
             self.stood(self.store().raise_cache_generations(&ids).await?);
         }
         lock(&self.state).early = early;
-        self.opening.begin();
+        self.opening.under_way.set(true);
         Ok(())
     }
 
@@ -258,8 +223,8 @@ impl Cell {
 
     /// A grid disk that is being served for the first time in this life.
     pub(crate) fn serve_early(self: &Arc<Self>, disk: &Arc<GridDisk>, record: &celldisk::GridDisk) {
-        if self.is_opening() && is_write_back(record) && disk.offline().is_none() {
-            disk.hold();
+        if self.is_opening() && record.is_write_back() && disk.offline().is_none() {
+            disk.held.set(true);
             return;
         }
         if lock(&self.state).early.contains_key(&record.id) {
@@ -280,7 +245,8 @@ impl Cell {
             Err(error) => self.alert(format!("the flash cache cannot be opened: {error}")),
         }
         self.end_early().await;
-        self.opening.end(report);
+        *lock(&self.opening.report) = Some(report);
+        self.opening.under_way.set(false);
         let _ = self.refill_empty();
         drop(turn);
     }
@@ -296,7 +262,7 @@ impl Cell {
                 }
                 self.bind(&disk, &record);
                 disk.start_housekeeping(&self.world, self.config.settle_every, &self.stop);
-                disk.release();
+                disk.held.set(false);
             } else if lock(&self.state).early.contains_key(&record.id) {
                 bars.push((disk.bar(), disk.clone()));
                 // From here on writes announce themselves.

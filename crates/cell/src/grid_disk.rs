@@ -18,7 +18,7 @@ use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
 use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
-use device::sync::{Notify, lock};
+use device::sync::{Flag, Notify, lock};
 use device::{Arena, Buf, Device, Io, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
 use std::collections::VecDeque;
@@ -77,8 +77,7 @@ pub struct GridDisk {
     cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) early: Arc<EarlyWrites>,
     /// Its requests wait until the index of the flash cache is whole.
-    pub(crate) held: AtomicBool,
-    pub(crate) released: Notify,
+    pub(crate) held: Flag,
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
     pub(crate) alarm: Arc<Notify>,
@@ -180,8 +179,7 @@ impl GridDisk {
             told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
             early: Arc::default(),
-            held: AtomicBool::new(false),
-            released: Notify::new(),
+            held: Flag::default(),
             sabotage: parts.sabotage,
             alarm: parts.alarm,
             counters: GridDiskCounters::default(),

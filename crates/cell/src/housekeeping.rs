@@ -7,11 +7,10 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::ordered::run_ordered;
 use crate::session::PIECE_BYTES_MAX;
 use crate::write_back::run_destage;
-use device::sync::Notify;
+use device::sync::Flag;
 use device::{Outcome, World};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Regions settled in one round of one grid disk: bounds the records of a round.
@@ -21,42 +20,31 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Ends background work.
 #[derive(Debug, Default)]
-pub struct StopSignal {
-    stopped: AtomicBool,
-    notify: Notify,
-}
+pub struct StopSignal(Flag);
 
 impl StopSignal {
     /// End it.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.notify.notify_all();
+        self.0.set(true);
     }
 
     /// Whether it has ended.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.0.is_set()
     }
 
     /// Wait for the end.
     pub(crate) async fn ended(&self) {
-        loop {
-            let ticket = self.notify.ticket();
-            if self.is_stopped() {
-                return;
-            }
-            self.notify.wait(ticket).await;
-        }
+        self.0.until(true).await;
     }
 
     /// Sleep for `d`, or less when the end comes; true at the end.
     pub(crate) async fn sleep(&self, world: &World, d: Duration) -> bool {
-        let ticket = self.notify.ticket();
         if self.is_stopped() {
             return true;
         }
-        let stop = std::pin::pin!(self.notify.wait(ticket));
+        let stop = std::pin::pin!(self.ended());
         matches!(select(stop, world.clock.sleep(d)).await, Either::Left(_))
     }
 }
@@ -90,11 +78,10 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
             continue;
         }
         let alarm = std::pin::pin!(disk.alarm.wait(ticket));
-        let stop_ticket = stop.notify.ticket();
         if stop.is_stopped() {
             return;
         }
-        let stopped = std::pin::pin!(stop.notify.wait(stop_ticket));
+        let stopped = std::pin::pin!(stop.ended());
         if let Either::Right(_) = select(alarm, stopped).await {
             return;
         }

@@ -6,7 +6,7 @@
 //! believes anything of a device that joins, never again anything of one that has left: its cache era is raised.
 
 use crate::admin::{AdminError, Progress};
-use crate::cell::{CacheAtWork, Cell, is_write_back};
+use crate::cell::{CacheAtWork, Cell};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
 use celldisk::{DeviceId, FlashCacheSpace, GridDiskError, GridDiskId, MemberStatus, Renewal, Role};
@@ -194,7 +194,7 @@ impl Cell {
     fn open_doors(self: &Arc<Self>) -> Vec<Arc<GridDisk>> {
         let mut bound = Vec::new();
         for disk in self.grid_disks() {
-            if let Some(record) = self.record(&disk).filter(is_write_back) {
+            if let Some(record) = self.record(&disk).filter(celldisk::GridDisk::is_write_back) {
                 self.bind(&disk, &record);
                 bound.push(disk);
             }

@@ -4,7 +4,7 @@
 //! stamps; then recovery of the flash; then grid disks are served, see [`crate::early`] for those that need not wait. Nothing is served
 //! before what must be durable is.
 
-use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk, is_write_back};
+use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk};
 use crate::cell_disks::adopt_sizes;
 use crate::early::Opening;
 use crate::grid_disk::GridDisk;
@@ -574,7 +574,7 @@ fn write_back_disks(
         let Some(label) = home.as_ref().map(|disk| disk.label()) else { return false };
         label.flash_members.iter().any(|(id, m)| m.state.holds_dirty() && which(home.as_ref(), *id))
     };
-    catalog.grid_disks.values().filter(|record| is_write_back(record)).filter(waits).cloned().collect()
+    catalog.grid_disks.values().filter(|record| record.is_write_back()).filter(waits).cloned().collect()
 }
 
 pub(crate) fn offline_note(name: &str, flash: &str) -> String {
@@ -610,10 +610,10 @@ async fn void_without_dirty(
                 .extents
                 .iter()
                 .any(|e| label.dirty.is_dirty(e.offset(label.au_bytes), e.len_bytes(label.au_bytes)));
-        if is_write_back(record) || was_dirty {
+        if record.is_write_back() || was_dirty {
             let catalog = store.catalog();
             let name = catalog.members.get(flash).map_or_else(|| flash.to_string(), |m| m.name.clone());
-            let as_of = journals.get(&record.id).filter(|_| is_write_back(record)).and_then(|journal| as_of(journal));
+            let as_of = journals.get(&record.id).filter(|_| record.is_write_back()).and_then(|journal| as_of(journal));
             let why = match as_of {
                 Some(as_of) => stale_note(&record.name, &name, as_of),
                 None => offline_note(&record.name, &name),

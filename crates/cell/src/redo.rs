@@ -17,7 +17,7 @@ pub(crate) use open::{replay_redo, strange_redo_pairs};
 pub(crate) use port::RedoPort;
 pub use record::RedoWrite;
 
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
 use celldisk::{CellStore, DeviceId, FlashLogMode, Label, Purpose, Role, Stamp};
 use device::sync::lock;
@@ -101,7 +101,7 @@ impl Cell {
     /// Why flash takes nothing of a redo grid disk, if so.
     fn redo_barred(&self, at_work: &LogAtWork, record: &celldisk::GridDisk) -> Option<Skip> {
         let on_flash = self.store().cell_disk(record.cell_disk).is_some_and(|home| home.role() == Role::Flash);
-        if is_write_back(record) || on_flash {
+        if record.is_write_back() || on_flash {
             return Some(Skip::LogOnFlash);
         }
         (!at_work.is_home(record.cell_disk)).then_some(Skip::NoFlashDisk)

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -130,6 +131,37 @@ impl Notify {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// A condition that holds or does not, cheap to look at, and for whose turning tasks may wait. At first it does not hold.
+#[derive(Debug, Default)]
+pub struct Flag {
+    holds: AtomicBool,
+    turned: Notify,
+}
+
+impl Flag {
+    /// From now on it holds, or does not.
+    pub fn set(&self, holds: bool) {
+        self.holds.store(holds, Ordering::Release);
+        self.turned.notify_all();
+    }
+
+    /// Whether it holds.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.holds.load(Ordering::Acquire)
+    }
+
+    /// Wait until it holds, or does not.
+    pub async fn until(&self, holds: bool) {
+        while self.is_set() != holds {
+            let ticket = self.turned.ticket();
+            if self.is_set() != holds {
+                self.turned.wait(ticket).await;
+            }
+        }
     }
 }
 

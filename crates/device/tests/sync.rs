@@ -5,7 +5,7 @@
 use device::buf::Buf;
 use device::io::{Completed, Completion, FailKind, Op, Outcome};
 use device::prng::Prng;
-use device::sync::{Notify, Semaphore, one_shot};
+use device::sync::{Flag, Notify, Semaphore, one_shot};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +40,22 @@ fn one_shot_delivers_across_threads_or_says_that_nobody_will() {
         let thread = std::thread::spawn(move || if round % 3 == 0 { drop(sender) } else { sender.send(round) });
         let expected = if round % 3 == 0 { None } else { Some(round) };
         assert_eq!(block_on(receiver), expected);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_flag_sees_it_turn() {
+    for _ in 0..5000 {
+        let flag = Arc::new(Flag::default());
+        let other = flag.clone();
+        let thread = std::thread::spawn(move || {
+            block_on(other.until(true));
+            other.set(false);
+        });
+        assert!(!flag.is_set());
+        flag.set(true);
+        block_on(flag.until(false));
         thread.join().unwrap();
     }
 }

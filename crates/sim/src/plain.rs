@@ -7,7 +7,7 @@ use crate::net::{NetConfig, SimNet};
 use crate::situations::Situations;
 use cell::{Cell, CellConfig, NewDevice};
 use celldisk::Role;
-use device::{Device, World};
+use device::{Buf, Bufs, Device, SharedBufs, World};
 use std::sync::Arc;
 
 /// One process on one host, with its world.
@@ -48,4 +48,11 @@ pub async fn cell_on(devices: &[Device], names: &[(&str, Role)], config: CellCon
     drop(made.unwrap_or_else(|error| panic!("create: {error}")));
     let opened = Cell::open(devices.to_vec(), config, world.clone()).await;
     opened.unwrap_or_else(|error| panic!("open: {error}")).0
+}
+
+/// `bytes` bytes of `fill`, as something to be written.
+pub fn full_of(bytes: usize, fill: u8) -> SharedBufs {
+    let mut buf = Buf::zeroed(bytes);
+    buf.fill(fill);
+    Bufs::from(buf).freeze()
 }

@@ -6,10 +6,10 @@ use cell::{Cell, CellConfig, Context, GridDisk, Session};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, SharedBufs, Verb, World};
+use device::{Buf, Device, Verb, World};
 use futures_util::future::{Either, select};
 use sim::executor::{Executor, Process};
-use sim::plain::{cell_on, in_an_executor, process_of};
+use sim::plain::{cell_on, full_of, in_an_executor, process_of};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,6 @@ const PAGE: usize = 4096;
 
 fn config() -> CellConfig {
     CellConfig { index_wait: Some(Duration::from_millis(1)), ..CellConfig::default() }
-}
-
-fn page_of(fill: u8) -> SharedBufs {
-    let mut buf = Buf::zeroed(PAGE);
-    buf.fill(fill);
-    Bufs::from(buf).freeze()
 }
 
 /// A cell on one disk and one flash device with the grid disks THROUGH and BACK, whose first pages are full of ones.
@@ -51,7 +45,7 @@ impl<'a> Rig<'a> {
             let spec = GridDiskSpec { caching_mode, ..GridDiskSpec::new(name, home, 64 * MIB, world.clock.wall()) };
             let made = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
             for page in 0..4 {
-                made.open_session(Context::default()).write(page * PAGE as u64, page_of(1), true).await.unwrap();
+                made.open_session(Context::default()).write(page * PAGE as u64, full_of(PAGE, 1), true).await.unwrap();
             }
         }
         // What was filled is on flash by then, and what was dirty not yet on the disk.
@@ -101,7 +95,7 @@ fn disks_serve_and_what_flash_alone_has_is_waited_for() {
         let mut rig = Rig::new(executor).await;
         rig.dies().await;
         assert_eq!(rig.page("THROUGH", 0).await, 1);
-        rig.session("THROUGH").write(0, page_of(2), true).await.unwrap();
+        rig.session("THROUGH").write(0, full_of(PAGE, 2), true).await.unwrap();
         assert_eq!((rig.page("THROUGH", 0).await, rig.hits("THROUGH")), (2, 0), "from the disk");
         assert!(rig.disk_of("BACK").is_waiting_for_index());
         {
@@ -132,7 +126,7 @@ fn whoever_dies_before_the_index_is_whole_begins_cold() {
     in_an_executor(async |executor| {
         let mut rig = Rig::new(executor).await;
         rig.dies().await;
-        rig.session("THROUGH").write(0, page_of(2), true).await.unwrap();
+        rig.session("THROUGH").write(0, full_of(PAGE, 2), true).await.unwrap();
         rig.process.kill();
         rig.flash.clear();
         rig.flash.release();

@@ -6,10 +6,10 @@ use cell::{Cell, CellConfig, Context, Session};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, FailKind, Geometry, Io, SharedBufs, Spawn, Verb, World};
+use device::{Buf, Device, FailKind, Geometry, Io, Spawn, Verb, World};
 use futures_util::future::{Either, select};
 use sim::executor::{Executor, Process};
-use sim::plain::{cell_on, in_an_executor, process_of};
+use sim::plain::{cell_on, full_of, in_an_executor, process_of};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,6 @@ const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;
 /// More writes than a drop takes of one disk.
 const SKIPS_MAX: u64 = 6;
-
-fn full_of(fill: u8) -> SharedBufs {
-    let mut buf = Buf::zeroed(PAGE);
-    buf.fill(fill);
-    Bufs::from(buf).freeze()
-}
 
 /// Two disks, each with a redo grid disk, and flash with the log.
 struct Rig<'a> {
@@ -97,7 +91,7 @@ fn with_volatile_cache(bytes: u64) -> Arc<Memory> {
 
 /// Write and see whether it is acknowledged while its disk does nothing.
 async fn is_acked(session: &Session, fill: u8, world: &World) -> bool {
-    let write = session.write(0, full_of(fill), true);
+    let write = session.write(0, full_of(PAGE, fill), true);
     match select(pin!(write), world.clock.sleep(Duration::from_secs(5))).await {
         Either::Left((done, _)) => done.is_ok(),
         Either::Right(_) => false,
@@ -111,7 +105,7 @@ fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
         let mut rig = Rig::new(executor, 1).await;
         rig.cell.create_flash_cache(None, &[]).await.unwrap();
         rig.cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
-        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
+        rig.session("REDO1").write(0, full_of(PAGE, 2), true).await.unwrap();
         // Both copies of its label, once: what the log had of the disk cannot be called void, and then it can.
         let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
         rig.disks[0].add(Fault { range: Some(0..DATA_OFFSET), count: 2, ..refuses });
@@ -131,10 +125,11 @@ fn a_forced_drop_gives_up_nothing_that_the_disk_takes_when_asked_again() {
         let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
         rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), count: 2, ..refuses });
         let session = rig.session("REDO1");
-        session.write(0, full_of(2), true).await.unwrap();
+        session.write(0, full_of(PAGE, 2), true).await.unwrap();
         let cell = rig.cell.clone();
         let (dropped, written) =
-            futures_util::future::join(cell.drop_flash_log(true), session.write(PAGE as u64, full_of(3), true)).await;
+            futures_util::future::join(cell.drop_flash_log(true), session.write(PAGE as u64, full_of(PAGE, 3), true))
+                .await;
         dropped.unwrap();
         assert_eq!(rig.disks[0].struck(), 2);
         assert_eq!(rig.first_page("REDO1").await, Some(2));
@@ -160,7 +155,7 @@ async fn failed_drop(executor: &Executor, refuses: usize, after: u64) -> bool {
     let mut rig = Rig::new(executor, 1).await;
     let sessions = [rig.session("REDO1"), rig.session("REDO2")];
     for session in &sessions {
-        session.write(0, full_of(1), true).await.unwrap();
+        session.write(0, full_of(PAGE, 1), true).await.unwrap();
     }
     rig.disks[refuses].add(Fault { skip: after, ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) });
     if rig.cell.drop_flash_log(false).await.is_ok() {
@@ -187,12 +182,12 @@ fn a_write_that_failed_is_there_or_not_and_stays_so() {
     for carried_out in [false, true] {
         in_an_executor(async |executor| {
             let mut rig = Rig::new(executor, 1).await;
-            rig.session("REDO1").write(0, full_of(1), true).await.unwrap();
+            rig.session("REDO1").write(0, full_of(PAGE, 1), true).await.unwrap();
             for verb in [Verb::Write, Verb::Flush] {
                 rig.disks[0].add(Fault::every(verb, Action::Fail(FailKind::Media)));
             }
             rig.flash[0].add(Fault::every(Verb::Write, Action::Unknown { carried_out }));
-            assert!(rig.session("REDO1").write(0, full_of(2), false).await.is_err(), "nobody takes it");
+            assert!(rig.session("REDO1").write(0, full_of(PAGE, 2), false).await.is_err(), "nobody takes it");
             let seen = rig.first_page("REDO1").await;
             let notes = rig.dies().await;
             let found = rig.first_page("REDO1").await;
@@ -210,20 +205,20 @@ fn nothing_is_acknowledged_for_a_ring_that_the_label_is_about_to_leave() {
     in_an_executor(async |executor| {
         let mut rig = Rig::new(executor, 2).await;
         let sessions = [rig.session("REDO1"), rig.session("REDO2")];
-        sessions[0].write(0, full_of(1), true).await.unwrap();
+        sessions[0].write(0, full_of(PAGE, 1), true).await.unwrap();
         rig.disks[0].add(Fault::every(Verb::Write, Action::Stall));
         rig.flash[1].add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
         let acked = Arc::new(AtomicBool::new(false));
         let (told, first) = (acked.clone(), rig.session("REDO1"));
         rig.process.spawn(Box::pin(async move {
-            told.store(first.write(0, full_of(2), false).await.is_ok(), Ordering::Release);
+            told.store(first.write(0, full_of(PAGE, 2), false).await.is_ok(), Ordering::Release);
         }));
         // The write itself, and the label.
         while rig.disks[0].stalled() < 2 {
             rig.world.clock.sleep(Duration::from_millis(1)).await;
         }
         rig.flash[0].add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
-        sessions[1].write(0, full_of(3), false).await.unwrap();
+        sessions[1].write(0, full_of(PAGE, 3), false).await.unwrap();
         rig.world.clock.sleep(Duration::from_millis(10)).await;
         rig.disks[0].clear();
         rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), ..Fault::every(Verb::Write, Action::Stall) });
@@ -243,12 +238,12 @@ fn a_disk_that_waits_for_redo_waits_on_when_the_flash_fails_once_more() {
         let mut rig = Rig::new(executor, 1).await;
         let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
         rig.disks[0].add(Fault { range: Some(DATA_OFFSET..u64::MAX), ..refuses.clone() });
-        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
+        rig.session("REDO1").write(0, full_of(PAGE, 2), true).await.unwrap();
         rig.process.kill();
         let notes = rig.opens().await;
         assert!(notes.iter().any(|note| note.contains("REDO1 is offline")), "{notes:?}");
         rig.flash[0].add(refuses);
-        rig.session("REDO2").write(0, full_of(3), true).await.unwrap();
+        rig.session("REDO2").write(0, full_of(PAGE, 3), true).await.unwrap();
         rig.world.clock.sleep(Duration::from_secs(10)).await;
         assert!(rig.cell.alerts().iter().any(|alert| alert.contains("is given up")), "{:?}", rig.cell.alerts());
         let notes = rig.dies().await;
@@ -267,14 +262,14 @@ fn a_disk_from_before_waits_for_redo_of_a_grid_disk_that_has_left_the_log() {
             range: Some(DATA_OFFSET..u64::MAX),
             ..Fault::every(Verb::Write, Action::Fail(FailKind::Media))
         });
-        rig.session("REDO1").write(0, full_of(2), true).await.unwrap();
+        rig.session("REDO1").write(0, full_of(PAGE, 2), true).await.unwrap();
         let len = (DATA_OFFSET + 64 * MIB) as usize;
         let disk: Device = rig.disks[0].clone();
         let past = disk.read(0, Buf::zeroed(len).into()).await.bufs.freeze();
         rig.dies().await;
         assert_eq!(rig.first_page("REDO1").await, Some(2));
         rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
-        rig.session("REDO1").write(0, full_of(4), true).await.unwrap();
+        rig.session("REDO1").write(0, full_of(PAGE, 4), true).await.unwrap();
         rig.process.kill();
         assert_eq!(disk.write(0, past, true).await.outcome, device::Outcome::Done);
         for start in 1..=2 {
@@ -298,7 +293,7 @@ fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {
     in_an_executor(async |executor| {
         let rig = Rig::over(executor, with_volatile_cache, 1).await;
         let session = rig.session("REDO1");
-        session.write(0, full_of(1), false).await.unwrap();
+        session.write(0, full_of(PAGE, 1), false).await.unwrap();
         rig.disks[0].add(Fault::every(Verb::Flush, Action::Fail(FailKind::Media)));
         session.flush().await.unwrap();
         rig.cell.set_flash_log_mode("REDO1", FlashLogMode::Off).await.unwrap();
@@ -309,19 +304,19 @@ fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {
                 Either::Right(_) => panic!("it waits for ever"),
             }
         };
-        assert!(ended(session.write(0, full_of(2), true)).await.is_err());
+        assert!(ended(session.write(0, full_of(PAGE, 2), true)).await.is_err());
         // Nor does the command that takes the log away while somebody writes.
         rig.cell.set_flash_log_mode("REDO1", FlashLogMode::Flash).await.unwrap();
         let cell = rig.cell.clone();
         let (purpose, written) = futures_util::future::join(
             async { cell.set_purpose("REDO1", Purpose::Data).await.is_err() },
-            ended(session.write(0, full_of(3), true)),
+            ended(session.write(0, full_of(PAGE, 3), true)),
         )
         .await;
         assert!(purpose, "its disk does not take what the log holds");
         assert_eq!(rig.first_page("REDO1").await, Some(if written.is_ok() { 3 } else { 1 }));
         rig.disks[0].clear();
-        session.write(0, full_of(4), true).await.unwrap();
+        session.write(0, full_of(PAGE, 4), true).await.unwrap();
         rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
         assert_eq!(rig.first_page("REDO1").await, Some(4));
     });

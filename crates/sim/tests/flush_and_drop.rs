@@ -6,11 +6,11 @@
 use cell::{Cell, CellConfig, Context, GridDisk, Session};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};
-use device::{Buf, Bufs, Clock, Device, Instant, Prng, SharedBufs, Spawn, World};
+use device::{Buf, Bufs, Clock, Device, Instant, Prng, Spawn, World};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sim::executor::Process;
-use sim::plain::{cell_on, in_a_world};
+use sim::plain::{cell_on, full_of, in_a_world};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -64,15 +64,9 @@ fn dirty_blocks() -> Vec<u64> {
 }
 
 /// No zeroes, which disks and cells take more cheaply.
-fn full_of(bytes: usize) -> SharedBufs {
-    let mut buf = Buf::zeroed(bytes);
-    buf.fill(7);
-    Bufs::from(buf).freeze()
-}
-
 async fn write_all(session: &Session) {
     for block in dirty_blocks() {
-        let data = full_of(BLOCK_BYTES as usize);
+        let data = full_of(BLOCK_BYTES as usize, 7);
         session.write(block * BLOCK_BYTES, data, false).await.unwrap();
     }
 }
@@ -138,7 +132,7 @@ async fn bare_disk(process: &Process, world: &World, (depth, flush_every): (usiz
         if under_way.len() >= depth {
             under_way.next().await.unwrap();
         }
-        let data = full_of(run.len() * BLOCK_BYTES as usize);
+        let data = full_of(run.len() * BLOCK_BYTES as usize, 7);
         under_way.push(device.write(run[0] * BLOCK_BYTES, data, false));
     }
     while under_way.next().await.is_some() {}

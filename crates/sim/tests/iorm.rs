@@ -8,9 +8,9 @@ use cell::iorm::{Directive, Objective, PlanChange, Subject};
 use cell::{Cell, CellConfig, Context, Session};
 use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Delay, Memory, Model};
-use device::{Buf, Bufs, Clock, Device, Prng, SharedBufs, Spawn, World};
+use device::{Buf, Bufs, Clock, Device, Prng, Spawn, World};
 use sim::executor::Process;
-use sim::plain::{cell_on, in_a_world};
+use sim::plain::{cell_on, full_of, in_a_world};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -97,12 +97,6 @@ fn limit(name: &str, limit: u32) -> Directive {
     Directive { limit: Some(limit), ..of(name) }
 }
 
-fn bytes_of(fill: u8, len: usize) -> SharedBufs {
-    let mut buf = Buf::zeroed(len);
-    buf.fill(fill);
-    Bufs::from(buf).freeze()
-}
-
 /// Clients of one database: each asks again as soon as it has its answer.
 struct Clients {
     /// When each request was answered.
@@ -133,7 +127,7 @@ impl Clients {
                     let begun = clock.now();
                     under_way.fetch_add(1, Ordering::Relaxed);
                     if write {
-                        session.write(at, bytes_of(7, bytes as usize), false).await.unwrap();
+                        session.write(at, full_of(bytes as usize, 7), false).await.unwrap();
                     } else {
                         let (result, back) = session.read(at, buf).await;
                         result.unwrap();
@@ -493,7 +487,7 @@ fn flash_is_switched_for_a_database_at_once_and_never_stale() {
             let switch =
                 async |on| fixture.plan(vec![Directive { flash_cache: Some(on), ..of("A") }, of("other")]).await;
             let write = async |session: &Session, at, fill| {
-                session.write(at, bytes_of(fill, READ_BYTES as usize), false).await.unwrap();
+                session.write(at, full_of(READ_BYTES as usize, fill), false).await.unwrap();
             };
             write(&a, 0, 1).await;
             world.clock.sleep(Duration::from_millis(50)).await;
@@ -542,7 +536,7 @@ fn redo_goes_past_the_flash_log_for_a_database_that_is_kept_from_it() {
         let (spot, other) = (fixture.session("REDO", "SPOT"), fixture.session("REDO", "OTHER"));
         let commit = async |session: &Session| {
             for n in 0..20 {
-                session.write(n * READ_BYTES, bytes_of(5, READ_BYTES as usize), n % 2 == 0).await.unwrap();
+                session.write(n * READ_BYTES, full_of(READ_BYTES as usize, 5), n % 2 == 0).await.unwrap();
                 session.flush().await.unwrap();
             }
         };

@@ -5,8 +5,8 @@
 use cell::{CellConfig, Context};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, SharedBufs, Spawn, Verb};
-use sim::plain::{cell_on, in_a_world};
+use device::{Buf, Device, Spawn, Verb};
+use sim::plain::{cell_on, full_of, in_a_world};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,19 +16,13 @@ const PAGE: usize = 4096;
 const READ_BYTES: usize = 512 << 10;
 const DIRTY_AT: u64 = 64 << 10;
 
-fn page_of(fill: u8) -> SharedBufs {
-    let mut buf = Buf::zeroed(PAGE);
-    buf.fill(fill);
-    Bufs::from(buf).freeze()
-}
-
 /// Destroy every page that is full of a byte. How many.
 async fn rot(device: &Device, fill: u8) -> usize {
     let mut rotten = 0;
     for offset in (0..device.geometry().size_bytes).step_by(PAGE) {
         let read = device.read(offset, Buf::zeroed(PAGE).into()).await;
         if read.bufs.to_vec(0..PAGE).iter().all(|byte| *byte == fill) {
-            assert!(device.write(offset, page_of(fill + 1), false).await.outcome.ok().is_ok());
+            assert!(device.write(offset, full_of(PAGE, fill + 1), false).await.outcome.ok().is_ok());
             rotten += 1;
         }
     }
@@ -50,7 +44,7 @@ fn what_was_destaged_while_flash_was_asked_for_it_is_read_from_the_disk() {
             ..GridDiskSpec::new("DATA", home, 64 * MIB, world.clock.wall())
         };
         let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
-        disk.open_session(Context::default()).write(DIRTY_AT, page_of(7), true).await.unwrap();
+        disk.open_session(Context::default()).write(DIRTY_AT, full_of(PAGE, 7), true).await.unwrap();
 
         flash.add(Fault { count: 1, ..Fault::every(Verb::Read, Action::Stall) });
         let (answer, told) = (Arc::new(Mutex::new(None)), disk.open_session(Context::default()));

@@ -8,8 +8,8 @@ use cell::{Cell, CellConfig, Context};
 use celldisk::layout::DATA_OFFSET;
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
-use device::{Buf, Bufs, Device, FailKind, SharedBufs, Spawn, Verb};
-use sim::plain::{cell_on, in_an_executor, process_of};
+use device::{Buf, Device, FailKind, Spawn, Verb};
+use sim::plain::{cell_on, full_of, in_an_executor, process_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,12 +24,6 @@ const WIDE: &str = "WIDE";
 const LARGE: usize = 1 << 20;
 const WIDE_MIB: u64 = 32;
 const NARROW: &str = "NARROW";
-
-fn of(fill: u8, bytes: usize) -> SharedBufs {
-    let mut buf = Buf::zeroed(bytes);
-    buf.fill(fill);
-    Bufs::from(buf).freeze()
-}
 
 fn refusing(range: Range<u64>) -> Fault {
     Fault { range: Some(range), ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) }
@@ -58,7 +52,7 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
             all[0].add(refusing(refused.clone()));
             let session = disk.open_session(Context::default());
             for at in places(name) {
-                session.write(at, of(7, PAGE), false).await.unwrap();
+                session.write(at, full_of(PAGE, 7), false).await.unwrap();
             }
             session.flush().await.unwrap();
         }
@@ -73,7 +67,7 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
             for at in places(name) {
                 let session = cell.grid_disk(name).unwrap().open_session(Context::default());
                 process.spawn(Box::pin(async move {
-                    let _ = session.write(at, of(7, PAGE), false).await;
+                    let _ = session.write(at, full_of(PAGE, 7), false).await;
                 }));
             }
         };
@@ -90,7 +84,7 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
         let acked = Arc::new(AtomicBool::new(false));
         let heard = acked.clone();
         process.spawn(Box::pin(async move {
-            let wrote = narrow.write(0, of(8, LARGE), false).await;
+            let wrote = narrow.write(0, full_of(LARGE, 8), false).await;
             heard.store(wrote.is_ok(), Ordering::Release);
         }));
         world.clock.sleep(Duration::from_millis(1)).await;

@@ -5,7 +5,7 @@
 
 use super::open::as_of;
 use crate::admin::AdminError;
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use celldisk::{CachingMode, DeviceId, FlashState, GridDiskId};
 use device::WallTime;
 use device::sync::lock;
@@ -63,7 +63,7 @@ impl Cell {
         if self.waits_for_redo(&disk) {
             return self.give_up_waiting(record.cell_disk).await;
         }
-        if !is_write_back(&record) || record.journal.is_empty() {
+        if !record.is_write_back() || record.journal.is_empty() {
             return Err(AdminError::MayBeTorn(disk.name()));
         }
         let id = GridDiskId(disk.id());
@@ -98,7 +98,7 @@ impl Cell {
     async fn give_up_flash(&self, record: &celldisk::GridDisk) {
         let home: DeviceId = record.cell_disk;
         let catalog = self.store().catalog();
-        let others = catalog.grid_disks.values().any(|g| g.cell_disk == home && g.id != record.id && is_write_back(g));
+        let others = catalog.grid_disks.values().any(|g| g.cell_disk == home && g.id != record.id && g.is_write_back());
         let Some(disk) = self.store().cell_disk(home) else { return };
         let au_bytes = disk.label().au_bytes;
         let extents: Vec<(u64, u64)> =

@@ -6,7 +6,7 @@
 use super::open::void_redo;
 use super::{LogAtWork, mode_of};
 use crate::admin::AdminError;
-use crate::cell::{Cell, is_write_back};
+use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
 use crate::open::CellError;
 use crate::request::CachingMode;
@@ -239,7 +239,7 @@ impl Cell {
         let Some(redo) = disk.port.redo() else { return Ok(()) };
         let record = self.record(disk);
         // Flash takes nothing for the log of a grid disk in write-back: what the flash cache holds of it is not given up with it.
-        let in_write_back = record.as_ref().is_some_and(is_write_back);
+        let in_write_back = record.as_ref().is_some_and(celldisk::GridDisk::is_write_back);
         if !in_write_back {
             let _ = self.stood(self.store().raise_cache_generation(GridDiskId(disk.id())).await?);
             self.alert(format!("grid disk {}: redo that its disk has not taken is given up", disk.name()));

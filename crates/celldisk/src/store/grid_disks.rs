@@ -406,7 +406,7 @@ impl CellStore {
         Ok(self.change(settle).await?)
     }
 
-    /// The same for several at once, for now: [`CellStore::restore_cache_generations`] takes it back.
+    /// The same for several at once, until [`CellStore::restore_cache_generations`] takes it back.
     ///
     /// # Errors
     /// No such grid disk, or no durable device took the change.
@@ -417,7 +417,7 @@ impl CellStore {
         Ok(self.change(raise).await?)
     }
 
-    /// What was void for now counts again: the generations of before, but of those whose content has become void for another reason since.
+    /// What [`CellStore::raise_cache_generations`] made void counts again, but of those whose content has become void for another reason since.
     /// Nothing may have been cached in the generation between; that is the caller's word.
     ///
     /// # Errors
