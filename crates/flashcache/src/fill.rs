@@ -196,13 +196,13 @@ impl Member {
             };
             let copy = copy.freeze();
             let again = (head == HeadKind::Keep).then(|| (entry.clone(), copy.clone()));
-            let mut appended = self.append(head, entry, copy, FILL_RESERVE_SEGMENTS, 0, false, &mut writes);
+            let mut appended = self.append(head, entry, copy, &mut writes);
             // The open segment of the keep head was its last.
             if let (Err(AppendRefused::Space), Some((entry, copy)), true) = (&appended, again, self.keep_is_full()) {
                 self.refuse_share();
                 let Some(other) = self.admit(key, mask.count_ones(), allowance) else { continue };
                 head = other;
-                appended = self.append(head, entry, copy, FILL_RESERVE_SEGMENTS, 0, false, &mut writes);
+                appended = self.append(head, entry, copy, &mut writes);
             }
             match appended {
                 Ok(_) => {
@@ -273,21 +273,18 @@ impl Member {
     }
 
     /// Append an entry's data to the log and its name to the index.
-    #[expect(clippy::too_many_arguments, reason = "the one place where an entry is made, for fills and for reclaim")]
     pub(crate) fn append(
         &self,
         head: HeadKind,
         entry: NewEntry,
         data: SharedBufs,
-        reserve: usize,
-        frequency: u8,
-        suspect: bool,
         writes: &mut Vec<crate::log::LogWrite>,
     ) -> Result<(Page, KilledList), AppendRefused> {
         let NewEntry { key, name, mask, crcs, tenant } = entry;
         let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
         let page = {
             let mut log = lock(&self.log);
+            let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
             let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
             // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
             for (k, crc) in crcs.iter().enumerate() {
@@ -295,7 +292,7 @@ impl Member {
             }
             page
         };
-        let inserted = self.index.insert(Entry::new(key, page, mask, frequency, suspect).of(tenant));
+        let inserted = self.index.insert(Entry::new(key, page, mask, 0, false).of(tenant));
         if self.has_failed() {
             // It may have come after all that was there has ended, and would be counted for ever.
             self.index.clear();

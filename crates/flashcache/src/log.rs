@@ -496,6 +496,12 @@ impl LogState {
             && self.shape.takes(chunk.position, chunk.data_pages + pages, open.records_bytes)
     }
 
+    /// Free segments that data at a head leaves, where it leaves `reserve` to marks, records and reclaim: another one while the small
+    /// head has none open, which the next records open, and which nothing may be there to be reclaimed for.
+    pub(crate) fn left_by(&self, head: HeadKind, reserve: usize) -> usize {
+        reserve + usize::from(head != HeadKind::Small && self.heads[HeadKind::Small as usize].is_none())
+    }
+
     /// Whether an entry is sure to be taken at a head: one that is not may be taken all the same.
     pub(crate) fn surely_takes(&self, head: HeadKind, pages: u32, record_bytes: usize, reserve: usize) -> bool {
         self.free.len() > reserve || self.chunk_takes(head, pages, record_bytes)

@@ -139,7 +139,7 @@ impl Member {
         let crowded = !again && much;
         let record_bytes = |entry: &NewEntry| dirty_record(EntryKind::Dirty, entry, Position(0)).encoded_bytes();
         let room = sure.is_none_or(|entry| {
-            log.surely_takes(HeadKind::Dirty, entry.mask.count_ones(), record_bytes(entry), dirty_reserve(again))
+            log.surely_takes(HeadKind::Dirty, entry.mask.count_ones(), record_bytes(entry), dirty_reserve(log, again))
         });
         !crowded && room
     }
@@ -155,7 +155,8 @@ impl Member {
         writes: &mut Vec<LogWrite>,
     ) -> Result<Page, NoSpace> {
         let record = |position| dirty_record(kind, entry, position);
-        let page = log.append_entry(HeadKind::Dirty, &record, data, dirty_reserve(again), writes)?;
+        let reserve = dirty_reserve(log, again);
+        let page = log.append_entry(HeadKind::Dirty, &record, data, reserve, writes)?;
         for (k, crc) in entry.crcs.iter().enumerate() {
             self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
         }
@@ -495,8 +496,8 @@ impl Member {
 }
 
 /// Free segments that dirty data leaves; what is dirty already may use one more.
-fn dirty_reserve(again: bool) -> usize {
-    DIRTY_RESERVE_SEGMENTS + usize::from(!again)
+fn dirty_reserve(log: &LogState, again: bool) -> usize {
+    log.left_by(HeadKind::Dirty, DIRTY_RESERVE_SEGMENTS + usize::from(!again))
 }
 
 fn dirty_record(kind: EntryKind, entry: &NewEntry, position: Position) -> Record {

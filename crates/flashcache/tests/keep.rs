@@ -288,6 +288,36 @@ async fn crowd(rig: &Rig, segments: u64) {
     }
 }
 
+/// Nothing but dirty data, as much as it may take: marks have room all the same, before the disk has any of it. Whoever waits for one may
+/// hold the very ranges that would have to be destaged.
+#[test]
+fn marks_have_room_when_all_there_is_is_dirty() {
+    for segments in 8..16 {
+        run(|world| async move {
+            let rig = Rig::new(segments, world).await;
+            let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+            let mut blocks = 0;
+            while rig.cache.write_dirty(&rig.keep, parts(blocks), &data, false).await.is_ok() {
+                blocks += 1;
+            }
+            // Some of each segment stays, so that none comes free.
+            let mut overwritten = (2..blocks as usize).flat_map(|step| (0..blocks).step_by(step));
+            while let Some(block) = overwritten.next()
+                && rig.cache.write_dirty(&rig.keep, parts(block), &data, true).await.is_ok()
+            {}
+            assert!(overwritten.next().is_some(), "there was room for all: {:?}", rig.member());
+            for region in 0..8 {
+                let mark = std::pin::pin!(rig.cache.begin_write(&rig.other, region * 256..region * 256 + 4));
+                let below = rig.clock.below.clone();
+                match select(mark, below.sleep(Duration::from_secs(10))).await {
+                    Either::Left((ticket, _)) => rig.cache.end_write(ticket.unwrap()),
+                    Either::Right(_) => panic!("{segments} segments, region {region}: {:?}", rig.member()),
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn nothing_stalls_while_somebody_holds_dirty_data_that_was_overwritten() {
     run(|world| async move {

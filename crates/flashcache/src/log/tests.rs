@@ -274,6 +274,17 @@ fn segments_in_reserve_stay_free() {
 }
 
 #[test]
+fn data_leaves_a_segment_to_the_head_that_takes_records() {
+    let mut rig = Rig::new();
+    assert_eq!((rig.log.left_by(HeadKind::Dirty, 3), rig.log.left_by(HeadKind::Small, 3)), (4, 3));
+    rig.append(HeadKind::Small, 4, 3).expect("room");
+    assert_eq!((rig.log.left_by(HeadKind::Dirty, 3), rig.log.left_by(HeadKind::Small, 3)), (3, 3));
+    rig.seal(HeadKind::Small, 1);
+    rig.close(0).expect("room");
+    assert_eq!(rig.log.left_by(HeadKind::Main, 3), 3, "it has the next one");
+}
+
+#[test]
 fn the_keep_head_has_its_share_and_leaves_some_to_others() {
     for (segments, dirty, most) in
         [(64, 0, 51), (100, 0, 80), (40, 0, 32), (39, 0, 31), (24, 0, 16), (64, 10, 46), (9, 0, 1), (8, 0, 0)]
