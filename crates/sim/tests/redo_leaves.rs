@@ -1,6 +1,5 @@
 //! Goal: whoever waits in the flash log for a flush of a disk hears when it fails, also where the grid disk leaves the log meanwhile and
 //! nobody tells it of failed flushes any more. Method: a redo disk without flash, in virtual time, whose disk holds back a flush.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use device::layers::Memory;
 use device::sync::Flag;
