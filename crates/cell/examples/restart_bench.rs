@@ -69,7 +69,9 @@ impl LogDevice {
                     let from = footer.max(within);
                     let bytes = &segment[1][(from - footer) as usize..(end - footer) as usize];
                     piece[(from - within) as usize..].copy_from_slice(bytes);
-                } else if let Some(chunk) = self.chunks.get(&at) {
+                } else if segment[1].is_empty()
+                    && let Some(chunk) = self.chunks.get(&at)
+                {
                     let len = chunk.len().min(piece.len());
                     piece[..len].copy_from_slice(&chunk[..len]);
                 }
