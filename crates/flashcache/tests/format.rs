@@ -101,6 +101,18 @@ fn footers_come_back_as_they_were() {
 }
 
 #[test]
+fn no_more_records_are_read_than_a_footer_may_have() {
+    let record = Record::Free { segment: SegmentId(1), generation: 2 };
+    let most = FOOTER_RECORDS_BYTES_MAX / record.encoded_bytes();
+    assert_eq!(FOOTER_RECORDS_BYTES_MAX, (64 << 20) / 8, "an eighth of the largest segment");
+    for (count, believed) in [(most, true), (most + 1, false)] {
+        let bytes = encode_footer(OWNER, LIFE, 99, 90, &vec![record.clone(); count], 4096);
+        let trailer = decode_trailer(&bytes[bytes.len() - TRAILER_BYTES..], &OWNER);
+        assert_eq!(trailer.is_ok(), believed, "{count} records: {trailer:?}");
+    }
+}
+
+#[test]
 fn a_flipped_bit_is_never_believed() {
     let mut prng = Prng::new(3);
     for _ in 0..4 {

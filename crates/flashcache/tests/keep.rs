@@ -133,6 +133,8 @@ fn default_traffic_never_evicts_what_is_kept() {
     run(|world| async move {
         let rig = Rig::new(SEGMENTS, world).await;
         rig.cache.set_worth(&rig.keep, WorthMap::new(Worth::Default, vec![(0..200 * BLOCK_PARTS, Worth::Keep)]));
+        let is_keep = [(&rig.keep, 199), (&rig.keep, 200), (&rig.other, 0)];
+        assert_eq!(is_keep.map(|(disk, block)| rig.cache.is_keep(disk, &parts(block))), [true, false, false]);
         rig.offer_all(&rig.keep, 0..200).await;
         rig.offer_all(&rig.other, 0..SEGMENTS * SEGMENT_BLOCKS * 4).await;
         assert_eq!(rig.count(&rig.keep, 0..200, Residence::Kept), 200);
