@@ -16,7 +16,9 @@ use cell::{CachingMode, Context, GridDisk, GridDiskParts};
 use device::io::{Completed, DeviceExtent, FailKind, Op};
 use device::layers::Memory;
 use device::sync::{Notify, lock};
-use device::{Arena, Bufs, Class, Completion, Geometry, Io, Outcome, Prng, Runtime, RuntimeConfig, World};
+use device::{
+    Arena, Bufs, Class, Completion, Geometry, Io, Outcome, Prng, Runtime, RuntimeConfig, World, give_back_memory,
+};
 use flashcache::format::{self, BlockName, ChunkHeader, EntryKind, HeadKind, Owner, Record, SegmentLife};
 use flashcache::units::{Position, SegmentId};
 use flashcache::{CacheConfig, CachedDisk, Evidence, FlashCache, MemberDevice};
@@ -273,6 +275,9 @@ fn main() {
             FlashCache::open(CacheConfig::default(), members, &[DISK], world.clone()).await.unwrap();
         let (cpu, wall) = (cpu_ns() - cpu, start.elapsed().as_nanos() as u64);
         let found = recovered[0].clone().unwrap();
+        let start = Instant::now();
+        give_back_memory();
+        let give_back = start.elapsed().as_nanos() as u64;
         let resident = status_bytes("VmRSS").saturating_sub(before);
         let most = status_bytes("VmHWM").saturating_sub(before);
         assert_eq!(found.entries, entries, "every block is found again, once");
@@ -319,7 +324,7 @@ fn main() {
             "{{\"entries\":{entries},\"reads\":{reads},\"hits\":{hits},\"segments\":{},\"walked\":{},\
              \"recovery_cpu_ns\":{cpu},\"recovery_wall_ns\":{wall},\"blocks_per_s\":{},\"blocks_per_cpu_s\":{},\
              \"index_bytes_per_entry\":{:.2},\"resident_bytes_per_entry\":{:.1},\"most_bytes_per_entry\":{:.1},\
-             \"lookup_cpu_ns\":{},\"hit_cpu_ns\":{}{by_checkpoint}}}",
+             \"give_back_wall_ns\":{give_back},\"lookup_cpu_ns\":{},\"hit_cpu_ns\":{}{by_checkpoint}}}",
             found.segments,
             found.walked,
             per_s(entries, wall),

@@ -26,6 +26,7 @@ pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
 pub use prng::Prng;
 pub use real::{
     Backend, Direct, HeldSignals, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, create_file,
+    give_back_memory,
 };
 pub use spawn::{Spawn, Task};
 

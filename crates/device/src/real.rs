@@ -23,6 +23,7 @@ pub use backend::Backend;
 pub use open::{Direct, OpenError, OpenOptions, create_file};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;
+pub use sys::give_back_memory;
 
 #[cfg(test)]
 mod tests;

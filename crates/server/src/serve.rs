@@ -277,6 +277,8 @@ async fn tell_when_whole(cell: Arc<Cell>, arena: Arena) {
 }
 
 fn announce_memory(cell: &Cell, arena: &Arena) {
+    // Reading the index took as much again in small pieces, which the allocator would keep for ever.
+    device::give_back_memory();
     let mib = |bytes: u64| bytes >> 20;
     let (requests, work) = (arena.size_bytes() as u64, cell.memory_bytes_max());
     info!(

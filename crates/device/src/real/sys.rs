@@ -53,6 +53,14 @@ pub(crate) fn quiet_bell(fd: RawFd) {
     let _ = unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
 }
 
+/// Give memory that was freed back to the system, where the allocator keeps it: much of what was needed once, in small pieces. Allocations
+/// of other threads may wait meanwhile.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes an integer; nothing that is allocated is touched.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
 /// Let timers of this thread fire within a microsecond: the default slack of 50 us would be seen in every short sleep.
 pub(crate) fn set_timer_slack() {
     // SAFETY: takes an integer; failing leaves the default.

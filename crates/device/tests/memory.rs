@@ -1,0 +1,29 @@
+//! Goal: memory that was freed in small pieces goes back to the system. Method: the resident size of this process; pieces that stay keep the
+//! allocator from giving anything back by itself.
+
+#![cfg(target_env = "gnu")]
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use device::give_back_memory;
+
+const PIECE_BYTES: usize = 16 << 10;
+const PIECES: usize = 8 << 10;
+const STAYS_EVERY: usize = 64;
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn what_was_freed_in_small_pieces_goes_back() {
+    let pieces: Vec<Vec<u8>> = (0..PIECES).map(|_| vec![7; PIECE_BYTES]).collect();
+    let stay: Vec<Vec<u8>> =
+        pieces.into_iter().enumerate().filter(|(n, _)| n % STAYS_EVERY == 0).map(|(_, piece)| piece).collect();
+    let before = resident_bytes();
+    give_back_memory();
+    let after = resident_bytes();
+    assert!(after + PIECES * PIECE_BYTES / 2 < before, "{before} bytes before, {after} after");
+    assert!(stay.iter().all(|piece| piece.iter().all(|byte| *byte == 7)), "nothing else has changed");
+}
