@@ -6,7 +6,7 @@
 //! that take no memory. Then the cache is opened over it on one executor thread, and random 4 KiB hits are read. At last, unless
 //! told otherwise, it is stopped, leaves its checkpoint, and is opened again by that. Prints one
 //! JSON line: nanoseconds and blocks a second of the recovery (CPU and wall), bytes of memory an entry (resident, growth over
-//! the open; most while it lasted), nanoseconds of CPU per hit through the whole request path and per look-up in the cache alone.
+//! the open once what was freed is given back; most while it lasted), what giving back took, nanoseconds of CPU per hit through the whole request path and per look-up in the cache alone.
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 #![expect(clippy::unwrap_used, reason = "a program for people")]

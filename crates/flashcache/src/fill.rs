@@ -13,7 +13,7 @@ use crate::member::{Member, MemberError};
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::tenant::Tenant;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, WorthMap};
 use device::sync::lock;
 use device::{SharedBufs, View};
@@ -205,7 +205,7 @@ impl Member {
                 appended = self.append(head, entry, copy, &mut writes);
             }
             match appended {
-                Ok(_) => {
+                Ok(()) => {
                     report.taken += 1;
                     add(&self.counters.ghost_hits, u64::from(head == HeadKind::Main));
                     if head == HeadKind::Keep {
@@ -273,13 +273,13 @@ impl Member {
     }
 
     /// Append an entry's data to the log and its name to the index.
-    pub(crate) fn append(
+    fn append(
         &self,
         head: HeadKind,
         entry: NewEntry,
         data: SharedBufs,
         writes: &mut Vec<crate::log::LogWrite>,
-    ) -> Result<(Page, KilledList), AppendRefused> {
+    ) -> Result<(), AppendRefused> {
         let NewEntry { key, name, mask, crcs, tenant } = entry;
         let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
         let page = {
@@ -302,7 +302,7 @@ impl Member {
                 if !dead.is_empty() {
                     self.append_deaths(&mut lock(&self.log), &dead);
                 }
-                Ok((page, dead))
+                Ok(())
             }
             Err(crate::index::IndexFull) => {
                 let mut dead = KilledList::new();

@@ -496,8 +496,8 @@ impl LogState {
             && self.shape.takes(chunk.position, chunk.data_pages + pages, open.records_bytes)
     }
 
-    /// Free segments that data at a head leaves, where it leaves `reserve` to marks, records and reclaim: another one while the small
-    /// head has none open, which the next records open, and which nothing may be there to be reclaimed for.
+    /// Free segments that data at a head leaves to others: `reserve`, and while the small head has no segment one more. The next records open
+    /// that one, and there may be nothing to reclaim in its place.
     pub(crate) fn left_by(&self, head: HeadKind, reserve: usize) -> usize {
         reserve + usize::from(head != HeadKind::Small && self.heads[HeadKind::Small as usize].is_none())
     }

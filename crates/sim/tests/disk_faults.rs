@@ -5,6 +5,7 @@ use device::buf::Buf;
 use device::{Bufs, Class, Clock, Device, FailKind, Op, Outcome, Prng, SharedBufs, Spawn, Verb};
 use sim::disk::{Armed, DiskConfig, FaultAtlas, FaultKind, Latency, SECTOR_BYTES, SimDevice};
 use sim::executor::{Executor, ExecutorConfig, Process};
+use sim::plain::full_of;
 use sim::situations::Situations;
 use std::future::Future;
 use std::sync::Arc;
@@ -14,9 +15,7 @@ const SIZE: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
 fn filled(byte: u8, len: u64) -> SharedBufs {
-    let mut buf = Buf::zeroed(len as usize);
-    buf.fill(byte);
-    Bufs::from(buf).freeze()
+    full_of(len as usize, byte)
 }
 
 async fn write(device: &Device, offset: u64, byte: u8) -> Outcome {
