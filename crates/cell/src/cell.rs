@@ -259,8 +259,8 @@ impl Cell {
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
-    pub(crate) fn gate(device: Device, world: &World) -> (Device, Arc<LossListeners>) {
-        let (watch, listeners) = LossWatch::new(Transfers::new(device));
+    pub(crate) fn gate(device: Device, world: &World, sabotage: Option<Sabotage>) -> (Device, Arc<LossListeners>) {
+        let (watch, listeners) = LossWatch::new(Transfers::new(device), world.spawn.clone(), sabotage);
         (FlushGate::new(watch, world.spawn.clone()), listeners)
     }
 

@@ -66,7 +66,7 @@ impl Cell {
         if self.store().catalog().member_named(&new.name).is_some() {
             return Err(GridDiskError::Exists { what: "a cell disk of that name" }.into());
         }
-        let (device, listeners) = Cell::gate(new.device.clone(), &self.world);
+        let (device, listeners) = Cell::gate(new.device.clone(), &self.world, self.config.sabotage);
         let now = self.world.clock.now().0;
         let mut prng = self.world.prng.fork(&format!("cell disk at {now}"));
         let random = || prng.next_u128().max(1);

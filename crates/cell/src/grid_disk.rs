@@ -19,9 +19,8 @@ use crate::session::Session;
 use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Flag, Notify, lock};
-use device::{Arena, Buf, Device, Io, SharedBuf};
+use device::{Arena, Buf, Device, Io, Outcome, SharedBuf};
 use flashcache::{DiskHandle, FlashCache, Sabotage};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -49,17 +48,16 @@ pub struct GridDisk {
     pub(crate) sessions: AtomicUsize,
     /// Their requests under way.
     pub(crate) active: Sessions,
-    /// Raised when a flush has failed: sessions that wrote before it must not believe in their writes any more (I6).
+    /// Raised when its device may have dropped something: nothing that was under way then may be called durable (I6).
     lost_epoch: AtomicU64,
-    losses: Mutex<VecDeque<Loss>>,
+    /// Raised after it where acknowledged writes may be among that: every session open then fails until its client
+    /// reconnects.
+    promises_broken: AtomicU64,
     /// Bars held.
     barred: AtomicUsize,
     told_of_losses: AtomicBool,
-    /// Acknowledged writes so far, and those a flush has covered.
-    writes_acked: AtomicU64,
-    writes_flushed: AtomicU64,
-    /// Changes of the disk itself that have ended, and those a flush of it has covered. The first stands for what earlier
-    /// lives of the cell left un-flushed.
+    /// Changes of the disk itself that have ended and are not durable by themselves, and those a flush of it has covered.
+    /// The first stands for what earlier lives of the cell left un-flushed.
     disk_writes: AtomicU64,
     disk_writes_flushed: AtomicU64,
     /// Why nobody may read or write it, if so.
@@ -87,6 +85,15 @@ pub struct GridDisk {
     pub redo_counters: Arc<flashlog::Counters>,
 }
 
+/// Whether a loss of the device concerns writes that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promises {
+    /// Where the disk has changes that no flush has covered.
+    AsCounted,
+    /// Certainly.
+    Broken,
+}
+
 /// Held while a grid disk must not hit or fill its cache, see [`GridDisk::bar`].
 #[derive(Debug)]
 pub(crate) struct Bar(Arc<GridDisk>);
@@ -96,16 +103,6 @@ impl Drop for Bar {
         self.0.barred.fetch_sub(1, Ordering::AcqRel);
     }
 }
-
-/// A failed flush: writes up to this sequence had been flushed before.
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    epoch: u64,
-    flushed: u64,
-}
-
-/// Failed flushes remembered: a session that has slept through more counts as having lost something.
-const LOSSES_MAX: usize = 64;
 
 /// The cache of a grid disk, and how it is used.
 #[derive(Clone, Debug)]
@@ -161,8 +158,7 @@ impl GridDisk {
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
             lost_epoch: AtomicU64::new(0),
-            writes_acked: AtomicU64::new(0),
-            writes_flushed: AtomicU64::new(0),
+            promises_broken: AtomicU64::new(0),
             disk_writes: AtomicU64::new(1),
             disk_writes_flushed: AtomicU64::new(0),
             offline: Mutex::default(),
@@ -174,7 +170,6 @@ impl GridDisk {
             streams: Streams::default(),
             records: OnceLock::new(),
             seat: OnceLock::new(),
-            losses: Mutex::default(),
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
@@ -233,7 +228,7 @@ impl GridDisk {
     #[must_use]
     pub fn open_session(self: &Arc<Self>, context: Context) -> Session {
         let account = self.seat.get().map(|seat| seat.iorm.account(context.database.as_deref()));
-        Session::new(self.clone(), Context { account, ..context }, self.lost_epoch())
+        Session::new(self.clone(), Context { account, ..context })
     }
 
     /// Refuse new requests from now on.
@@ -282,10 +277,17 @@ impl GridDisk {
         self.barred.load(Ordering::Acquire) > 0
     }
 
-    /// How often a flush has failed since the grid disk is served: what was written and not flushed before is suspect.
+    /// How often its device may have dropped something since the grid disk is served: what was written and not flushed
+    /// before is suspect.
     #[must_use]
     pub fn lost_epoch(&self) -> u64 {
-        self.lost_epoch.load(Ordering::Acquire)
+        self.lost_epoch.load(Ordering::SeqCst)
+    }
+
+    /// How often acknowledged writes of it may have been lost since it is served. Follows the loss epoch.
+    #[must_use]
+    pub fn promises_broken(&self) -> u64 {
+        self.promises_broken.load(Ordering::SeqCst)
     }
 
     /// Failed flushes of the device are told by [`crate::loss`] from now on, whoever asked for them.
@@ -299,10 +301,12 @@ impl GridDisk {
 
     /// Its device has dropped what it had not made durable. What the flash log holds of that is written again.
     pub(crate) fn disk_has_lost(&self) {
-        let lost = self.port.redo().is_none_or(|redo| redo.disk_has_lost());
-        // What is destaged, and the journal beside it, is not the log's to write again.
-        if lost || self.is_write_back() {
-            self.latch_lost();
+        let redo_lost = self.port.redo().map(|redo| redo.disk_has_lost());
+        match redo_lost {
+            Some(true) => self.latch_lost(Promises::Broken),
+            // What is destaged, and the journal beside it, is not the log's to write again.
+            Some(false) if !self.is_write_back() => {}
+            Some(false) | None => self.latch_lost(Promises::AsCounted),
         }
     }
 
@@ -312,16 +316,14 @@ impl GridDisk {
         self.port.redo()
     }
 
-    /// A flush has failed: what was written and not flushed is suspect for every open session, and what is cached of it.
-    pub(crate) fn latch_lost(&self) {
-        {
-            let mut losses = lock(&self.losses);
-            let epoch = self.lost_epoch.load(Ordering::Acquire) + 1;
-            if losses.len() == LOSSES_MAX {
-                losses.pop_front();
-            }
-            losses.push_back(Loss { epoch, flushed: self.writes_flushed.load(Ordering::Acquire) });
-            self.lost_epoch.store(epoch, Ordering::Release);
+    /// Its device may have dropped what was written and not flushed: that is suspect for every open session, and so is
+    /// what is cached of it.
+    pub(crate) fn latch_lost(&self, promises: Promises) {
+        // The epoch first: a write that ends now either sees it, or is among those counted below.
+        self.lost_epoch.fetch_add(1, Ordering::SeqCst);
+        let broken = promises == Promises::Broken || self.disk_writes() > self.disk_writes_flushed();
+        if broken && self.sabotage != Some(Sabotage::LossUntold) {
+            self.promises_broken.fetch_add(1, Ordering::SeqCst);
         }
         if let Some(binding) = self.cache() {
             binding.cache.distrust(&binding.disk);
@@ -329,27 +331,19 @@ impl GridDisk {
         self.alarm.notify_all();
     }
 
-    /// Whether a write with this sequence may be among what was lost since `epoch`.
-    pub(crate) fn lost_since(&self, epoch: u64, write: u64) -> bool {
-        let losses = lock(&self.losses);
-        // What is no longer remembered counts as lost.
-        let forgotten = losses.front().is_some_and(|first| first.epoch > epoch + 1);
-        write > 0 && (forgotten || losses.iter().any(|loss| loss.epoch > epoch && loss.flushed < write))
+    /// Flush the disk. Whether everything that had reached it is durable: nothing was lost since loss epoch `since`.
+    pub(crate) async fn flush_since(&self, since: u64) -> bool {
+        self.disk.flush().await.outcome == Outcome::Done && self.has_kept(since)
     }
 
-    /// The sequence of a write that is being acknowledged.
-    pub(crate) fn next_write(&self) -> u64 {
-        self.writes_acked.fetch_add(1, Ordering::AcqRel) + 1
+    /// A deliberate fault: a flush that waits behind a failing one is acknowledged when the next succeeds.
+    pub(crate) fn believes_later_flush(&self) -> bool {
+        self.sabotage == Some(Sabotage::FlushBehindLoss)
     }
 
-    /// The sequence of the last acknowledged write.
-    pub(crate) fn written(&self) -> u64 {
-        self.writes_acked.load(Ordering::Acquire)
-    }
-
-    /// Every write up to `covered` is durable.
-    pub(crate) fn flushed(&self, covered: u64) {
-        self.writes_flushed.fetch_max(covered, Ordering::AcqRel);
+    /// Whether the device has lost nothing since loss epoch `since`.
+    pub(crate) fn has_kept(&self, since: u64) -> bool {
+        self.lost_epoch() == since
     }
 
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
@@ -419,13 +413,15 @@ impl GridDisk {
         self.on_flash().is_some()
     }
 
-    /// The disk itself was changed, well or not.
-    pub(crate) fn wrote_to_disk(&self) {
-        self.disk_writes.fetch_add(1, Ordering::AcqRel);
+    /// The disk itself was changed, well or not; `durable`: well, and a flush has nothing to add.
+    pub(crate) fn wrote_to_disk(&self, durable: bool) {
+        if !durable {
+            self.disk_writes.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn disk_writes(&self) -> u64 {
-        self.disk_writes.load(Ordering::Acquire)
+        self.disk_writes.load(Ordering::SeqCst)
     }
 
     pub(crate) fn disk_writes_flushed(&self) -> u64 {

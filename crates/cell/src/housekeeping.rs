@@ -7,8 +7,8 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::ordered::run_ordered;
 use crate::session::PIECE_BYTES_MAX;
 use crate::write_back::run_destage;
+use device::World;
 use device::sync::Flag;
-use device::{Outcome, World};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl GridDisk {
             return true;
         }
         // What is compared must not change its mind at a later power cut.
-        if self.disk.flush().await.outcome != Outcome::Done {
+        if !self.flush_since(self.lost_epoch()).await {
             return false;
         }
         let mut all_read = true;

@@ -1,17 +1,28 @@
-//! Failed flushes of a device, told to every grid disk on it (I6).
+//! What a device may have lost, told to every grid disk on it (I6).
 //!
-//! A device that fails to flush may have dropped what any of its users wrote, and its next flush may succeed with nothing
-//! left to flush. So whoever asked for the flush (a client, housekeeping, the creation of a grid disk), all grid disks on
-//! the device, and what lives on it of the flash cache and the flash log, hear of it before the asker does. Never retries.
+//! A device that fails to make something durable may have dropped what any of its users wrote, and its next flush may
+//! succeed with nothing left to flush. That holds for a failed flush, and as well for a failed durable write (FUA) or
+//! durable zero: the kernel reports somebody else's lost write once, to whichever of them comes first. So whoever asked (a
+//! client, housekeeping, the creation of a grid disk), all grid disks on the device, and what lives on it of the flash cache
+//! and the flash log, hear of it before the asker does, and before any flush is answered that ended after it. Never retries.
 
 use crate::grid_disk::GridDisk;
-use device::sync::lock;
-use device::{Completion, Device, Geometry, Io, Op, Outcome};
-use flashcache::Member;
+use device::sync::{Notify, lock};
+use device::{Completion, Device, FailKind, Geometry, Io, Op, Outcome, Spawn};
+use flashcache::{Member, Sabotage};
 use flashlog::FlashLog;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Who is told of a device's failed flushes.
+/// What has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    Flush,
+    /// A durable write or zero, and how.
+    Durable(Outcome),
+}
+
+/// Who is told of a device's losses.
 #[derive(Default)]
 pub(crate) struct LossListeners {
     grid_disks: Mutex<Vec<Weak<GridDisk>>>,
@@ -26,6 +37,7 @@ impl LossListeners {
     }
 
     /// Tell this member of the flash cache from now on: it is given up, since records it counts as written may be gone.
+    /// One unreadable sector under a durable write of somebody else is not that: flash fails sector by sector.
     pub(crate) fn add_member(&self, member: &Arc<Member>) {
         add(&self.members, member);
     }
@@ -37,12 +49,18 @@ impl LossListeners {
         rings.push((Arc::downgrade(log), ring));
     }
 
-    fn tell(&self) {
+    fn tell(&self, failed: Failed) {
         // Outside the locks: grid disks and members wake tasks.
         let rings: Vec<_> = lock(&self.rings).iter().filter_map(|(log, ring)| Some((log.upgrade()?, *ring))).collect();
-        rings.iter().for_each(|(log, ring)| log.fail_ring(*ring, "a flush of its device has failed"));
+        let why = match failed {
+            Failed::Flush => "a flush of its device has failed",
+            Failed::Durable(_) => "a durable write to its device has failed",
+        };
+        rings.iter().for_each(|(log, ring)| log.fail_ring(*ring, why));
         all(&self.grid_disks).iter().for_each(|disk| disk.disk_has_lost());
-        all(&self.members).iter().for_each(|member| member.fail("a flush of its device has failed".to_owned()));
+        if failed != Failed::Durable(Outcome::Failed(FailKind::Media)) {
+            all(&self.members).iter().for_each(|member| member.fail(why.to_owned()));
+        }
     }
 }
 
@@ -56,17 +74,103 @@ fn all<T>(of: &Mutex<Vec<Weak<T>>>) -> Vec<Arc<T>> {
     lock(of).iter().filter_map(Weak::upgrade).collect()
 }
 
-/// A device whose failed flushes are told. Lies below whatever joins flushes, so that each is told once.
+/// A device whose losses are told. Lies below whatever joins flushes, so that each is told once.
 pub(crate) struct LossWatch {
     below: Device,
+    spawn: Arc<dyn Spawn>,
+    watched: Arc<Watched>,
+    /// A failed durable write may tell of a loss: without a volatile cache nothing that has completed can be dropped.
+    hears_durable: bool,
+}
+
+struct Watched {
     listeners: Arc<LossListeners>,
+    durable: Mutex<DurableOps>,
+    changed: Notify,
+}
+
+/// Durable writes and zeroes under way. Bounded by the requests in flight above.
+#[derive(Default)]
+struct DurableOps {
+    next: u64,
+    under_way: BTreeSet<u64>,
 }
 
 impl LossWatch {
-    pub(crate) fn new(below: Device) -> (Arc<LossWatch>, Arc<LossListeners>) {
+    pub(crate) fn new(
+        below: Device,
+        spawn: Arc<dyn Spawn>,
+        sabotage: Option<Sabotage>,
+    ) -> (Arc<LossWatch>, Arc<LossListeners>) {
         let listeners = Arc::new(LossListeners::default());
-        (Arc::new(LossWatch { below, listeners: listeners.clone() }), listeners)
+        let watched = Watched { listeners: listeners.clone(), durable: Mutex::default(), changed: Notify::new() };
+        let hears_durable = below.geometry().volatile_cache && sabotage != Some(Sabotage::FailedFuaUnheard);
+        (Arc::new(LossWatch { below, spawn, watched: Arc::new(watched), hears_durable }), listeners)
     }
+
+    fn flush(&self) -> Completion {
+        let flushed = self.below.submit(Op::Flush);
+        let watched = self.watched.clone();
+        Completion::future(async move {
+            let done = flushed.await;
+            if is_loss(done.outcome) {
+                watched.listeners.tell(Failed::Flush);
+            } else {
+                // One that fails may have had the report this flush did not get.
+                watched.durable_ops_ended().await;
+            }
+            done
+        })
+    }
+
+    /// Runs to its end whether or not anybody waits for the answer: a loss is heard in any case.
+    fn durable(&self, op: Op) -> Completion {
+        let number = self.watched.durable_op_begins();
+        let (completer, completion) = Completion::pair();
+        let done = self.below.submit(op);
+        let watched = self.watched.clone();
+        self.spawn.spawn(Box::pin(async move {
+            let done = done.await;
+            if is_loss(done.outcome) {
+                watched.listeners.tell(Failed::Durable(done.outcome));
+            }
+            watched.durable_op_ended(number);
+            completer.complete(done);
+        }));
+        completion
+    }
+}
+
+impl Watched {
+    fn durable_op_begins(&self) -> u64 {
+        let mut durable = lock(&self.durable);
+        let number = durable.next;
+        durable.next += 1;
+        durable.under_way.insert(number);
+        number
+    }
+
+    fn durable_op_ended(&self, number: u64) {
+        lock(&self.durable).under_way.remove(&number);
+        self.changed.notify_all();
+    }
+
+    /// Wait for those that are under way now.
+    async fn durable_ops_ended(&self) {
+        let next = lock(&self.durable).next;
+        loop {
+            let ticket = self.changed.ticket();
+            if lock(&self.durable).under_way.first().is_none_or(|&oldest| oldest >= next) {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+}
+
+/// Whether something may have been dropped. What was refused before it was issued has dropped nothing.
+fn is_loss(outcome: Outcome) -> bool {
+    !matches!(outcome, Outcome::Done | Outcome::Failed(FailKind::Unsupported | FailKind::Invalid))
 }
 
 impl Io for LossWatch {
@@ -75,17 +179,10 @@ impl Io for LossWatch {
     }
 
     fn submit(&self, op: Op) -> Completion {
-        if !matches!(op, Op::Flush) {
-            return self.below.submit(op);
+        match op {
+            Op::Flush => self.flush(),
+            Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. } if self.hears_durable => self.durable(op),
+            other => self.below.submit(other),
         }
-        let flushed = self.below.submit(op);
-        let listeners = self.listeners.clone();
-        Completion::future(async move {
-            let done = flushed.await;
-            if done.outcome != Outcome::Done {
-                listeners.tell();
-            }
-            done
-        })
     }
 }

@@ -183,7 +183,7 @@ impl Cell {
         let mut prng = world.prng.fork("open stamps");
         let mut random = || prng.next_u128().max(1);
         let (devices, listeners): (Vec<Device>, Vec<_>) =
-            devices.into_iter().map(|device| Cell::gate(device, &world)).unzip();
+            devices.into_iter().map(|device| Cell::gate(device, &world, config.sabotage)).unzip();
         let gates = devices.clone();
         let options =
             OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };

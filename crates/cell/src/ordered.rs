@@ -24,7 +24,6 @@ pub(crate) use open::{Journals, as_of, recover_journals};
 pub(crate) use stale::stale_note;
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
-use crate::path::outcome_to_result;
 use crate::range_lock::{LockMode, RangeGuard, RangeLock};
 use crate::request::{CachingMode, Context, RequestError};
 use crate::write_back::OneAtATime;
@@ -332,9 +331,9 @@ impl GridDisk {
         if !may_open() {
             return;
         }
-        let flushed = outcome_to_result(self.disk.flush().await.outcome);
+        let flushed = self.flush_since(self.lost_epoch()).await;
         let as_of = binding.cache.world().clock.wall();
-        let opened = flushed.is_ok() && journal.make_void(as_of).await.is_ok() && gate.pass().await;
+        let opened = flushed && journal.make_void(as_of).await.is_ok() && gate.pass().await;
         let mut shared = lock(&self.ordered.shared);
         if opened && !self.is_drying() {
             shared.door = Door::Flash;

@@ -4,7 +4,7 @@
 //! a later one: bounce buffers are taken before the lock.
 
 use crate::cached::end_change;
-use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::grid_disk::{Binding, GridDisk, PART_BYTES, Promises};
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, RequestError, ZeroFlags};
@@ -288,7 +288,7 @@ impl GridDisk {
         self.counters.disk_writes.count(len);
         let op = Op::Write { offset, data: data.clone(), fua };
         let outcome = self.submit_redo(context, op).await.outcome;
-        self.wrote_to_disk();
+        self.wrote_to_disk(fua && outcome == Outcome::Done);
         self.served_by_disk(context, len);
         if outcome == Outcome::Done
             && let Some(begun) = &begun
@@ -385,7 +385,7 @@ impl GridDisk {
         let begun = self.begin_change(context, offset, len).await?;
         let op = Op::WriteZeroes { offset, len, fua: flags.fua, may_unmap: !flags.no_hole };
         let outcome = self.submit_redo(context, op).await.outcome;
-        self.wrote_to_disk();
+        self.wrote_to_disk(flags.fua && outcome == Outcome::Done);
         end_change(begun, outcome);
         Ok(outcome)
     }
@@ -461,7 +461,6 @@ impl GridDisk {
         if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
             return Ok(());
         }
-        let covered = self.written();
         self.cut_at_flush().await;
         let begun = self.redo_begins();
         let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(context), self.sync_dirty()).await;
@@ -469,7 +468,6 @@ impl GridDisk {
         if !on_disk? {
             self.redo_went_to_flash(begun);
         }
-        self.flushed(covered);
         Ok(())
     }
 
@@ -479,14 +477,17 @@ impl GridDisk {
         if self.on_flash().is_some() && covered == self.disk_writes_flushed() {
             return Ok(false);
         }
+        let epoch = self.lost_epoch();
         match self.submit_redo(context, Op::Flush).await.outcome.ok() {
+            // A flush that follows a failed one succeeds with nothing left to flush.
+            Ok(()) if !self.has_kept(epoch) && !self.believes_later_flush() => Err(RequestError::Io),
             Ok(()) => {
                 self.disk_flushed(covered);
                 Ok(true)
             }
             Err(kind) => {
                 if !self.told_of_losses() {
-                    self.latch_lost();
+                    self.latch_lost(Promises::AsCounted);
                 }
                 Err(to_request_error(kind))
             }

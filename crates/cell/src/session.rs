@@ -1,5 +1,5 @@
 //! A session: one client connection's view of a grid disk. Checks ranges, cuts long requests, aligns odd ones, and
-//! remembers whether its un-flushed writes may be gone (I6).
+//! fails everything once acknowledged writes of its grid disk may be gone (I6).
 //!
 //! Never decides what is cached: the request path ([`crate::path`]) does.
 
@@ -9,7 +9,7 @@ use crate::iorm::{Ticket, Verb};
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
 use device::{Bufs, SharedBufs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The longest piece a request is served in: bounds memory per request and the blocks under one lock.
 pub const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -22,26 +22,17 @@ pub struct Session {
     disk: Arc<GridDisk>,
     context: Context,
     active: Arc<Active>,
-    /// The loss epoch this session has looked at.
-    epoch_seen: AtomicU64,
-    /// Sequence of its last acknowledged write.
-    last_write: AtomicU64,
-    /// Its un-flushed writes may be gone: everything fails until the client reconnects.
-    lost: AtomicBool,
+    /// How many losses of acknowledged writes the grid disk had told when this session was opened. After one more
+    /// everything fails until the client reconnects, whoever wrote: FLUSH speaks for all connections (I6).
+    broken_before: u64,
 }
 
 impl Session {
-    pub(crate) fn new(disk: Arc<GridDisk>, context: Context, epoch: u64) -> Session {
+    pub(crate) fn new(disk: Arc<GridDisk>, context: Context) -> Session {
         disk.sessions.fetch_add(1, Ordering::AcqRel);
         let active = disk.active.join(&context);
-        Session {
-            active,
-            disk,
-            context,
-            epoch_seen: AtomicU64::new(epoch),
-            last_write: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
-        }
+        let broken_before = disk.promises_broken();
+        Session { active, disk, context, broken_before }
     }
 
     /// The grid disk served.
@@ -66,11 +57,19 @@ impl Session {
     fn check(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
         self.disk.check(offset, len)?;
         let epoch = self.disk.lost_epoch();
-        let seen = self.epoch_seen.swap(epoch, Ordering::AcqRel);
-        if seen != epoch && self.disk.lost_since(seen, self.last_write.load(Ordering::Acquire)) {
-            self.lost.store(true, Ordering::Release);
-        }
-        if self.lost.load(Ordering::Acquire) { Err(RequestError::Io) } else { Ok(epoch) }
+        self.check_promises()?;
+        Ok(epoch)
+    }
+
+    /// Whether writes that were acknowledged since the session was opened, on any connection, may be gone.
+    fn check_promises(&self) -> Result<(), RequestError> {
+        if self.disk.promises_broken() == self.broken_before { Ok(()) } else { Err(RequestError::Io) }
+    }
+
+    /// The answer to a request: what became of it, unless the session has heard of a loss since it began.
+    fn answer<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
+        let heard = self.check_promises();
+        self.counted(result.and_then(|answer| heard.map(|()| answer)))
     }
 
     fn check_change(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
@@ -124,7 +123,7 @@ impl Session {
         self.disk.counters.reads.count(len);
         if len <= PIECE_BYTES_MAX {
             let (result, bufs) = self.read_piece(offset, bufs).await;
-            return (self.counted(result), bufs);
+            return (self.answer(result), bufs);
         }
         let mut rest = bufs;
         let mut done = Bufs::new();
@@ -140,7 +139,7 @@ impl Session {
             done.append(piece);
             at += len;
         }
-        (self.counted(result), done)
+        (self.answer(result), done)
     }
 
     /// Write `data` at `offset`; any offset and length.
@@ -165,25 +164,21 @@ impl Session {
             self.counted(result)?;
             done += n;
         }
-        let wrote = self.wrote(epoch);
-        self.counted(wrote)
+        self.answer(self.wrote(epoch))
     }
 
-    /// A change that began in loss epoch `epoch` is done. It is not acknowledged when a flush has failed meanwhile: it had
-    /// perhaps reached the device before that, and the next flush, on whichever session, would call it durable.
+    /// A change that began in loss epoch `epoch` is done. It is not acknowledged when the device has lost something
+    /// meanwhile: the change had perhaps reached the device before that, and the next flush, on whichever session, would
+    /// call it durable.
     fn wrote(&self, epoch: u64) -> Result<(), RequestError> {
-        self.last_write.fetch_max(self.disk.next_write(), Ordering::AcqRel);
-        if self.disk.lost_epoch() == epoch {
-            return Ok(());
-        }
-        self.lost.store(true, Ordering::Release);
-        Err(RequestError::Io)
+        if self.disk.lost_epoch() == epoch { Ok(()) } else { Err(RequestError::Io) }
     }
 
     /// Make durable every write acknowledged before, on any session of the grid disk.
     ///
     /// # Errors
-    /// An I/O error: the un-flushed writes of every session are suspect from now on.
+    /// An I/O error, also when the device has lost something since this was asked, whoever heard of it first: the
+    /// un-flushed writes of every session are suspect from now on.
     pub async fn flush(&self) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.disk.await_release().await;
@@ -191,7 +186,7 @@ impl Session {
         self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
         let result = self.disk.flush_for(&self.context).await;
-        self.counted(result)
+        if self.disk.believes_later_flush() { self.counted(result) } else { self.answer(result) }
     }
 
     /// The content of a range is dead. It reads as zeroes or as before afterwards, and stays so.
@@ -214,7 +209,7 @@ impl Session {
         let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
         if start < end {
             let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }, epoch).await;
-            self.counted(result)?;
+            return self.answer(result);
         }
         Ok(())
     }
@@ -234,7 +229,7 @@ impl Session {
         self.disk.counters.zeroes.requests.one();
         self.disk.counters.zeroes.bytes.add(len);
         let result = self.zero_pieces(offset, len, flags, epoch).await;
-        self.counted(result)
+        self.answer(result)
     }
 
     async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags, epoch: u64) -> Result<(), RequestError> {
@@ -270,7 +265,7 @@ impl Session {
             self.counted(result)?;
             done += n;
         }
-        Ok(())
+        self.answer(Ok(()))
     }
 
     /// Where the bytes from `offset` on live: at most `extents_max` extents, at least one, covering at most `len`.
@@ -281,7 +276,7 @@ impl Session {
         self.disk.await_release().await;
         self.counted(self.check(offset, len))?;
         let result = self.disk.extents(offset, len, extents_max).await;
-        self.counted(result)
+        self.answer(result)
     }
 }
 

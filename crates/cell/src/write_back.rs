@@ -409,10 +409,9 @@ impl GridDisk {
         if list.is_empty() {
             return true;
         }
-        let flushed =
-            self.sabotage == Some(Sabotage::DestageNotFlushed) || self.disk.flush().await.outcome == Outcome::Done;
-        // A flush that failed, whoever asked for it, may have dropped what was written: it is written again.
-        flushed && self.lost_epoch() == losses && binding.cache.commit_destaged(member, list).await.is_ok()
+        // What a loss may have dropped is written again.
+        let durable = self.sabotage == Some(Sabotage::DestageNotFlushed) || self.flush_since(losses).await;
+        durable && binding.cache.commit_destaged(member, list).await.is_ok()
     }
 
     /// Give the disk everything that is dirty now and that no request is changing, in disk order. Whether all of it went

@@ -17,6 +17,12 @@ pub enum Sabotage {
     UnflushedFillKept,
     /// FLUSH is acknowledged without asking the device.
     FlushNotWaiting,
+    /// A FLUSH that waits behind a failing flush is acknowledged when the next one succeeds, with nothing left to flush.
+    FlushBehindLoss,
+    /// What is under way when a device loses something fails, and no connection hears of it afterwards.
+    LossUntold,
+    /// A durable write that fails is the failure of its request alone.
+    FailedFuaUnheard,
     /// A dirty write is acknowledged before its bytes are on the device.
     DirtyAckedFromMemory,
     /// The death of dirty data is recorded before its successor is durable.
@@ -49,13 +55,16 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 20] = [
+    pub const ALL: [Sabotage; 23] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
         Sabotage::OldGenerationAccepted,
         Sabotage::UnflushedFillKept,
         Sabotage::FlushNotWaiting,
+        Sabotage::FlushBehindLoss,
+        Sabotage::LossUntold,
+        Sabotage::FailedFuaUnheard,
         Sabotage::DirtyAckedFromMemory,
         Sabotage::DirtyDeathTooEarly,
         Sabotage::DestageNotFlushed,
@@ -82,6 +91,9 @@ impl Sabotage {
             Sabotage::OldGenerationAccepted => "old-generation-accepted",
             Sabotage::UnflushedFillKept => "unflushed-fill-kept",
             Sabotage::FlushNotWaiting => "flush-not-waiting",
+            Sabotage::FlushBehindLoss => "flush-behind-loss",
+            Sabotage::LossUntold => "loss-untold",
+            Sabotage::FailedFuaUnheard => "failed-fua-unheard",
             Sabotage::DirtyAckedFromMemory => "dirty-acked-from-memory",
             Sabotage::DirtyDeathTooEarly => "dirty-death-too-early",
             Sabotage::DestageNotFlushed => "destage-not-flushed",

@@ -48,6 +48,8 @@ pub const SITUATIONS: &[&str] = &[
     "block evicted",
     "block written again at reclaim",
     "cached copy ended by a write",
+    "disk: failed flush drops the cache",
+    "disk: failed durable write drops the cache",
     "rot of cached data",
     "rot caught by a checksum",
     "index checkpoint used",

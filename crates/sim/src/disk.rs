@@ -100,7 +100,7 @@ pub enum FlushNews {
     Begun(u64),
     /// It succeeded.
     Done(u64),
-    /// One failed, and the volatile cache dropped completed writes.
+    /// One failed, or a durable write did, and the volatile cache dropped completed writes.
     Dropped,
 }
 
@@ -437,7 +437,8 @@ impl SimDevice {
         let outcome = flight.outcome;
         let mut bufs = std::mem::take(&mut flight.bufs);
         let (verb, offset, len, covers) = (flight.verb, flight.offset, flight.len, flight.covers);
-        let (durable, fault) = (flight.fua || !state.geometry.volatile_cache, flight.fault);
+        let (fua, fault) = (flight.fua, flight.fault);
+        let durable = fua || !state.geometry.volatile_cache;
         let silent = flight.owner.as_ref().is_some_and(|p| !p.alive());
         let mut extents = Vec::new();
         match verb {
@@ -466,6 +467,13 @@ impl SimDevice {
             }
             Verb::Status => extents = status(&state.medium, offset, len),
             _ => {}
+        }
+        let failed_fua =
+            fua && outcome != Outcome::Done && self.config.failed_fua_drops && state.geometry.volatile_cache;
+        if failed_fua && state.prng.chance(1, 2) {
+            self.situations.hit("disk: failed durable write drops the cache");
+            state.medium.lose_unflushed(&mut state.prng, &self.situations);
+            state.flush_news.push(FlushNews::Dropped);
         }
         let content = content_hash(&bufs);
         self.trace.event("complete", [self.id, number, outcome_code(outcome), content]);

@@ -15,7 +15,7 @@ use crate::housekeeping::StopSignal;
 use crate::range_lock::LockMode;
 use crate::write_back::StillDirty;
 use device::sync::lock;
-use device::{Buf, Bufs, Outcome, WallTime, World};
+use device::{Buf, Bufs, WallTime, World};
 use flashcache::{DestagedList, DirtyRun, RunLimits, Sabotage};
 use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
@@ -207,7 +207,7 @@ impl GridDisk {
         }
         let table_crc = journal.finish(&draft).await.ok()?;
         // A flush that failed, whoever asked for it, may have dropped some of the journal.
-        (self.lost_epoch() == losses).then_some((lists, (draft, table_crc)))
+        self.has_kept(losses).then_some((lists, (draft, table_crc)))
     }
 
     /// Await something; when it takes longer than flash may be held, what is held is let go.
@@ -250,8 +250,7 @@ impl GridDisk {
         let as_of = match applied {
             Ok(bytes) => {
                 self.counters.disk_writes.count(bytes);
-                let flushed = self.disk.flush().await.outcome == Outcome::Done;
-                if !flushed || self.lost_epoch() != losses {
+                if !self.flush_since(losses).await {
                     self.counters.destage_errors.one();
                     return Err(StillDirty);
                 }
@@ -280,7 +279,7 @@ impl GridDisk {
             }
             lists.entry(member).or_default().push(&run);
         }
-        if self.disk.flush().await.outcome != Outcome::Done || self.lost_epoch() != losses {
+        if !self.flush_since(losses).await {
             return Err(StillDirty);
         }
         self.counters.ordered_batches.one();

@@ -7,7 +7,7 @@ use super::open::void_redo;
 use super::{LogAtWork, mode_of};
 use crate::admin::AdminError;
 use crate::cell::Cell;
-use crate::grid_disk::GridDisk;
+use crate::grid_disk::{GridDisk, Promises};
 use crate::open::CellError;
 use crate::request::CachingMode;
 use celldisk::{DeviceId, FlashLogMode, FlashLogSpec, GridDiskId, OUTLIER_MS_DEFAULT, Purpose, Renewal, Role, Stamp};
@@ -250,7 +250,7 @@ impl Cell {
         if in_write_back {
             return Ok(());
         }
-        disk.latch_lost();
+        disk.latch_lost(Promises::Broken);
         if let Some(record) = record {
             self.rebind(disk, &record).await;
         }

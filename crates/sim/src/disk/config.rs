@@ -72,6 +72,8 @@ pub struct DiskConfig {
     pub memory_align_bytes: usize,
     /// On a device of class `ephemeral`: whether a power cut takes everything.
     pub gone_after_power_cut: bool,
+    /// Whether a durable write or zero that fails may drop what the volatile cache holds of others.
+    pub failed_fua_drops: bool,
     /// Which faults may be injected where.
     pub atlas: FaultAtlas,
 }
@@ -98,6 +100,7 @@ impl DiskConfig {
             destage_ppm: 0,
             memory_align_bytes: 1,
             gone_after_power_cut: false,
+            failed_fua_drops: false,
             atlas: FaultAtlas::none(),
         }
     }
@@ -136,6 +139,7 @@ impl DiskConfig {
             destage_ppm: [0, 50_000, 500_000][prng.below(3) as usize],
             memory_align_bytes: 1,
             gone_after_power_cut: false,
+            failed_fua_drops: false,
             atlas: FaultAtlas::none(),
         }
     }

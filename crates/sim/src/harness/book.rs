@@ -11,7 +11,7 @@ use cell::{GridDisk, RequestError, Session};
 use device::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Where data lies on several devices, what one of them dropped leaves un-flushed data on the others: no answer is final
 /// before a flush, wherever it is.
@@ -39,9 +39,13 @@ pub(super) struct BookDisk {
     pub(super) closing: bool,
     /// A failed flush has dropped writes and the cell has not been told yet: its loss epoch then.
     doubt: Option<u64>,
-    /// Acknowledged writes so far without FUA, and those a flush of the disk covers.
+    /// Acknowledged writes so far, those among them up to the last one that was not durable by itself, and those a flush
+    /// of the disk covers.
     acked: u64,
+    volatile: u64,
     flushed: u64,
+    /// For each loss of its disk, the acknowledged writes that survived it.
+    losses: Vec<u64>,
     /// As many of them had been acknowledged when the flash log last was before it: it gives the disk everything before it goes,
     /// with flushes that cover what has ended on the disk and is acknowledged later.
     logged: u64,
@@ -89,7 +93,9 @@ impl BookDisk {
             closing: false,
             doubt: None,
             acked: 0,
+            volatile: 0,
             flushed: 0,
+            losses: Vec::new(),
             logged: 0,
             flushing: None,
             stale: None,
@@ -110,10 +116,6 @@ impl BookDisk {
         self.doubt.is_some()
     }
 
-    pub(super) fn loss_epoch(&self) -> u64 {
-        self.served.as_ref().map_or(0, |s| s.lost_epoch())
-    }
-
     /// How often the cell has heard that its device has dropped something.
     fn losses_heard(&self) -> u64 {
         self.served.as_ref().map_or(u64::MAX, |s| s.lost_epoch() + s.redo().map_or(0, |redo| redo.losses_heard()))
@@ -130,11 +132,12 @@ struct Connected {
     session: Arc<Session>,
     number: u64,
     health: Health,
-    /// Its last acknowledged write.
-    acked: u64,
-    /// Its un-flushed writes are gone: requests begun above this loss epoch must fail.
-    doomed_above: Option<u64>,
+    doom: Doom,
 }
+
+/// Acknowledged writes of the grid disk were lost while a connection was open: how many losses the cell had heard of by then.
+/// Once it has heard of one more, no request of that connection may succeed.
+type Doom = Arc<OnceLock<u64>>;
 
 /// What a request is to the model.
 #[derive(Clone, Copy, Debug)]
@@ -155,12 +158,14 @@ pub(super) struct Request {
     client: u64,
     session: u64,
     session_health: Health,
+    doom: Doom,
     part: Part,
     /// The cell was stopping, or its grid disk being dropped, when it began or since.
     begun_closing: bool,
-    loss_epoch: u64,
-    /// Writes to its grid disk acknowledged when it began.
+    /// Writes to its grid disk acknowledged when it began, those among them not durable by themselves, and its losses.
     acked: u64,
+    volatile: u64,
+    losses: usize,
     /// It overlapped a change of the same bytes, or a read of bytes that are being changed.
     pub(super) raced: bool,
 }
@@ -224,7 +229,7 @@ impl Book {
             *next += 1;
             let context = cell::Context { database: super::iorm::database_of(client), ..cell::Context::default() };
             let session = Arc::new(served.open_session(context));
-            Connected { session, number: *next, health, acked: 0, doomed_above: None }
+            Connected { session, number: *next, health, doom: Doom::default() }
         });
         Some(connected)
     }
@@ -244,6 +249,7 @@ impl Book {
         }
         let connected = self.session(client, id, health)?;
         let (session, session_number, session_health) = (connected.session.clone(), connected.number, connected.health);
+        let doom = connected.doom.clone();
         let changes = |v: Verb| matches!(v, Verb::Write { .. } | Verb::Zeroes { .. } | Verb::Trim { .. });
         let mut raced = false;
         for other in self.requests.values_mut().filter(|r| r.disk == id) {
@@ -284,10 +290,12 @@ impl Book {
             client,
             session: session_number,
             session_health,
+            doom,
             part,
             begun_closing: disk.closing,
-            loss_epoch: disk.loss_epoch(),
             acked: disk.acked,
+            volatile: disk.volatile,
+            losses: disk.losses.len(),
             raced,
         };
         self.requests.insert(number, request);
@@ -307,7 +315,7 @@ impl Book {
         let key = (request.client, request.disk);
         match answer {
             Ok(answer) => {
-                self.succeeded(&request, answer, key);
+                self.succeeded(&request, answer);
                 if let Some(disk) = self.disks.get_mut(&request.disk) {
                     disk.times.note(wall_ns, &disk.model);
                 }
@@ -324,16 +332,20 @@ impl Book {
         Some(request)
     }
 
-    fn succeeded(&mut self, request: &Request, answer: Answer, key: (u64, u64)) {
-        let connected = self.sessions.get_mut(&key).filter(|s| s.number == request.session);
+    fn succeeded(&mut self, request: &Request, answer: Answer) {
+        let Some(disk) = self.disks.get_mut(&request.disk) else { return };
         // An offer asks nothing of the disk, and says nothing of it.
-        if let Some(connected) = connected.as_ref().filter(|_| request.verb != Verb::Offer)
-            && connected.doomed_above.is_some_and(|epoch| request.loss_epoch > epoch)
-        {
-            let text = format!("{request:?} succeeded on a connection whose un-flushed writes a failed flush has lost");
+        let doomed = request.doom.get().is_some_and(|&heard| disk.losses_heard() > heard);
+        if doomed && request.verb != Verb::Offer {
+            let text =
+                format!("{request:?} succeeded on a connection that was open when acknowledged writes were lost");
             return self.violate("I6", text);
         }
-        let Some(disk) = self.disks.get_mut(&request.disk) else { return };
+        let lost = disk.losses[request.losses..].iter().any(|&survived| request.volatile > survived);
+        if lost && request.verb == Verb::Flush {
+            let text = format!("{request:?} succeeded, and writes acknowledged before it were lost under way");
+            return self.violate("I1", text);
+        }
         // While it is made larger it serves its new size before whoever asked for that is told.
         let disk_bytes = disk.model.size_bytes().max(disk.served.as_ref().map_or(0, |s| s.size_bytes()));
         let judged = match (request.part, answer) {
@@ -348,10 +360,8 @@ impl Book {
                 if disk.is_logged() {
                     disk.logged = disk.acked;
                 }
-                if let Some(connected) = connected
-                    && !durable
-                {
-                    connected.acked = disk.acked;
+                if !durable {
+                    disk.volatile = disk.acked;
                 }
                 Ok(())
             }
@@ -418,16 +428,22 @@ impl Book {
                     let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
                     let rewritten: Vec<Range<u64>> = odd.map(part).collect();
                     disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
-                    let epoch = disk.loss_epoch();
-                    disk.doubt = Some(disk.losses_heard());
+                    let heard = disk.losses_heard();
+                    disk.doubt = Some(heard);
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
                     if written_back {
                         continue;
                     }
-                    for (_, connected) in self.sessions.iter_mut().filter(|((_, d), _)| *d == id) {
-                        if connected.acked > disk.flushed.max(disk.logged) {
-                            connected.doomed_above.get_or_insert(epoch);
-                        }
+                    let survived = disk.flushed.max(disk.logged);
+                    disk.losses.push(survived);
+                    if disk.volatile <= survived {
+                        continue;
+                    }
+                    let open =
+                        self.sessions.iter().filter(|((_, d), _)| *d == id).map(|(_, connected)| &connected.doom);
+                    let under_way = self.requests.values().filter(|r| r.disk == id).map(|r| &r.doom);
+                    for doom in open.chain(under_way) {
+                        doom.get_or_init(|| heard);
                     }
                 }
             }

@@ -469,7 +469,10 @@ impl Setup {
             let size_bytes = DATA_OFFSET + data_bytes + AU_BYTES * prng.between(2, 16);
             let journals = if ordered { grid_disks.iter().filter(|g| g.home == n).count() as u64 } else { 0 };
             let size_bytes = size_bytes + journals * journal_bytes;
-            disks.push(DiskConfig::random(&format!("disk {n}"), size_bytes, true, prng));
+            disks.push(DiskConfig {
+                failed_fua_drops: true,
+                ..DiskConfig::random(&format!("disk {n}"), size_bytes, true, prng)
+            });
         }
         // Something has to be cached.
         if let Some(first) = grid_disks.first_mut() {

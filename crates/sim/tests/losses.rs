@@ -1,0 +1,228 @@
+//! Goal: whatever a device may have dropped, no connection to a grid disk on it goes on as if it were there (I6). Method: a cell in
+//! virtual time whose disk fails one flush, durable write or durable zero at a moment the test chooses; what each of several
+//! connections hears, in every order that clients can bring about.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use cell::{Cell, CellConfig, Context, GridDisk, RequestError, Session, ZeroFlags};
+use celldisk::{GridDiskSpec, Role};
+use device::layers::{Action, Fault, Faults, Memory};
+use device::{Device, FailKind, Geometry, Io, Op, Verb, World};
+use sim::plain::{cell_on, full_of, in_a_world};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const DISK_BYTES: u64 = 256 << 20;
+const DATA_BYTES: u64 = 64 << 20;
+const BLOCK: usize = 4096;
+/// Long enough for everything that can go on to have done so.
+const A_WHILE: Duration = Duration::from_millis(10);
+
+/// Memory that says it has a volatile cache, as nearly every disk does.
+struct Volatile(Arc<Memory>);
+
+impl Io for Volatile {
+    fn geometry(&self) -> Geometry {
+        Geometry { volatile_cache: true, ..self.0.geometry() }
+    }
+    fn submit(&self, op: Op) -> device::Completion {
+        self.0.submit(op)
+    }
+}
+
+/// A cell on a disk of two layers of faults: `holds` above `fails`, so that a request can be held first and then fail.
+struct Rig {
+    holds: Arc<Faults>,
+    fails: Arc<Faults>,
+    disk: Arc<GridDisk>,
+    world: World,
+    _cell: Arc<Cell>,
+}
+
+type Answer = Arc<Mutex<Option<Result<(), RequestError>>>>;
+
+impl Rig {
+    async fn new(world: &World) -> Rig {
+        let fails = Faults::new(Arc::new(Volatile(Memory::new(DISK_BYTES))), world.spawn.clone());
+        let holds = Faults::new(fails.clone(), world.spawn.clone());
+        let devices: Vec<Device> = vec![holds.clone()];
+        let cell = cell_on(&devices, &[("CD_disk01", Role::Disk)], CellConfig::default(), world).await;
+        let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
+        let spec = GridDiskSpec::new("DATA", cell_disk, DATA_BYTES, world.clock.wall());
+        let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+        Rig { holds, fails, disk, world: world.clone(), _cell: cell }
+    }
+
+    fn connect(&self) -> Arc<Session> {
+        Arc::new(self.disk.open_session(Context::default()))
+    }
+
+    async fn a_while(&self) {
+        self.world.clock.sleep(A_WHILE).await;
+    }
+
+    /// Begin a request, and give it time to come as far as it can.
+    async fn begin<F>(&self, request: F) -> Answer
+    where
+        F: Future<Output = Result<(), RequestError>> + Send + 'static,
+    {
+        let answer: Answer = Arc::default();
+        let into = answer.clone();
+        self.world.spawn.spawn(Box::pin(async move { *into.lock().unwrap() = Some(request.await) }));
+        self.a_while().await;
+        answer
+    }
+
+    async fn begin_flush(&self, session: &Arc<Session>) -> Answer {
+        let session = session.clone();
+        self.begin(async move { session.flush().await }).await
+    }
+
+    /// The next request of this verb is held, and fails when it is let go.
+    fn hold_and_fail(&self, verb: Verb) {
+        self.holds.add(Fault::next(verb, Action::Stall));
+        self.fails.add(Fault::next(verb, Action::Fail(FailKind::Media)));
+    }
+}
+
+fn told(answer: &Answer) -> Option<Result<(), RequestError>> {
+    *answer.lock().unwrap()
+}
+
+async fn write(session: &Session, block: u64, fua: bool) -> Result<(), RequestError> {
+    session.write(block * BLOCK as u64, full_of(BLOCK, 7), fua).await
+}
+
+async fn read(session: &Session, block: u64) -> Result<(), RequestError> {
+    session.read(block * BLOCK as u64, device::Buf::zeroed(BLOCK).into()).await.0
+}
+
+const LOST: Option<Result<(), RequestError>> = Some(Err(RequestError::Io));
+
+/// All of `sessions` fail whatever they ask, and a connection that is made now is served.
+async fn only_a_new_connection_is_served(rig: &Rig, sessions: &[&Arc<Session>]) {
+    for session in sessions {
+        assert_eq!(read(session, 0).await, Err(RequestError::Io));
+        assert_eq!(write(session, 0, false).await, Err(RequestError::Io));
+        assert_eq!(session.flush().await, Err(RequestError::Io));
+    }
+    let late = rig.connect();
+    assert_eq!(read(&late, 0).await, Ok(()));
+    assert_eq!(write(&late, 0, false).await, Ok(()));
+    assert_eq!(late.flush().await, Ok(()));
+}
+
+#[test]
+fn a_flush_that_waits_behind_a_failing_one_fails() {
+    in_a_world(async |_process, world| {
+        let rig = Rig::new(&world).await;
+        let (a, b, c) = (rig.connect(), rig.connect(), rig.connect());
+        write(&a, 0, false).await.unwrap();
+        a.flush().await.unwrap();
+        write(&b, 16, false).await.unwrap();
+        rig.hold_and_fail(Verb::Flush);
+        let first = rig.begin_flush(&a).await;
+        let (second, third) = (rig.begin_flush(&b).await, rig.begin_flush(&c).await);
+        assert_eq!((told(&first), told(&second), told(&third)), (None, None, None));
+        rig.holds.release();
+        rig.a_while().await;
+        assert_eq!(told(&first), LOST);
+        assert_eq!(told(&second), LOST, "the write of this connection may be gone");
+        assert_eq!(told(&third), LOST, "FLUSH speaks for the writes of all connections");
+        only_a_new_connection_is_served(&rig, &[&a, &b, &c]).await;
+    });
+}
+
+#[test]
+fn a_loss_of_nothing_acknowledged_breaks_no_connection() {
+    in_a_world(async |_process, world| {
+        let rig = Rig::new(&world).await;
+        let (a, b) = (rig.connect(), rig.connect());
+        write(&a, 0, false).await.unwrap();
+        a.flush().await.unwrap();
+        rig.fails.add(Fault::next(Verb::Flush, Action::Fail(FailKind::Media)));
+        assert_eq!(a.flush().await, Err(RequestError::Io), "its own flush has failed");
+        assert_eq!(read(&b, 0).await, Ok(()));
+        assert_eq!(write(&a, 1, true).await, Ok(()));
+        assert_eq!(a.flush().await, Ok(()));
+        // A durable write leaves nothing to lose.
+        write(&b, 2, true).await.unwrap();
+        rig.fails.add(Fault::next(Verb::Flush, Action::Fail(FailKind::Media)));
+        assert_eq!(a.flush().await, Err(RequestError::Io));
+        assert_eq!(read(&b, 0).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_failed_durable_write_or_zero_is_a_loss() {
+    for verb in [Verb::Write, Verb::WriteZeroes] {
+        in_a_world(async move |_process, world| {
+            let rig = Rig::new(&world).await;
+            let (a, b, c) = (rig.connect(), rig.connect(), rig.connect());
+            // What earlier lives may have left in the disk's cache is no question here.
+            a.flush().await.unwrap();
+            write(&b, 16, false).await.unwrap();
+            rig.fails.add(Fault::next(verb, Action::Fail(FailKind::Media)));
+            let failed = match verb {
+                Verb::Write => write(&a, 0, true).await,
+                _ => a.write_zeroes(0, BLOCK as u64, ZeroFlags { fua: true, ..ZeroFlags::default() }).await,
+            };
+            assert_eq!(failed, Err(RequestError::Io));
+            assert_eq!(b.flush().await, Err(RequestError::Io), "the kernel's one report has gone to another");
+            only_a_new_connection_is_served(&rig, &[&a, &b, &c]).await;
+        });
+    }
+}
+
+#[test]
+fn what_is_refused_before_it_is_issued_loses_nothing() {
+    in_a_world(async |_process, world| {
+        let rig = Rig::new(&world).await;
+        let (a, b) = (rig.connect(), rig.connect());
+        write(&b, 16, false).await.unwrap();
+        rig.fails.add(Fault::next(Verb::WriteZeroes, Action::Fail(FailKind::Unsupported)));
+        let flags = ZeroFlags { fua: true, fast: true, ..ZeroFlags::default() };
+        assert_eq!(a.write_zeroes(0, BLOCK as u64, flags).await, Err(RequestError::NotSupported));
+        assert_eq!(b.flush().await, Ok(()));
+        assert_eq!(read(&a, 0).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_flush_is_not_answered_before_durable_writes_that_began_before_its_end() {
+    in_a_world(async |_process, world| {
+        let rig = Rig::new(&world).await;
+        let (a, b) = (rig.connect(), rig.connect());
+        write(&b, 16, false).await.unwrap();
+        rig.hold_and_fail(Verb::Write);
+        let durable = {
+            let a = a.clone();
+            rig.begin(async move { write(&a, 0, true).await }).await
+        };
+        // The device has carried it out; who got its report of a lost write shows only when the durable write ends.
+        let flush = rig.begin_flush(&b).await;
+        assert_eq!((told(&durable), told(&flush)), (None, None));
+        rig.holds.release();
+        rig.a_while().await;
+        assert_eq!((told(&durable), told(&flush)), (LOST, LOST));
+        only_a_new_connection_is_served(&rig, &[&a, &b]).await;
+    });
+}
+
+#[test]
+fn a_read_under_way_at_a_loss_fails_too() {
+    in_a_world(async |_process, world| {
+        let rig = Rig::new(&world).await;
+        let (a, b) = (rig.connect(), rig.connect());
+        write(&a, 0, false).await.unwrap();
+        rig.holds.add(Fault::next(Verb::Read, Action::Stall));
+        let reading = {
+            let b = b.clone();
+            rig.begin(async move { read(&b, 0).await }).await
+        };
+        rig.fails.add(Fault::next(Verb::Flush, Action::Fail(FailKind::Media)));
+        assert_eq!(a.flush().await, Err(RequestError::Io));
+        rig.holds.release();
+        rig.a_while().await;
+        assert_eq!(told(&reading), LOST, "judged when it is answered");
+    });
+}

@@ -1,0 +1,79 @@
+"""A disk that loses what it had not made durable: what every connection of clients nobody here wrote hears of it."""
+
+import json
+import os
+
+from case_clients import nbdsh
+from harness import Place, QUIET, check, equal, need, test, wait_until
+
+EIO = 5
+# A disk behind nbdkit whose next flush, once armed, takes a while and fails.
+FLUSH = """[ -e "$1/armed" ] || exit 0
+rm -f "$1/armed"; touch "$1/flushing"; sleep 1; echo "EIO the cache of the disk is lost" >&2; exit 1
+"""
+# Connection `a` asks for the flush that fails; `b`, whose write is acknowledged and not flushed, and `c`, which never wrote, flush
+# while it is under way. `d` comes later.
+CLIENTS = """
+import json, os, threading, time
+def connect():
+    handle = nbd.NBD()
+    handle.connect_uri(uri)
+    return handle
+def told(request, *arguments):
+    try:
+        request(*arguments)
+        return 0
+    except nbd.Error as error:
+        return error.errnum
+a, b, c = connect(), connect(), connect()
+a.pwrite(b"a" * 4096, 0)
+heard = {"flush before": told(a.flush)}
+b.pwrite(b"b" * 4096, 65536)
+open(place + "/armed", "w").close()
+def flush(name, handle):
+    heard[name] = told(handle.flush)
+threads = [threading.Thread(target=flush, args=("the flush that fails", a))]
+threads[0].start()
+while not os.path.exists(place + "/flushing"):
+    time.sleep(0.01)
+for name, handle in (("behind it, with a write", b), ("behind it, without", c)):
+    threads.append(threading.Thread(target=flush, args=(name, handle)))
+    threads[-1].start()
+for thread in threads:
+    thread.join()
+heard["a read afterwards"] = told(c.pread, 4096, 0)
+heard["a write afterwards"] = told(b.pwrite, b"b" * 4096, 0)
+d = connect()
+heard["a new connection writes"] = told(d.pwrite, b"d" * 4096, 65536)
+heard["and flushes"] = told(d.flush)
+print(json.dumps(heard))
+"""
+
+
+@test
+def no_connection_believes_in_writes_that_a_disk_has_lost():
+    need("nbdkit")
+    with Place("losses") as place:
+        raw, socket = place.path("raw"), place.path("disk.sock")
+        with open(raw, "wb") as file:
+            file.truncate(1 << 30)
+        place.file("flush", FLUSH.encode())
+        disk = [
+            f"get_size=stat -c %s {raw}",
+            "can_write=exit 0",
+            "can_flush=exit 0",
+            "can_multi_conn=exit 0",
+            "thread_model=echo parallel",
+            f"pread=dd if={raw} skip=$4 count=$3 iflag=count_bytes,skip_bytes status=none",
+            f"pwrite=dd of={raw} seek=$4 conv=notrunc oflag=seek_bytes status=none",
+            f"flush=sh {place.path('flush')} {place.dir}",
+        ]
+        place.spawn(["nbdkit", "-f", "-U", socket, "eval", *disk], **QUIET)
+        wait_until(lambda: os.path.exists(socket), 20, "nbdkit listens")
+        cell = place.cell(disks=(f"nbd+unix:///?socket={socket}",)).start()
+        head = f"uri = {cell.uri()!r}; place = {place.dir!r}\n"
+        heard = json.loads(nbdsh(cell, head + CLIENTS))
+        good = ("flush before", "a new connection writes", "and flushes")
+        equal(heard, {name: 0 if name in good else EIO for name in heard}, "what the clients heard")
+        check(len(heard) == 8, f"all of them: {heard}")
+        cell.stop()
