@@ -4,6 +4,7 @@
 //! sends all replies that are ready with one call. Never spawns a task per request, never holds memory for a payload
 //! that was not reserved first, never cancels a request.
 
+mod account;
 mod counters;
 mod door;
 mod exports;
@@ -56,7 +57,7 @@ struct Shared {
     /// Connections without a certificate still allowed where one is due.
     unproven: Semaphore,
     /// Requests still allowed.
-    gate: Gate,
+    gate: Arc<Gate>,
     registry: Registry,
     counters: Counters,
     hosts: Hosts,
@@ -80,7 +81,7 @@ impl FrontEnd {
         let shared = Shared {
             slots: Semaphore::new(limits.connections_max as u64),
             unproven: Semaphore::new(limits.unproven_max as u64),
-            gate: Gate::new(limits.requests_max),
+            gate: Arc::new(Gate::new(limits.requests_max)),
             registry: Registry::default(),
             counters: Counters::default(),
             hosts: Hosts::default(),

@@ -2,66 +2,90 @@
 //!
 //! Never knows the connection; never fails without an errno.
 
+use super::account::Held;
 use super::transmission::Link;
 use crate::codec::{Command, Cookie, Errno, StatusExtent};
 use crate::context::{ContextSet, MetaContext, STATE_HOLE, STATE_ZERO, TierFlags};
 use cell::{Extent, RequestError, Tier, ZeroFlags};
+use device::sync::lock;
 use device::{Bufs, SharedBufs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A long READ is served in pieces of this many bytes: what the cell serves in one go, and what one reply chunk holds.
 pub(super) const PIECE_BYTES_MAX: u32 = 1 << 20;
 /// Most extents in one BLOCK_STATUS answer per context: 8 KiB of reply.
 const EXTENTS_MAX: usize = 1024;
 
-/// The number of a long READ on its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LongId(pub(super) u32);
+/// A request that is served in parts. Its parts own it, and whoever holds the last handle ends it: no part, no request.
+pub(super) struct Whole {
+    pub(super) cookie: Cookie,
+    pub(super) command: Command,
+    /// Its slot.
+    pub(super) held: Held,
+    /// What went wrong first, and where.
+    failed: Mutex<Option<(RequestError, u64)>>,
+}
 
-/// What is to be done. Memory is in hand, except for the pieces of a long READ, which wait for theirs holding nothing.
-pub(super) enum Job {
-    /// `whole`: the reply is one chunk.
+impl Whole {
+    pub(super) fn new(cookie: Cookie, command: Command, held: Held) -> Arc<Whole> {
+        Arc::new(Whole { cookie, command, held, failed: Mutex::new(None) })
+    }
+
+    /// A part from `offset` on has failed.
+    pub(super) fn fail(&self, error: RequestError, offset: u64) {
+        lock(&self.failed).get_or_insert((error, offset));
+    }
+
+    /// What went wrong first, and where.
+    pub(super) fn failed(&self) -> Option<(RequestError, u64)> {
+        *lock(&self.failed)
+    }
+}
+
+/// Which request a job is for.
+pub(super) enum Of {
+    /// It is all of this one; its slot is held by the job.
+    All { cookie: Cookie, command: Command },
+    /// It is a part of this one.
+    Part(Arc<Whole>),
+}
+
+/// One thing to do, and what is held for it.
+pub(super) struct Job {
+    pub(super) of: Of,
+    pub(super) held: Held,
+    /// The first byte it is about.
+    pub(super) offset: u64,
+    pub(super) task: Task,
+}
+
+/// What is to be done. Memory is in hand, except for the parts of a long READ, which wait for theirs holding nothing.
+pub(super) enum Task {
+    /// `one_chunk`: the reply is not to be cut.
     Read {
-        cookie: Cookie,
-        offset: u64,
         bufs: Bufs,
-        whole: bool,
+        one_chunk: bool,
     },
-    ReadPiece {
-        long: LongId,
-        cookie: Cookie,
-        offset: u64,
+    ReadPart {
         len: u32,
     },
     Write {
-        cookie: Cookie,
-        offset: u64,
         data: SharedBufs,
         fua: bool,
     },
-    Flush {
-        cookie: Cookie,
-    },
+    Flush,
     Trim {
-        cookie: Cookie,
-        offset: u64,
         len: u32,
         fua: bool,
     },
     WriteZeroes {
-        cookie: Cookie,
-        offset: u64,
         len: u32,
         flags: ZeroFlags,
     },
     Cache {
-        cookie: Cookie,
-        offset: u64,
         len: u32,
     },
     Status {
-        cookie: Cookie,
-        offset: u64,
         len: u32,
         one: bool,
     },
@@ -69,78 +93,56 @@ pub(super) enum Job {
 
 /// What came of it.
 pub(super) struct Finished {
-    pub(super) cookie: Cookie,
-    pub(super) command: Command,
-    /// The first byte it was about.
+    pub(super) of: Of,
+    pub(super) held: Held,
     pub(super) offset: u64,
-    /// Payload bytes it was charged with.
-    pub(super) bytes: usize,
-    pub(super) long: Option<LongId>,
-    /// The data goes in one chunk.
-    pub(super) whole: bool,
     pub(super) outcome: Result<Yield, RequestError>,
 }
 
-/// What a successful request yields.
+/// What a successful job yields.
 pub(super) enum Yield {
     Nothing,
-    Data(SharedBufs),
+    /// So many bytes are written.
+    Written(usize),
+    /// `one_chunk`: not to be cut.
+    Data {
+        data: SharedBufs,
+        one_chunk: bool,
+    },
     Extents(Vec<Extent>),
 }
 
 /// Do it. Runs to its end whether or not the client is still there.
 pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
     let session = &link.session;
-    match job {
-        Job::Read { cookie, offset, bufs, whole } => {
-            let bytes = bufs.len_bytes();
-            let outcome = read(&link, offset, bufs).await;
-            Finished { cookie, command: Command::Read, offset, bytes, long: None, whole, outcome }
-        }
-        Job::ReadPiece { long, cookie, offset, len } => {
+    let Job { of, held, offset, task } = job;
+    let outcome = match task {
+        Task::Read { bufs, one_chunk } => read(&link, offset, bufs, one_chunk).await,
+        Task::ReadPart { len } => {
             let bufs = link.arena.alloc(len as usize).await;
-            let outcome = read(&link, offset, bufs).await;
-            Finished {
-                cookie,
-                command: Command::Read,
-                offset,
-                bytes: len as usize,
-                long: Some(long),
-                whole: false,
-                outcome,
-            }
+            read(&link, offset, bufs, false).await
         }
-        Job::Write { cookie, offset, data, fua } => {
+        Task::Write { data, fua } => {
             let bytes = data.len_bytes();
-            let outcome = session.write(offset, data, fua).await.map(|()| Yield::Nothing);
-            Finished { cookie, command: Command::Write, offset, bytes, long: None, whole: false, outcome }
+            session.write(offset, data, fua).await.map(|()| Yield::Written(bytes))
         }
-        Job::Flush { cookie } => bare(cookie, Command::Flush, 0, session.flush().await),
-        Job::Trim { cookie, offset, len, fua } => {
-            bare(cookie, Command::Trim, offset, session.trim(offset, u64::from(len), fua).await)
+        Task::Flush => session.flush().await.map(|()| Yield::Nothing),
+        Task::Trim { len, fua } => session.trim(offset, u64::from(len), fua).await.map(|()| Yield::Nothing),
+        Task::WriteZeroes { len, flags } => {
+            session.write_zeroes(offset, u64::from(len), flags).await.map(|()| Yield::Nothing)
         }
-        Job::WriteZeroes { cookie, offset, len, flags } => {
-            let result = session.write_zeroes(offset, u64::from(len), flags).await;
-            bare(cookie, Command::WriteZeroes, offset, result)
-        }
-        Job::Cache { cookie, offset, len } => {
-            bare(cookie, Command::Cache, offset, session.prefetch(offset, u64::from(len)).await)
-        }
-        Job::Status { cookie, offset, len, one } => {
+        Task::Cache { len } => session.prefetch(offset, u64::from(len)).await.map(|()| Yield::Nothing),
+        Task::Status { len, one } => {
             let extents_max = if one { 1 } else { EXTENTS_MAX };
-            let outcome = session.extents(offset, u64::from(len), extents_max).await.map(Yield::Extents);
-            Finished { cookie, command: Command::BlockStatus, offset, bytes: 0, long: None, whole: false, outcome }
+            session.extents(offset, u64::from(len), extents_max).await.map(Yield::Extents)
         }
-    }
+    };
+    Finished { of, held, offset, outcome }
 }
 
-async fn read(link: &Link, offset: u64, bufs: Bufs) -> Result<Yield, RequestError> {
+async fn read(link: &Link, offset: u64, bufs: Bufs, one_chunk: bool) -> Result<Yield, RequestError> {
     let (result, bufs) = link.session.read(offset, bufs).await;
-    result.map(|()| Yield::Data(bufs.freeze()))
-}
-
-fn bare(cookie: Cookie, command: Command, offset: u64, result: Result<(), RequestError>) -> Finished {
-    Finished { cookie, command, offset, bytes: 0, long: None, whole: false, outcome: result.map(|()| Yield::Nothing) }
+    result.map(|()| Yield::Data { data: bufs.freeze(), one_chunk })
 }
 
 /// The errno the protocol names for what went wrong.

@@ -2,6 +2,7 @@
 //!
 //! Never copies payload; never holds back a reply for company.
 
+use super::account::Held;
 use crate::codec::{
     Command, Cookie, Errno, StatusExtent, encode_data_header, encode_error, encode_hole, encode_none, encode_simple,
     encode_status,
@@ -24,8 +25,8 @@ const HEAD_BYTES: usize = 40;
 pub(super) enum Say {
     /// Success without data.
     Done { command: Command },
-    /// Data of a read. `done`: it is all of the reply. `whole`: in one chunk.
-    Data { offset: u64, data: SharedBufs, done: bool, whole: bool },
+    /// Data of a read. `done`: it is all of the reply. `one_chunk`: not to be cut.
+    Data { offset: u64, data: SharedBufs, done: bool, one_chunk: bool },
     /// Extents by context number.
     Status(Vec<(u32, Vec<StatusExtent>)>),
     /// Failure.
@@ -36,17 +37,16 @@ pub(super) enum Say {
 pub(super) struct Reply {
     pub(super) cookie: Cookie,
     pub(super) say: Say,
-    /// Requests and payload bytes that are no longer under way once it is sent.
-    pub(super) requests: usize,
-    pub(super) bytes: usize,
+    /// What is held until it is sent.
+    pub(super) held: Held,
 }
 
 /// A send.
 pub(super) struct Batch {
     pub(super) data: SharedBufs,
     pub(super) replies: u64,
-    pub(super) requests: usize,
-    pub(super) bytes: usize,
+    /// What is held until it is sent.
+    pub(super) held: Held,
 }
 
 pub(super) struct Outbox {
@@ -63,29 +63,31 @@ impl Outbox {
         self.replies.push_back(reply);
     }
 
-    /// Throw everything away. Returns the requests and bytes that are no longer under way.
-    pub(super) fn clear(&mut self) -> (usize, usize) {
-        let sums = self.replies.iter().fold((0, 0), |(r, b), reply| (r + reply.requests, b + reply.bytes));
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// Throw everything away.
+    pub(super) fn clear(&mut self) {
         self.replies = VecDeque::new();
-        sums
     }
 
     /// Everything that is ready, up to the limits of one send; none when nothing is.
     pub(super) fn batch(&mut self) -> Option<Batch> {
         let count = self.replies.len().min(BATCH_REPLIES_MAX);
-        if count == 0 {
-            return None;
+        let Reply { cookie, say, held } = self.replies.pop_front()?;
+        let mut gather =
+            Gather { head: Vec::with_capacity(count * HEAD_BYTES), cuts: Vec::with_capacity(count), payload_bytes: 0 };
+        gather.reply(cookie, say, self.structured);
+        let mut batch = Batch { data: SharedBufs::new(), replies: 1, held };
+        while batch.replies < count as u64 && gather.payload_bytes < BATCH_BYTES_MAX {
+            let Some(Reply { cookie, say, held }) = self.replies.pop_front() else { break };
+            batch.held.merge(held);
+            batch.replies += 1;
+            gather.reply(cookie, say, self.structured);
         }
-        let mut gather = Gather { head: Vec::with_capacity(count * HEAD_BYTES), cuts: Vec::with_capacity(count) };
-        let (mut requests, mut bytes, mut replies) = (0, 0, 0);
-        while replies < count && bytes < BATCH_BYTES_MAX {
-            let Some(reply) = self.replies.pop_front() else { break };
-            requests += reply.requests;
-            bytes += reply.bytes;
-            replies += 1;
-            gather.reply(reply.cookie, reply.say, self.structured);
-        }
-        Some(Batch { data: gather.finish(), replies: replies as u64, requests, bytes })
+        batch.data = gather.finish();
+        Some(batch)
     }
 }
 
@@ -93,6 +95,7 @@ impl Outbox {
 struct Gather {
     head: Vec<u8>,
     cuts: Vec<(usize, SharedBufs)>,
+    payload_bytes: usize,
 }
 
 impl Gather {
@@ -113,12 +116,12 @@ impl Gather {
                 encode_simple(head, cookie, None);
                 self.payload(data);
             }
-            Say::Data { offset, data, done, whole } => self.chunks(cookie, offset, data, done, whole),
+            Say::Data { offset, data, done, one_chunk } => self.chunks(cookie, offset, data, done, one_chunk),
         }
     }
 
-    fn chunks(&mut self, cookie: Cookie, offset: u64, data: SharedBufs, done: bool, whole: bool) {
-        let runs = if whole { Vec::new() } else { zero_runs(&data, offset) };
+    fn chunks(&mut self, cookie: Cookie, offset: u64, data: SharedBufs, done: bool, one_chunk: bool) {
+        let runs = if one_chunk { Vec::new() } else { zero_runs(&data, offset) };
         let len = data.len_bytes();
         if runs.is_empty() {
             encode_data_header(&mut self.head, cookie, offset, len as u32, done);
@@ -140,6 +143,7 @@ impl Gather {
     }
 
     fn payload(&mut self, data: SharedBufs) {
+        self.payload_bytes += data.len_bytes();
         self.cuts.push((self.head.len(), data));
     }
 
@@ -192,8 +196,11 @@ fn is_zero(unit: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::Account;
+    use super::super::registry::Gate;
     use super::*;
     use device::Buf;
+    use std::sync::Arc;
 
     fn rope(pieces: &[&[u8]]) -> SharedBufs {
         let mut rope = SharedBufs::new();
@@ -221,22 +228,23 @@ mod tests {
     #[test]
     fn a_batch_is_one_rope_of_heads_and_payload() {
         let mut outbox = Outbox::new(true);
-        let data = rope(&[b"abc"]);
-        outbox.push(Reply {
-            cookie: Cookie(1),
-            say: Say::Data { offset: 7, data, done: true, whole: false },
-            requests: 1,
-            bytes: 3,
-        });
+        let account = Account::new(Arc::new(Gate::new(2)));
+        let slot = || account.take_slot().expect("a free slot");
+        let say = Say::Data { offset: 7, data: rope(&[b"abc"]), done: true, one_chunk: false };
+        let mut held = slot();
+        held.merge(account.take_bytes(3));
+        outbox.push(Reply { cookie: Cookie(1), say, held });
         let done = Say::Done { command: Command::Write };
-        outbox.push(Reply { cookie: Cookie(2), say: done, requests: 1, bytes: 0 });
+        outbox.push(Reply { cookie: Cookie(2), say: done, held: slot() });
         let batch = outbox.batch().expect("two replies wait");
         let mut want = Vec::new();
         encode_data_header(&mut want, Cookie(1), 7, 3, true);
         want.extend_from_slice(b"abc");
         encode_simple(&mut want, Cookie(2), None);
         assert_eq!(batch.data.to_vec(0..batch.data.len_bytes()), want);
-        assert_eq!((batch.replies, batch.requests, batch.bytes), (2, 2, 3));
-        assert!(outbox.batch().is_none());
+        assert_eq!((batch.replies, account.slots(), account.bytes()), (2, 2, 3));
+        assert!(outbox.batch().is_none() && outbox.is_empty());
+        drop(batch);
+        assert_eq!((account.slots(), account.bytes()), (0, 0));
     }
 }
