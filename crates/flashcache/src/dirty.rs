@@ -4,7 +4,7 @@
 //! the list only after a look into the index under it. After the failure of the device the list stays: it says what has
 //! been lost. Never does I/O.
 
-use crate::index::{Entry, Index, KilledList};
+use crate::index::{Dead, Ending, Entry, Index};
 use crate::units::{BlockKey, DiskSlot, SegmentId};
 use device::Instant;
 use device::sync::lock;
@@ -50,13 +50,13 @@ impl Dirty {
     ///
     /// # Panics
     /// When the entry is clean, or the index full: it has as many entries as there are pages.
-    pub(crate) fn insert(
+    pub(crate) fn insert<'a>(
         &self,
-        index: &Index,
+        index: Ending<'a>,
         entry: Entry,
         segment: SegmentId,
         now: Instant,
-    ) -> Result<KilledList, Closed> {
+    ) -> Result<Dead<'a>, Closed> {
         assert!(entry.dirty(), "clean entries go to the index alone");
         let mut blocks = lock(&self.blocks);
         if blocks.closed {

@@ -7,7 +7,7 @@ use crate::cache::DiskHandle;
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::{Allowance, admits};
-use crate::index::{Entry, KilledList};
+use crate::index::{Entry, IndexFull, Killed};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Begin, RegionKey};
@@ -118,14 +118,19 @@ impl Member {
     pub(crate) fn invalidate(&self, slot: DiskSlot, parts: Range<u64>) {
         for (block, mask) in blocks_of(parts, self.block_parts) {
             let key = BlockKey::new(slot, block);
-            let dead = self.index.kill(key, mask);
+            // Whoever holds the range finds nothing new there, so that what is not cached costs no lock of the log.
+            if !self.index.has_any(key, mask) {
+                continue;
+            }
+            let dead = {
+                let mut log = lock(&self.log);
+                let dead = self.index.under(&mut log).kill(key, mask);
+                if self.sabotaged(Sabotage::InvalidationForgotten) { dead.unsaid() } else { dead.record(self) }
+            };
             let Some(frequency) = dead.iter().map(|killed| killed.frequency).max() else { continue };
             assert!(dead.iter().all(|killed| !killed.dirty), "dirty data ends when newer data is on flash");
             self.policy.overwritten(key, frequency);
             add(&self.counters.invalidations, dead.len() as u64);
-            if !self.sabotaged(Sabotage::InvalidationForgotten) {
-                self.append_deaths(&mut lock(&self.log), &dead);
-            }
         }
     }
 
@@ -265,9 +270,8 @@ impl Member {
             }
         });
         if stale != 0 {
-            let dead = self.index.kill(key, stale);
+            let dead = self.index.under(&mut lock(&self.log)).kill(key, stale).record(self);
             add(&self.counters.revalidated_stale, dead.len() as u64);
-            self.append_deaths(&mut lock(&self.log), &dead);
         }
         there
     }
@@ -282,35 +286,24 @@ impl Member {
     ) -> Result<(), AppendRefused> {
         let NewEntry { key, name, mask, crcs, tenant } = entry;
         let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
-        let page = {
-            let mut log = lock(&self.log);
-            let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
-            let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
-            // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
-            for (k, crc) in crcs.iter().enumerate() {
-                self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
-            }
-            page
-        };
-        let inserted = self.index.insert(Entry::new(key, page, mask, 0, false).of(tenant));
+        let mut log = lock(&self.log);
+        let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
+        let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
+        // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
+        for (k, crc) in crcs.iter().enumerate() {
+            self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+        }
+        let inserted = self.index.under(&mut log).insert(Entry::new(key, page, mask, 0, false).of(tenant));
+        let inserted = inserted.map(|dead| drop(dead.record(self)));
+        if inserted.is_err() {
+            self.append_deaths(&mut log, &[Killed::clean(page, mask)].into_iter().collect());
+        }
+        drop(log);
         if self.has_failed() {
             // It may have come after all that was there has ended, and would be counted for ever.
             self.index.clear();
         }
-        match inserted {
-            Ok(dead) => {
-                if !dead.is_empty() {
-                    self.append_deaths(&mut lock(&self.log), &dead);
-                }
-                Ok(())
-            }
-            Err(crate::index::IndexFull) => {
-                let mut dead = KilledList::new();
-                dead.push(crate::index::Killed::clean(page, mask));
-                self.append_deaths(&mut lock(&self.log), &dead);
-                Err(AppendRefused::Index)
-            }
-        }
+        inserted.map_err(|IndexFull| AppendRefused::Index)
     }
 
     /// Compare suspect entries that lie whole within `parts` with what the disk holds there: good ones are trusted again,
@@ -339,9 +332,9 @@ impl Member {
                 }
             });
             if stale != 0 {
-                let dead = self.index.kill(BlockKey::new(slot, block), stale);
+                let key = BlockKey::new(slot, block);
+                let dead = self.index.under(&mut lock(&self.log)).kill(key, stale).record(self);
                 add(&self.counters.revalidated_stale, dead.len() as u64);
-                self.append_deaths(&mut lock(&self.log), &dead);
                 // What is left of such entries is good.
                 self.index.visit(BlockKey::new(slot, block), |entry| {
                     if entry.valid() & !mask == 0 {
@@ -397,10 +390,11 @@ impl Member {
             }
         });
         for (key, page) in doomed {
-            if let Some(entry) = self.index.remove_at(key, page)
-                && entry.dirty()
-            {
-                self.dirty.leave(self.segment_of(page), entry.valid().count_ones());
+            // The generation of the grid disk is raised, durably: nobody believes what is not said to be dead.
+            for killed in self.index.under(&mut lock(&self.log)).cut_at(key, page, u16::MAX).unsaid() {
+                if killed.dirty {
+                    self.dirty.leave(self.segment_of(page), killed.mask.count_ones());
+                }
             }
         }
         self.dirty.blocks(slot).into_iter().for_each(|key| self.dirty.settle(&self.index, key));

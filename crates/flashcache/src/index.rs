@@ -7,12 +7,16 @@
 //! A block may have several entries with disjoint valid parts. Locks are held for memory work only. Never does I/O, never
 //! decides what is cached.
 
+mod ending;
+
 use crate::tenant::{TENANT_BITS, Tally, Tenant};
 use crate::units::{BlockKey, Page};
 use device::sync::lock;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+pub(crate) use ending::{Dead, Ending};
 
 /// How many shards at least: enough that threads seldom meet.
 const SHARDS_MIN: usize = 64;
@@ -478,11 +482,19 @@ impl Index {
         shard.position(key, |e| e.page == page.0).map(|at| shard.table[at])
     }
 
-    /// Add an entry; parts of it that older entries hold die there. `f` runs under the lock with the dead.
+    /// Whether parts of a block are valid in any entry.
+    #[must_use]
+    pub fn has_any(&self, key: BlockKey, mask: u16) -> bool {
+        let mut any = false;
+        self.visit(key, |entry| any |= entry.valid & mask != 0);
+        any
+    }
+
+    /// Add an entry; parts of it that older entries hold die there: see [`Ending::insert`].
     ///
     /// # Errors
     /// [`IndexFull`]: nothing was changed.
-    pub fn insert(&self, entry: Entry) -> Result<KilledList, IndexFull> {
+    fn insert(&self, entry: Entry) -> Result<KilledList, IndexFull> {
         // Reserved before it is added: two that come at once do not exceed the limit together.
         let max = if entry.dirty() { self.dirty_max } else { self.entries_max };
         let one_more = |n: usize| (n < max).then_some(n + 1);
@@ -546,8 +558,7 @@ impl Index {
     }
 
     /// End the validity of parts of a block.
-    #[must_use]
-    pub fn kill(&self, key: BlockKey, mask: u16) -> KilledList {
+    fn kill(&self, key: BlockKey, mask: u16) -> KilledList {
         let mut dead = KilledList::new();
         let mut shard = lock(self.shard(key));
         let gone = shard.kill(key, mask, &mut dead);
@@ -556,34 +567,30 @@ impl Index {
         dead
     }
 
-    /// Forget the entry whose data starts at `page`; the parts that were valid.
-    pub fn remove_at(&self, key: BlockKey, page: Page) -> Option<Entry> {
+    /// End the validity of `mask` in the entry whose data starts at `page`.
+    fn cut_at(&self, key: BlockKey, page: Page, mask: u16) -> KilledList {
+        let mut dead = KilledList::new();
         let mut shard = lock(self.shard(key));
-        let at = shard.position(key, |e| e.page == page.0)?;
-        let entry = shard.table[at];
-        shard.remove(at);
-        self.entries.fetch_sub(1, Ordering::Relaxed);
-        self.tally.sub(entry.tenant(), entry.valid.count_ones());
-        Some(entry)
-    }
-
-    /// End the validity of `mask` in the entry whose data starts at `page`; the parts that ended.
-    pub fn cut_at(&self, key: BlockKey, page: Page, mask: u16) -> u16 {
-        let mut shard = lock(self.shard(key));
-        let Some(at) = shard.position(key, |e| e.page == page.0) else { return 0 };
-        let ended = shard.table[at].valid & mask;
-        self.tally.sub(shard.table[at].tenant(), ended.count_ones());
-        shard.table[at].valid &= !mask;
-        if shard.table[at].valid == 0 {
+        let Some(at) = shard.position(key, |e| e.page == page.0) else { return dead };
+        let entry = &mut shard.table[at];
+        let ended = entry.valid & mask;
+        if ended == 0 {
+            return dead;
+        }
+        let (dirty, frequency, tenant) = (entry.dirty(), entry.frequency(), entry.tenant());
+        dead.push(Killed { page, mask: ended, dirty, frequency, tenant });
+        entry.valid &= !mask;
+        if entry.valid == 0 {
             shard.remove(at);
             self.entries.fetch_sub(1, Ordering::Relaxed);
         }
-        ended
+        self.uncount(&dead);
+        dead
     }
 
     /// The data of an entry was copied: if it still has the valid parts `expected`, it now starts at `to`, packed.
     /// Whether it was so.
-    pub fn relocate(&self, key: BlockKey, from: Page, expected: u16, to: Page, frequency: u8) -> bool {
+    fn relocate(&self, key: BlockKey, from: Page, expected: u16, to: Page, frequency: u8) -> bool {
         let mut shard = lock(self.shard(key));
         let Some(at) = shard.position(key, |e| e.page == from.0) else { return false };
         let entry = shard.table[at];

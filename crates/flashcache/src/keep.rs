@@ -7,7 +7,6 @@
 use crate::counters::add;
 use crate::format::HeadKind;
 use crate::governor::{Allowance, admits};
-use crate::index::Killed;
 use crate::member::{Member, MemberError};
 use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
 use crate::worth::{Worth, Worths};
@@ -223,13 +222,10 @@ impl Member {
             }
             for some in doomed.chunks(FREED_AT_ONCE_MAX) {
                 {
-                    // Under the log's lock the segment cannot begin another life between the two.
                     let mut log = lock(&self.log);
                     for &(key, page) in some {
-                        // An entry that was clean stays so: what is written dirty is another.
-                        let Some(entry) = self.index.remove_at(key, page) else { continue };
-                        self.append_deaths(&mut log, &[Killed::clean(page, entry.valid())].into_iter().collect());
-                        add(&self.counters.none_frees, 1);
+                        let dead = self.index.under(&mut log).end_clean(key, page).record(self);
+                        add(&self.counters.none_frees, dead.len() as u64);
                     }
                 }
                 self.sync().await?;

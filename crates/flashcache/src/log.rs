@@ -778,4 +778,19 @@ impl LogState {
 }
 
 #[cfg(test)]
+impl LogState {
+    /// A segment is given up and opened anew, as reclaim and the next append would; its generation then.
+    pub(crate) fn open_anew_for_test(&mut self, id: SegmentId) -> u32 {
+        let segment = &mut self.segments[id.0 as usize];
+        segment.generation += 1;
+        segment.generation
+    }
+
+    /// Records that wait for the next chunk.
+    pub(crate) fn take_pending_for_test(&mut self) -> Vec<Record> {
+        self.pending.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
 mod tests;

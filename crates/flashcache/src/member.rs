@@ -392,7 +392,7 @@ impl Member {
     }
 
     /// Record that entries died, so that they stay dead after a crash. Of a dirty one it is said once its successor, which
-    /// has been appended, is durable.
+    /// has been appended, is durable. Of what leaves the index [`crate::index::Dead::record`] does it.
     pub(crate) fn append_deaths(&self, log: &mut LogState, dead: &KilledList) {
         for killed in dead {
             if killed.dirty {

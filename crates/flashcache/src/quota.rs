@@ -8,7 +8,7 @@
 use crate::cache::{DiskHandle, FlashCache};
 use crate::counters::add;
 use crate::format::HeadKind;
-use crate::index::{Entry, Killed, KilledList, Place};
+use crate::index::{Entry, Place};
 use crate::log::{LogState, PENDING_RECORDS_MAX, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::tenant::{Tally, Tenant, TenantSet};
@@ -314,19 +314,16 @@ impl Member {
         }
     }
 
-    /// Clean blocks leave. Under the log's lock the segment cannot begin another life between the two.
+    /// Clean blocks leave.
     fn evict(&self, log: &mut LogState, doomed: &[(BlockKey, Page)]) {
         for &(key, page) in doomed {
-            // Looked at again: since it was listed its segment may have begun another life, with newer data of the same block at the
-            // same place. Nothing becomes dirty without this lock.
-            if self.index.get_at(key, page).is_none_or(|entry| entry.dirty()) {
-                continue;
-            }
-            let Some(entry) = self.index.remove_at(key, page) else { continue };
-            self.append_deaths(log, &KilledList::from_iter([Killed::clean(page, entry.valid())]));
+            // Looked at again: since it was listed its segment may have been opened anew, with newer data of the same block at the same
+            // place.
+            let dead = self.index.under(log).end_clean(key, page).record(self);
+            let Some(killed) = dead.first() else { continue };
             add(&self.counters.quota_evictions, 1);
             let id = self.segment_of(page);
-            let parts = entry.valid().count_ones();
+            let parts = killed.mask.count_ones();
             let before = self.quota.left[id.0 as usize].fetch_add(parts, Ordering::Relaxed);
             let emptied = self.shape.segment_pages / 4 * EMPTIED_QUARTERS;
             if before < emptied && before + parts >= emptied {

@@ -360,11 +360,15 @@ impl Member {
     fn forget_part(&self, slot: DiskSlot, part: u64, page: Page) {
         let (block, at) = (part / u64::from(self.block_parts), (part % u64::from(self.block_parts)) as u32);
         let key = BlockKey::new(slot, block);
-        let mut still_there = false;
-        self.index.visit(key, |e| still_there |= !e.dirty() && e.valid() >> at & 1 == 1 && e.page_of_part(at) == page);
-        if still_there {
-            let dead = self.index.kill(key, 1 << at);
-            self.append_deaths(&mut lock(&self.log), &dead);
+        let mut log = lock(&self.log);
+        // What becomes dirty does so under the log's lock, and the hit keeps the segment in this opening.
+        let mut rotten = None;
+        self.index.visit(key, |e| {
+            let is_it = !e.dirty() && e.valid() >> at & 1 == 1 && e.page_of_part(at) == page;
+            rotten = rotten.or(is_it.then(|| e.page()));
+        });
+        if let Some(entry) = rotten {
+            self.index.under(&mut log).cut_at(key, entry, 1 << at).record(self);
         }
     }
 

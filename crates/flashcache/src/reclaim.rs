@@ -213,7 +213,7 @@ impl Member {
             for ((_, record), marked) in records.iter().zip(marked) {
                 let carry = match record {
                     Record::Entry { name, position, .. } => {
-                        self.drop_entry(id, *name, *position);
+                        self.drop_entry(&mut log, id, *name, *position);
                         false
                     }
                     Record::Mark { .. } => marked,
@@ -425,15 +425,15 @@ impl Member {
         });
     }
 
-    fn drop_entry(&self, id: SegmentId, name: BlockName, position: Position) {
+    fn drop_entry(&self, log: &mut LogState, id: SegmentId, name: BlockName, position: Position) {
         let Some(slot) = self.slot_of(name.disk, name.generation) else { return };
         if name.block >= BLOCKS_MAX {
             return;
         }
         let page = self.shape.page(id, position.0);
-        if self.index.remove_at(BlockKey::new(slot, name.block), page).is_some() {
-            add(&self.counters.evictions, 1);
-        }
+        // The free record that follows says it of all of them.
+        let dropped = self.index.under(log).end_clean(BlockKey::new(slot, name.block), page).unsaid();
+        add(&self.counters.evictions, dropped.len() as u64);
     }
 
     async fn move_entries(self: &Arc<Self>, id: SegmentId, moved: Vec<Candidate>) -> Result<(), MemberError> {
@@ -522,7 +522,7 @@ impl Member {
                 }
                 // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
                 let mut dead = KilledList::new();
-                if self.index.relocate(key, entry.page(), valid, page, frequency) {
+                if self.index.under(&mut log).relocate(key, entry.page(), valid, page, frequency) {
                     dead.push(Killed::clean(entry.page(), valid));
                     moved = Some(page);
                     add(&self.counters.moves, 1);

@@ -4,7 +4,7 @@
 //! of all of them in the order of their sequences, but memory is touched in order. Never does I/O.
 
 use crate::format::{BlockName, EntryKind, Record, Seen, SeenEntry, SegmentLife};
-use crate::index::{Entry, IndexFull, Killed, KilledList};
+use crate::index::{Dead, Entry, IndexFull, Killed, KilledList};
 use crate::member::{DiskName, Member};
 use crate::recover::{Found, Gather};
 use crate::regions::RegionKey;
@@ -364,9 +364,11 @@ impl Member {
                 continue;
             }
             for entry in entries {
-                if self.index.insert(entry).is_err() {
-                    ended.push([Killed::clean(entry.page(), entry.valid())].into_iter().collect());
-                }
+                let inserted = self.index.under(&mut lock(&self.log)).insert(entry).map(Dead::unsaid);
+                ended
+                    .push(inserted.unwrap_or_else(|IndexFull| {
+                        [Killed::clean(entry.page(), entry.valid())].into_iter().collect()
+                    }));
             }
         }
         {
@@ -375,9 +377,9 @@ impl Member {
         }
         for entry in dirty {
             let segment = self.segment_of(entry.page());
-            if let Ok(superseded) = self.dirty.insert(&self.index, entry, segment, self.world.clock.now()) {
-                self.append_deaths(&mut lock(&self.log), &superseded);
-            }
+            let mut log = lock(&self.log);
+            let inserted = self.dirty.insert(self.index.under(&mut log), entry, segment, self.world.clock.now());
+            inserted.map(|superseded| superseded.record(self)).ok();
         }
         self.index.len() as u64
     }
@@ -432,13 +434,17 @@ impl Member {
             turns.after(1 + segment.records.entries.len() / segment.records.chunks.len().max(1)).await;
             for found in segment.records.clean_of(n) {
                 let killed = match sieve.look(id, found) {
-                    Ok(entry) => self.index.insert(entry).unwrap_or_else(|IndexFull| {
-                        // Older copies end as if it had come in, and so does it: nobody would name it when it is
-                        // overwritten, and a start with more memory would serve it stale.
-                        let mut killed = self.index.kill(found.key, found.alive);
-                        killed.push(Killed::clean(entry.page(), found.alive));
-                        killed
-                    }),
+                    Ok(entry) => {
+                        let mut log = lock(&self.log);
+                        let inserted = self.index.under(&mut log).insert(entry).map(Dead::unsaid);
+                        inserted.unwrap_or_else(|IndexFull| {
+                            // Older copies end as if it had come in, and so does it: nobody would name it when it is
+                            // overwritten, and a start with more memory would serve it stale.
+                            let mut killed = self.index.under(&mut log).kill(found.key, found.alive).unsaid();
+                            killed.push(Killed::clean(entry.page(), found.alive));
+                            killed
+                        })
+                    }
                     Err(killed) => killed,
                 };
                 if !killed.is_empty() {
@@ -459,8 +465,8 @@ impl Member {
         }
         let mut entry = Entry::new(found.key, page, found.mask, 0, false).without(found.mask & !found.dirty);
         entry.set_dirty(true);
-        if let Ok(superseded) = self.dirty.insert(&self.index, entry, id, self.world.clock.now()) {
-            self.append_deaths(&mut lock(&self.log), &superseded);
-        }
+        let mut log = lock(&self.log);
+        let inserted = self.dirty.insert(self.index.under(&mut log), entry, id, self.world.clock.now());
+        inserted.map(|superseded| superseded.record(self)).ok();
     }
 }

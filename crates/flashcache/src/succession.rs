@@ -13,7 +13,6 @@
 //! Never moves data, never touches a slow disk.
 
 use crate::cache::{FlashCache, MEMBERS_MAX, MemberDevice, Seat, Shared, new_seat, recover, start};
-use crate::index::Killed;
 use crate::member::{MemberError, check_area};
 use crate::recover::Recovered;
 use crate::sabotage::Sabotage;
@@ -169,11 +168,9 @@ impl FlashCache {
             }
             for some in doomed.chunks(ENDED_AT_ONCE_MAX) {
                 {
-                    // Under the log's lock the segment cannot begin another life between the two.
                     let mut log = lock(&member.log);
                     for &(key, page) in some {
-                        let Some(entry) = member.index.remove_at(key, page) else { continue };
-                        member.append_deaths(&mut log, &[Killed::clean(page, entry.valid())].into_iter().collect());
+                        member.index.under(&mut log).end_clean(key, page).record(member);
                     }
                 }
                 if member.sync().await.is_err() {

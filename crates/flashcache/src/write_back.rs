@@ -162,13 +162,13 @@ impl Member {
         }
         let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
         indexed.set_dirty(true);
-        let inserted = self.dirty.insert(&self.index, indexed, self.segment_of(page), self.world.clock.now());
-        let dead = inserted.map_err(|_| NoSpace)?;
+        let index = self.index.under(log);
+        let inserted = self.dirty.insert(index, indexed, self.segment_of(page), self.world.clock.now());
+        let dead = inserted.map_err(|_| NoSpace)?.record(self);
         let again: u32 = dead.iter().filter(|killed| killed.dirty).map(|killed| killed.mask.count_ones()).sum();
         if kind == EntryKind::Dirty {
             add(&self.counters.dirty_overwrites, u64::from(again));
         }
-        self.append_deaths(log, &dead);
         Ok(Page(page.0 + entry.mask.count_ones() - 1))
     }
 
@@ -396,9 +396,11 @@ impl Member {
         for (&(key, page, generation), &mask) in entries {
             let pages = {
                 // The log's lock keeps the segment in this life meanwhile.
-                let log = lock(&self.log);
+                let mut log = lock(&self.log);
                 let same_life = log.generation_at(page) == generation;
-                if same_life { self.index.cut_at(key, page, mask).count_ones() } else { 0 }
+                // Their death is said already.
+                let ended = same_life.then(|| self.index.under(&mut log).cut_at(key, page, mask).unsaid());
+                ended.into_iter().flatten().map(|killed| killed.mask.count_ones()).sum()
             };
             if pages > 0 {
                 self.dirty.leave(self.segment_of(page), pages);

@@ -82,7 +82,7 @@ fn the_tally_is_what_a_walk_counts() {
                     let moved = index.get_at(key, Page(next_page)).expect("it has moved");
                     assert_eq!(moved.tenant(), tenant, "an entry that moves stays whose it was");
                 }
-                (5, Some(e)) => drop(index.remove_at(key, e.page())),
+                (5, Some(e)) => drop(index.cut_at(key, e.page(), u16::MAX)),
                 (6, Some(e)) => drop(index.cut_at(key, e.page(), mask)),
                 (7, _) => {
                     let tenant = somebody(&mut prng);
@@ -161,7 +161,7 @@ fn chains_stay_in_order_when_entries_come_and_go() {
             there.push((key, Page(n)));
         } else if !there.is_empty() {
             let (key, page) = there.swap_remove(prng.below(there.len() as u64) as usize);
-            assert_eq!(index.remove_at(key, page).map(|e| e.page()), Some(page));
+            assert_eq!(index.cut_at(key, page, u16::MAX)[..], [Killed::clean(page, 1)]);
         }
     }
     for &(key, page) in &there {
@@ -232,9 +232,10 @@ fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
     assert_eq!(index.insert(dirty(5)), Err(IndexFull));
     // One that ends another leaves as many as there were.
     assert!(index.kill(at(0), 0b01).len() == 1 && index.len() == 5);
-    assert_eq!(index.cut_at(at(0), Page(0), 0b11), 0b10);
-    assert_eq!(index.cut_at(at(0), Page(0), 0b11), 0);
-    assert_eq!((index.cut_at(at(1), Page(1), 0b01), index.len()), (0b01, 4));
+    assert_eq!(index.cut_at(at(0), Page(0), 0b11)[..], [Killed::clean(Page(0), 0b10)]);
+    assert!(index.cut_at(at(0), Page(0), 0b11).is_empty());
+    assert_eq!(index.cut_at(at(1), Page(1), 0b01)[..], [Killed::clean(Page(1), 0b01)]);
+    assert_eq!(index.len(), 4);
     let dead = index.kill(at(3), u16::MAX);
     assert_eq!(dead[..], [Killed { page: Page(3), mask: 0b11, dirty: true, frequency: 0, tenant: Tenant::NOBODY }]);
     assert!(!index.relocate(at(4), Page(4), 0b11, Page(40), 1), "a dirty one stays where it is");
@@ -243,8 +244,8 @@ fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
     assert!(index.relocate(at(1), Page(1), 0b10, Page(40), 2));
     let moved = index.get_at(at(1), Page(40)).expect("it has moved");
     assert_eq!((moved.mask(), moved.valid(), moved.frequency()), (0b10, 0b10, 2));
-    let found = (index.remove_at(at(1), Page(1)), index.remove_at(at(1), Page(40)), index.len());
-    assert_eq!(found, (None, Some(moved), 2));
+    assert!(index.cut_at(at(1), Page(1), u16::MAX).is_empty(), "it has moved");
+    assert_eq!((index.cut_at(at(1), Page(40), u16::MAX)[0].frequency, index.len()), (2, 2));
     index.clear();
     assert!(index.is_empty() && index.get_at(at(2), Page(2)).is_none());
     assert_eq!(index.memory_bytes(), index.shards() * SHARD_PLACES_MIN * 16);

@@ -29,6 +29,11 @@ fn entry(n: u64, tenant: Tenant) -> Entry {
     Entry::new(key, Page(n as u32 * 4), 0b1111, 0, false).of(tenant)
 }
 
+fn insert(member: &Member, entry: Entry) {
+    let mut log = lock(&member.log);
+    assert!(member.index.under(&mut log).insert(entry).expect("room").unsaid().is_empty());
+}
+
 #[test]
 fn it_is_full_until_reclaim_is_ahead_in_segments_and_entries() {
     with_member(|member| {
@@ -39,11 +44,12 @@ fn it_is_full_until_reclaim_is_ahead_in_segments_and_entries() {
         member.note_plenty(9, 4);
         assert!(!member.is_full());
         // One in sixteen entries has to be free: 480 are too many, 479 are not.
-        (0..480).for_each(|n| drop(member.index.insert(entry(n, Tenant::NOBODY)).expect("room")));
+        (0..480).for_each(|n| insert(&member, entry(n, Tenant::NOBODY)));
         member.note_full();
         member.note_plenty(60, 4);
         assert!(member.is_full());
-        assert!(member.index.remove_at(entry(0, Tenant::NOBODY).key(), Page(0)).is_some());
+        let key = entry(0, Tenant::NOBODY).key();
+        assert_eq!(member.index.under(&mut lock(&member.log)).end_clean(key, Page(0)).unsaid().len(), 1);
         member.note_plenty(60, 4);
         assert!(!member.is_full());
     });
@@ -61,7 +67,7 @@ fn caps_count_by_the_part_and_a_limit_while_it_is_full() {
         };
         let quotas = &member.config.quotas;
         assert!(member.claims().is_none() && member.quota_turn(a).is_none());
-        (0..5).for_each(|n| drop(member.index.insert(entry(n, a)).expect("room")));
+        (0..5).for_each(|n| insert(&member, entry(n, a)));
         member.index.for_each(|entry| (0..3).for_each(|_| entry.touch()));
         quotas.set(vec![quota(Some(24), Some(22))]);
         assert!(member.quota_turn(a).is_some() && member.quota_turn(b).is_none());
