@@ -13,6 +13,7 @@ mod dirty;
 mod fill;
 pub mod format;
 pub mod governor;
+mod health;
 pub mod hot;
 pub mod index;
 mod keep;

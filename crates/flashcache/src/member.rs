@@ -19,7 +19,7 @@ use crate::tenant::Tally;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
-use device::{Arena, Device, Geometry, Outcome, View, World};
+use device::{Arena, Completed, Device, Geometry, Outcome, View, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -158,6 +158,8 @@ pub struct Member {
     /// What is dirty here is on another member too.
     mirrored: AtomicBool,
     pub(crate) slow: AtomicBool,
+    /// Reads that have failed since the last that has not.
+    pub(crate) bad_reads: AtomicU32,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
     /// Nothing is written to the log any more.
@@ -205,6 +207,7 @@ impl Member {
             covered: AtomicBool::new(false),
             mirrored: AtomicBool::new(config.mirrored),
             slow: AtomicBool::new(false),
+            bad_reads: AtomicU32::new(0),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
@@ -305,6 +308,11 @@ impl Member {
 
     pub(crate) fn set_mirrored(&self, mirrored: bool) {
         self.mirrored.store(mirrored, Ordering::Release);
+    }
+
+    /// Whether what is dirty here is on another member too.
+    pub(crate) fn is_mirrored(&self) -> bool {
+        self.mirrored.load(Ordering::Acquire)
     }
 
     pub(crate) fn error(&self) -> MemberError {
@@ -430,15 +438,21 @@ impl Member {
         }
         let done = write.done();
         self.spend(bytes);
-        let completion = self.config.device.write(offset, write.data, false);
-        let outcome = match self.within_hard_limit(completion).await {
-            Some(done) => done.outcome,
-            None => return self.fail("a write took longer than the hard limit".to_owned()),
-        };
-        add(&self.counters.flash_bytes_written, bytes);
-        if outcome != Outcome::Done {
-            add(&self.counters.errors, 1);
-            return self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
+        let mut tries = 0;
+        loop {
+            let completion = self.config.device.write(offset, write.data.clone(), false);
+            let Some(Completed { outcome, .. }) = self.within_hard_limit(completion).await else {
+                return self.fail("a write took longer than the hard limit".to_owned());
+            };
+            add(&self.counters.flash_bytes_written, bytes);
+            if outcome == Outcome::Done {
+                break;
+            }
+            tries += 1;
+            if !self.writes_again(outcome, tries) {
+                return self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
+            }
+            self.pause(tries).await;
         }
         if done.chunk_of.is_some() {
             add(&self.counters.chunks, 1);
@@ -449,9 +463,10 @@ impl Member {
         self.changed.notify_all();
     }
 
-    /// Await a device request for at most the hard limit. On a time-out the driver keeps the buffers.
-    pub(crate) async fn within_hard_limit(&self, completion: device::Completion) -> Option<device::Completed> {
-        let timer = self.world.clock.sleep(self.config.hard_limit);
+    /// Await a device request for at most the hard limit, longer where the device holds the only copy of something. On a
+    /// time-out the driver keeps the buffers.
+    pub(crate) async fn within_hard_limit(&self, completion: device::Completion) -> Option<Completed> {
+        let timer = self.world.clock.sleep(self.patience());
         match futures_util::future::select(completion, timer).await {
             futures_util::future::Either::Left((done, _)) => Some(done),
             futures_util::future::Either::Right(((), _)) => None,

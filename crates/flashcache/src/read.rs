@@ -6,10 +6,11 @@
 use crate::cache::DiskHandle;
 use crate::counters::add;
 use crate::format::part_crc_seed;
+use crate::health::{Trouble, trouble};
 use crate::member::Member;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
-use device::{Bufs, Outcome};
+use device::{Bufs, Completed, Outcome};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::ops::Range;
@@ -279,45 +280,54 @@ impl Member {
         if position.0 + hit.parts > below && self.copy_staged(&hit, &mut bufs) {
             return (self.verify(&hit, &bufs), Some(bufs));
         }
-        let completion = self.config.device.read(self.device_offset(hit.page), bufs);
-        if hit.dirty {
-            return self.read_dirty(hit, completion).await;
-        }
-        let done = match self.hedge(completion).await {
-            Ok(done) => done,
-            Err(late) => {
-                // The guard of the segment belongs to the I/O, not to the request that stops waiting for it.
-                self.world.spawn.spawn(Box::pin(async move {
-                    let _ = late.await;
-                    drop(hit);
-                }));
-                return (Err(HitError::Slow), None);
+        let at = self.device_offset(hit.page);
+        let mut tries = 0;
+        loop {
+            let completion = self.config.device.read(at, bufs);
+            let done = if hit.dirty {
+                // Nobody else has it, so it is waited for.
+                let Some(done) = self.within_hard_limit(completion).await else {
+                    self.fail("a read took longer than the hard limit".to_owned());
+                    return (Err(HitError::Lost), None);
+                };
+                done
+            } else {
+                match self.hedge(completion).await {
+                    Ok(done) => done,
+                    Err(late) => {
+                        // The guard of the segment belongs to the I/O, not to the request that stops waiting for it.
+                        self.world.spawn.spawn(Box::pin(async move {
+                            let _ = late.await;
+                            drop(hit);
+                        }));
+                        return (Err(HitError::Slow), None);
+                    }
+                }
+            };
+            bufs = done.bufs;
+            if done.outcome == Outcome::Done {
+                self.read_well();
+                return (self.verify(&hit, &bufs), Some(bufs));
             }
-        };
-        if done.outcome != Outcome::Done {
-            add(&self.counters.errors, 1);
-            self.fail(format!("read at {}: {:?}", self.device_offset(hit.page), done.outcome));
-            return (Err(HitError::Failed), Some(done.bufs));
+            tries += 1;
+            match self.read_badly(at, done.outcome, tries) {
+                Trouble::Again => self.pause(tries).await,
+                Trouble::Part => return (Err(self.unreadable(&hit)), Some(bufs)),
+                Trouble::Gone if hit.dirty => return (Err(HitError::Lost), Some(bufs)),
+                Trouble::Gone => return (Err(HitError::Failed), Some(bufs)),
+            }
         }
-        (self.verify(&hit, &done.bufs), Some(done.bufs))
     }
 
-    /// Nobody else has it, so it is waited for.
-    async fn read_dirty(
-        self: &Arc<Self>,
-        hit: Hit,
-        completion: device::Completion,
-    ) -> (Result<(), HitError>, Option<Bufs>) {
-        let Some(done) = self.within_hard_limit(completion).await else {
-            self.fail("a read took longer than the hard limit".to_owned());
-            return (Err(HitError::Lost), None);
-        };
-        if done.outcome != Outcome::Done {
-            add(&self.counters.errors, 1);
-            self.fail(format!("read at {}: {:?}", self.device_offset(hit.page), done.outcome));
-            return (Err(HitError::Lost), Some(done.bufs));
+    /// The device cannot read some of a hit: what is clean of it is the disk's again; what is dirty is its mirror's, or nobody's.
+    fn unreadable(&self, hit: &Hit) -> HitError {
+        if hit.dirty {
+            return HitError::Lost;
         }
-        (self.verify(&hit, &done.bufs), Some(done.bufs))
+        for k in 0..hit.parts {
+            self.forget_part(hit.slot, hit.first_part + u64::from(k), Page(hit.page.0 + k));
+        }
+        HitError::Rot
     }
 
     /// Copy pages that are still on their way to flash; false when they have arrived meanwhile.
@@ -401,8 +411,9 @@ impl Member {
             let read = self.config.device.read(0, device::Buf::zeroed(PART_BYTES as usize).into());
             match self.within_hard_limit(read).await {
                 None => return self.fail("a read took longer than the hard limit".to_owned()),
-                Some(done) if done.outcome != Outcome::Done => {
-                    return self.fail(format!("probe read: {:?}", done.outcome));
+                // A page that cannot be read is an answer too.
+                Some(Completed { outcome, .. }) if outcome != Outcome::Done && trouble(outcome) == Trouble::Gone => {
+                    return self.fail(format!("probe read: {outcome:?}"));
                 }
                 Some(_) => {}
             }

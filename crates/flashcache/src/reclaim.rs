@@ -7,6 +7,7 @@ use crate::carry::Carried;
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::governor::Allowance;
+use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
@@ -443,17 +444,11 @@ impl Member {
             let pages = entry.mask().count_ones();
             // From the heap: reclaim must not depend on staging memory that waits for reclaim.
             let bufs = Bufs::from(Buf::zeroed(pages as usize * PART_BYTES as usize));
-            let read = self.config.device.read(self.device_offset(self.shape.page(id, start)), bufs);
-            let Some(done) = self.within_hard_limit(read).await else {
-                self.fail("a read took longer than the hard limit".to_owned());
-                return Err(self.error());
+            // What cannot be read leaves with its segment: it is clean, and the disk has it.
+            let Some(bufs) = self.read_to_move(self.device_offset(self.shape.page(id, start)), bufs).await? else {
+                continue;
             };
-            if done.outcome != Outcome::Done {
-                add(&self.counters.errors, 1);
-                self.fail(format!("read of segment {}: {:?}", id.0, done.outcome));
-                return Err(self.error());
-            }
-            let moved = self.move_entry(name, key, entry, frequency, head, &done.bufs);
+            let moved = self.move_entry(name, key, entry, frequency, head, &bufs);
             if let (true, Some(page)) = (aged, moved) {
                 self.index.visit(key, |e| {
                     if e.page() == page {
@@ -463,6 +458,29 @@ impl Member {
             }
         }
         Ok(())
+    }
+
+    /// Read what is to be written again; none: it cannot be read.
+    async fn read_to_move(self: &Arc<Self>, at: u64, bufs: Bufs) -> Result<Option<Bufs>, MemberError> {
+        let mut bufs = bufs;
+        let mut tries = 0;
+        loop {
+            let Some(done) = self.within_hard_limit(self.config.device.read(at, bufs)).await else {
+                self.fail("a read took longer than the hard limit".to_owned());
+                return Err(self.error());
+            };
+            bufs = done.bufs;
+            if done.outcome == Outcome::Done {
+                self.read_well();
+                return Ok(Some(bufs));
+            }
+            tries += 1;
+            match self.read_badly(at, done.outcome, tries) {
+                Trouble::Again => self.pause(tries).await,
+                Trouble::Part => return Ok(None),
+                Trouble::Gone => return Err(self.error()),
+            }
+        }
     }
 
     /// Write an entry again; where it is now, unless it is gone or there is no room.

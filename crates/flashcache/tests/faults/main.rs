@@ -32,7 +32,7 @@ fn a_device_that_cannot_be_read_is_given_up_and_writes_wait_for_the_label() {
         rig.filled(0).await;
         rig.filled(1).await;
         let hit = rig.hit(0);
-        rig.faults[0].add(Fault::next(Verb::Read, Action::Fail(FailKind::Media)));
+        rig.faults[0].add(Fault::next(Verb::Read, Action::Fail(FailKind::Gone)));
         assert_eq!(rig.read(hit).await, Err(HitError::Failed));
         assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (true, 1));
         assert!(rig.member().failure().unwrap().starts_with("read at "));
@@ -102,7 +102,7 @@ fn what_was_dirty_on_it_alone_is_lost_and_said_so() {
         let hit = rig.hit(3);
         assert!(hit.is_dirty());
         assert_eq!(rig.cache.all_dirty_bytes(), (BLOCK_BYTES as u64, 0));
-        rig.faults[0].add(Fault::next(Verb::Read, Action::Fail(FailKind::Media)));
+        rig.faults[0].add(Fault::next(Verb::Read, Action::Fail(FailKind::Gone)));
         assert_eq!(rig.read(hit).await, Err(HitError::Lost));
         assert!(rig.member().has_failed() && !rig.member().is_covered());
         assert!(rig.cache.has_lost(&rig.disk) && rig.cache.has_lost_any());
@@ -220,11 +220,114 @@ fn beyond_the_hard_limit_it_is_given_up() {
 }
 
 #[test]
+fn one_unreadable_sector_costs_its_part_and_not_the_device() {
+    run(|world| async move {
+        let rig = Rig::new(1, world.clone()).await;
+        rig.filled(0).await;
+        rig.filled(1).await;
+        rig.dirty(2).await.unwrap();
+        rig.dirty(3).await.unwrap();
+        let unreadable = || rig.faults[0].add(Fault::next(Verb::Read, Action::Fail(FailKind::Media)));
+        unreadable();
+        assert_eq!(rig.read(rig.hit(0)).await, Err(HitError::Rot), "the disk has it");
+        assert!(rig.misses(0), "it is not asked again");
+        assert_eq!(rig.read(rig.hit(1)).await, Ok(()));
+        unreadable();
+        assert_eq!(rig.read(rig.hit(2)).await, Err(HitError::Lost), "nobody else has it");
+        assert_eq!(rig.residence(2), [(4, Residence::Dirty)], "it does not become the disk's");
+        assert_eq!(rig.read(rig.hit(3)).await, Ok(()));
+        assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (false, 2));
+        assert!(!rig.cache.has_lost(&rig.disk), "the grid disk stays online");
+        rig.on_flash().await;
+        let rig = rig.again().await;
+        assert!(rig.misses(0), "over a crash");
+
+        let rig = Rig::new(2, world).await;
+        rig.dirty(2).await.unwrap();
+        let place = rig.cache.member_of(&rig.disk, 8).unwrap();
+        rig.faults[place].add(Fault::next(Verb::Read, Action::Fail(FailKind::Media)));
+        assert_eq!(rig.read(rig.hit(2)).await, Ok(()), "its mirror has it");
+        assert!(rig.cache.members().all(|member| !member.has_failed()));
+    });
+}
+
+#[test]
+fn what_a_device_is_short_of_for_a_moment_is_tried_again() {
+    for errno in [11, 12] {
+        run(move |world| async move {
+            let rig = Rig::new(1, world).await;
+            rig.filled(0).await;
+            let short = |verb| Fault { count: 3, ..Fault::every(verb, Action::Fail(FailKind::Errno(errno))) };
+            rig.faults[0].add(short(Verb::Read));
+            assert_eq!(rig.read(rig.hit(0)).await, Ok(()));
+            rig.faults[0].add(short(Verb::Write));
+            rig.offer(1);
+            rig.cache.sync(&rig.disk).await.unwrap();
+            assert_eq!(rig.read(rig.hit(1)).await, Ok(()));
+            assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (false, 6));
+            rig.faults[0].add(Fault::every(Verb::Read, Action::Fail(FailKind::Errno(errno))));
+            assert_eq!(rig.read(rig.hit(0)).await, Err(HitError::Failed), "not for ever");
+            assert!(rig.member().has_failed());
+        });
+    }
+}
+
+#[test]
+fn a_device_whose_reads_all_fail_is_given_up() {
+    run(|world| async move {
+        let rig = Rig::new(1, world).await;
+        for block in 0..17 {
+            rig.filled(block).await;
+        }
+        rig.faults[0].add(Fault { count: 15, ..Fault::every(Verb::Read, Action::Fail(FailKind::Media)) });
+        for block in 0..15 {
+            assert_eq!(rig.read(rig.hit(block)).await, Err(HitError::Rot));
+        }
+        assert_eq!(rig.read(rig.hit(15)).await, Ok(()), "one that succeeds ends the row");
+        rig.faults[0].add(Fault::every(Verb::Read, Action::Fail(FailKind::Media)));
+        for _ in 0..15 {
+            rig.filled(0).await;
+            assert_eq!(rig.read(rig.hit(0)).await, Err(HitError::Rot));
+        }
+        assert_eq!(rig.read(rig.hit(16)).await, Err(HitError::Failed));
+        assert!(rig.member().failure().unwrap().starts_with("16 reads in a row failed"));
+    });
+}
+
+#[test]
+fn a_write_that_finds_a_bad_sector_is_tried_again_in_its_place() {
+    run(|world| async move {
+        let rig = Rig::new(1, world).await;
+        rig.faults[0].add(Fault::next(Verb::Write, Action::Fail(FailKind::Media)));
+        rig.dirty(0).await.unwrap();
+        assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (false, 1));
+        let rig = rig.again().await;
+        assert_eq!(rig.residence(0), [(4, Residence::Dirty)], "over a crash");
+    });
+}
+
+#[test]
+fn a_device_with_the_only_copy_of_something_is_waited_for() {
+    run(|world| async move {
+        let rig = Rig::with(geometry(), impatient(), 1, world.clone()).await;
+        rig.dirty(0).await.unwrap();
+        let hit = rig.hit(0);
+        rig.faults[0].add(Fault::next(Verb::Read, Action::Stall));
+        let mut read = Box::pin(rig.read(hit));
+        assert!(read.as_mut().now_or_never().is_none());
+        world.clock.sleep(2 * impatient().hard_limit).await;
+        assert!(!rig.member().has_failed(), "a controller that is reset");
+        rig.faults[0].release();
+        assert_eq!(read.await, Ok(()));
+    });
+}
+
+#[test]
 fn a_failed_write_or_flush_gives_it_up() {
     for (verb, what) in [(Verb::Write, "write of "), (Verb::Flush, "flush: ")] {
         run(move |world| async move {
             let rig = Rig::new(1, world).await;
-            rig.faults[0].add(Fault::next(verb, Action::Fail(FailKind::Media)));
+            rig.faults[0].add(Fault::next(verb, Action::Fail(FailKind::Gone)));
             rig.offer(0);
             let error = rig.cache.sync(&rig.disk).await.unwrap_err();
             assert!(matches!(error, MemberError::Failed(_)));
