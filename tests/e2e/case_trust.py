@@ -2,12 +2,13 @@
 
 import json
 import os
+import pwd
 import socket
 import stat
 import time
 
 from fleet import Fleet
-from harness import Place, binary, check, contains, equal, run, served, test
+from harness import Place, Skip, binary, check, contains, equal, run, served, test
 
 
 @test
@@ -78,3 +79,146 @@ def slow_clients_do_not_take_the_admin_service():
         for client in silent + [deaf]:
             client.close()
         cell.stop()
+
+
+FILES = ("ca.pem", "cell.key", "cell.pem", "tokens", "revoked")
+
+
+class Attacker:
+    """A user who owns the directory of a cell, and what he would like to have changed: files and directories of root."""
+
+    def __init__(self, place, cell):
+        if os.getuid() != 0:
+            raise Skip("another user can only be tried as root")
+        self.who = pwd.getpwnam("nobody")
+        self.cell = cell
+        self.victim = place.path("victim")
+        os.makedirs(os.path.join(self.victim, "trust"), mode=0o755)
+        for path in ("file", *FILES, *(f"trust/{name}" for name in FILES), "cell.toml", "audit.log"):
+            with open(os.path.join(self.victim, path), "w") as file:
+                file.write(f"secret of root in {path}\n")
+            os.chmod(os.path.join(self.victim, path), 0o644)
+        os.makedirs(os.path.join(self.victim, "empty"))
+        os.chmod(place.dir, 0o755)
+        self.give(cell.dir)
+        self.before = self.look()
+
+    def give(self, top):
+        for base, directories, files in os.walk(top):
+            for name in (base, *(os.path.join(base, name) for name in directories + files)):
+                os.lchown(name, self.who.pw_uid, self.who.pw_gid)
+
+    def look(self):
+        """Everything outside, as it is."""
+        seen = {}
+        for base, directories, files in os.walk(self.victim):
+            for path in (base, *(os.path.join(base, name) for name in files)):
+                found = os.lstat(path)
+                content = open(path).read() if stat.S_ISREG(found.st_mode) else None
+                seen[path] = (found.st_mode, found.st_uid, found.st_gid, found.st_nlink if content else 0, content)
+        return seen
+
+    def unharmed(self, what):
+        equal(self.look(), self.before, f"files of root: {what}")
+
+    def clear(self):
+        run(["rm", "-rf", os.path.join(self.cell.dir, "trust")])
+
+    def plant(self, links):
+        """Links as he makes them himself: name in the cell's directory, target."""
+        for name, target in links:
+            path = os.path.join(self.cell.dir, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if os.path.lexists(path):
+                os.remove(path)
+            os.symlink(target, path)
+        self.give(self.cell.dir)
+
+
+def planted(attacker):
+    """What he plants, time after time."""
+    file = os.path.join(attacker.victim, "file")
+    yield "the directory of certificates", [("trust", attacker.victim)]
+    yield "an empty directory", [("trust", os.path.join(attacker.victim, "empty"))]
+    yield "files", [(f"trust/{name}", os.path.join(attacker.victim, name)) for name in FILES]
+    yield "files that do not exist", [(f"trust/{name}", os.path.join(attacker.victim, "made-" + name)) for name in FILES]
+    for ending in (".new", ".tmp", "~"):
+        yield f"temporary files {ending}", [(f"trust/{name}{ending}", file) for name in FILES]
+    yield "a file beside them", [("trust/other", file), ("trust/sub", attacker.victim)]
+
+
+@test
+def trust_as_root_stays_in_the_directory_of_another_user():
+    with Place("trust") as place:
+        cell = place.cell()
+        attacker = Attacker(place, cell)
+        environment = dict(os.environ, FLASHCELL_TRUST=place.path("own"))
+        trust = lambda *arguments: run([binary(), "trust", cell.dir, *arguments], env=environment, ok=None)
+        for what, links in planted(attacker):
+            attacker.clear()
+            attacker.plant(links)
+            for arguments in ((), ("--token", "p", "--role", "monitor"), ("--revoke", "q")):
+                trust(*arguments)
+                attacker.unharmed(f"{what}, {arguments}")
+        # cell.toml names a directory of root, or one behind a link on the way to it.
+        os.symlink(attacker.victim, os.path.join(cell.dir, "way"))
+        for named in (attacker.victim, os.path.join(attacker.victim, "trust"), "way/trust", "way/new"):
+            cell.edit(lambda text: text.split("[admin]")[0].rstrip() + f'\n\n[admin]\ntrust = "{named}"\n')
+            attacker.give(cell.dir)
+            for arguments in ((), ("--token", "p", "--role", "monitor"), ("--revoke", "q")):
+                check(trust(*arguments).returncode != 0, f"{named} is refused")
+                attacker.unharmed(f"admin.trust = {named}, {arguments}")
+        # And where nothing is planted, everything is there and is his.
+        cell.edit(lambda text: text.split("[admin]")[0])
+        attacker.give(cell.dir)
+        attacker.clear()
+        for arguments in ((), ("--token", "p", "--role", "monitor"), ("--revoke", "q")):
+            equal(trust(*arguments).returncode, 0, f"trust {arguments}")
+        directory = os.path.join(cell.dir, "trust")
+        equal(sorted(os.listdir(directory)), sorted(FILES), "files")
+        for path in (directory, *(os.path.join(directory, name) for name in FILES)):
+            equal(os.stat(path).st_uid, attacker.who.pw_uid, f"owner of {path}")
+
+
+@test
+def a_server_of_root_stays_in_the_directory_of_another_user():
+    with Place("trust") as place:
+        cell = place.cell()
+        attacker = Attacker(place, cell)
+        file = os.path.join(attacker.victim, "file")
+        for name in ("audit.log", "audit-refused.log", "serve.lock", "hot.json.new", "cell.toml.new"):
+            attacker.plant([(name, file)])
+            # It may refuse to serve, and to change anything.
+            command = [binary(), "serve", cell.dir]
+            server = place.spawn(command, stdout=open(os.devnull, "w"), stderr=open(place.path("log"), "ab"))
+            for _ in range(100):
+                if server.poll() is not None or run([binary(), "cellcli", "-c", cell.dir, "-e", "alter cell comment=x"], ok=None).returncode in (0, 1):
+                    break
+                time.sleep(0.1)
+            time.sleep(1)
+            server.terminate()
+            server.wait()
+            attacker.unharmed(name)
+            os.remove(os.path.join(cell.dir, name))
+
+
+@test
+def trust_over_ssh_stays_in_the_directory_of_another_user():
+    with Place("trust") as place:
+        fleet = Fleet(place, count=1, griddisks=("data:32M",))
+        name = fleet.names[0]
+        cell = fleet.cells[name]
+        cell.stop()
+        attacker = Attacker(place, cell)
+        environment = fleet.environment(FLASHCELL_TRUST=place.path("own"))
+        trust = lambda *arguments: run([binary(), "trust", f"root@{name}:{cell.dir}", "-s", f"-F {fleet.config}", *arguments], env=environment, ok=None)
+        for what, links in planted(attacker):
+            attacker.clear()
+            attacker.plant(links)
+            for arguments in ((), ("--token", "p", "--role", "monitor"), ("--revoke", "q")):
+                trust(*arguments)
+                attacker.unharmed(f"{what}, {arguments}")
+        attacker.clear()
+        for arguments in ((), ("--token", "p", "--role", "monitor"), ("--revoke", "q")):
+            equal(trust(*arguments).returncode, 0, f"trust {arguments}")
+        equal(sorted(os.listdir(os.path.join(cell.dir, "trust"))), sorted(FILES), "files")

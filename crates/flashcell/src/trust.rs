@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 pub(crate) struct Trust {
     /// Cells: the directory of one on this host, [USER@]HOST:DIR, or HOST with --at
-    #[arg(value_name = "CELL", required_unless_present_any = ["group_file", "client"])]
+    #[arg(value_name = "CELL", required_unless_present_any = ["group_file", "client", "install"])]
     cells: Vec<String>,
     /// File with a host on each line
     #[arg(short = 'g', value_name = "GROUPFILE")]
@@ -43,6 +43,9 @@ pub(crate) struct Trust {
     /// Directory for the files of --client
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Carry out what stdin says in the cell of this directory: what `trust` calls over ssh
+    #[arg(long, value_name = "DIR", hide = true, exclusive = true)]
+    install: Option<PathBuf>,
 }
 
 fn role(text: &str) -> Result<Role, String> {
@@ -64,6 +67,7 @@ impl Trust {
             revoke: self.revoke,
             role: self.role,
             out: self.out,
+            install: self.install,
         }
     }
 }

@@ -24,6 +24,7 @@ use remote::{Remote, Step};
 use show::Show;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// ssh clients at a time unless told otherwise: one takes some 10 MiB of memory and a processor while keys are exchanged.
 pub const BATCH_DEFAULT: usize = 64;
@@ -212,18 +213,20 @@ fn run(options: &DcliOptions) -> Result<bool, DcliError> {
 }
 
 /// One thing to be done on a host by another command of this program.
-pub(crate) enum Task {
-    /// A text for `sh` with its arguments.
-    Shell(&'static str, Vec<String>),
-    /// A copy of a file to a path.
-    Copy(PathBuf, String),
+pub(crate) struct Task {
+    /// A text for `sh`.
+    pub(crate) text: &'static str,
+    /// Its arguments.
+    pub(crate) args: Vec<String>,
+    /// What it reads.
+    pub(crate) input: Arc<[u8]>,
 }
 
-/// Do the tasks of each host, hosts at a time; their output goes to stderr. Whether every host did all of them.
+/// Do the tasks of each host, so many hosts at a time; their output goes to stderr. Whether every host did all of them.
 ///
 /// # Errors
 /// Nothing was run; see [`DcliError`].
-pub(crate) fn run_tasks(options: &DcliOptions, tasks: &[(String, Vec<Task>)]) -> Result<bool, DcliError> {
+pub(crate) fn run_tasks(options: &DcliOptions, tasks: &[(String, Task)]) -> Result<bool, DcliError> {
     if tasks.is_empty() {
         return Ok(true);
     }
@@ -233,12 +236,8 @@ pub(crate) fn run_tasks(options: &DcliOptions, tasks: &[(String, Vec<Task>)]) ->
     let (remote, show) = (Remote::new(options)?, Show::new(options)?);
     let limits = Limits { lines_max: LINES_DEFAULT, hide_stderr: false, verbose: options.verbose };
     let steps = |target: &Target| {
-        let mine = tasks.iter().filter(|(name, _)| *name == target.name).flat_map(|(_, tasks)| tasks);
-        let step = |task: &Task| match task {
-            Task::Shell(text, args) => remote.shell(target, text, args),
-            Task::Copy(file, to) => remote.copy(target, file, to),
-        };
-        mine.map(step).collect()
+        let mine = tasks.iter().filter(|(name, _)| *name == target.name);
+        mine.map(|(_, task)| remote.shell(target, task.text, &task.args, task.input.clone())).collect()
     };
     let answers = pool::parallel(&targets, &steps, BATCH_DEFAULT, &limits, &mut |target, answer| {
         show.talk(target, answer);

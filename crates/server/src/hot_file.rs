@@ -3,7 +3,7 @@
 //! Names of blocks, never data, and never believed: a wrong one costs a read of the disk. A file that is not there, damaged, or of
 //! another cell is as none. Written whole, once a minute at most and only when it has changed.
 
-use crate::whole_file;
+use crate::dir;
 use cell::HotLists;
 use celldisk::{CellId, DeviceId};
 use device::sync::lock;
@@ -73,7 +73,7 @@ impl HotFile {
         if *written == lists {
             return;
         }
-        match whole_file::write(&self.path, whole_file::PRIVATE, &text(&lists, self.cell)) {
+        match dir::write(&self.path, dir::PRIVATE, &text(&lists, self.cell)) {
             Ok(()) => *written = lists,
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "the list of hot blocks cannot be written");

@@ -5,8 +5,8 @@
 
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError};
+use crate::dir;
 use crate::lock::{DirLock, LockError};
-use crate::whole_file;
 use cell::{AdminError, Cell, CellError};
 use cellcli::answer::parse_size;
 use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
@@ -242,7 +242,7 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     let mut summary = make_cell(&located, plan, &cell_name(&dir), &runtime, &world)?;
 
     let text = located.config.to_text();
-    whole_file::write(&toml, whole_file::PUBLIC, text.as_bytes()).map_err(io(&toml))?;
+    dir::write(&toml, dir::PUBLIC, text.as_bytes()).map_err(io(&toml))?;
     made.0.clear();
     drop(lock);
     summary.push(format!("wrote {}", toml.display()));

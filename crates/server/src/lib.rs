@@ -15,6 +15,7 @@ pub mod config;
 pub mod console;
 pub mod dcli;
 mod devices;
+mod dir;
 mod door;
 pub mod files;
 mod hot_file;
@@ -28,7 +29,6 @@ mod serve;
 mod store;
 mod tls;
 pub mod trust;
-mod whole_file;
 
 pub use admin::{HeldBytes, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
 pub use config::{Config, ConfigError};

@@ -4,6 +4,7 @@
 //! only after the last request; this one gives the message, and covers a cell whose devices are all missing. It is gone
 //! with the process, however that ends; the file stays.
 
+use crate::dir::Dir;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -45,7 +46,7 @@ impl DirLock {
     pub(crate) fn take(dir: &Path) -> Result<DirLock, LockError> {
         let path = dir.join(FILE_NAME);
         let io = |source: std::io::Error| LockError::Io { path: path.clone(), source };
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        let mut file = Dir::open(dir).and_then(|dir| dir.change(FILE_NAME)).map_err(io)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

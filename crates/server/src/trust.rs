@@ -7,39 +7,27 @@
 //! ```
 //!
 //! One small authority for a group of cells, that of whoever runs this; its key never leaves the directory. A cell's certificate
-//! serves and cannot ask; a client's asks and cannot serve. Cells elsewhere are reached with the system's ssh. Never makes a cell
-//! listen: that stays a line of its cell.toml.
+//! serves and cannot ask; a client's asks and cannot serve. Cells elsewhere are reached with the system's ssh, and get the same [`Order`]
+//! that one on this host carries out. Never makes a cell listen: that stays a line of its cell.toml.
 
 mod authority;
+mod order;
 mod place;
 
 use crate::admin::{Role, is_name, token_digest};
-use crate::config::{Config, ConfigError, Located};
+use crate::config::ConfigError;
 use crate::dcli::{DcliError, DcliOptions, Task, run_tasks};
 use crate::tls;
 use authority::Authority;
-use place::{Place, Staging, write};
-use std::io::Write;
+use order::{ORDER_BYTES_MAX, Order};
+use place::{Keep, Place};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Cells of one call: as dcli's targets.
 const CELLS_MAX: usize = 10_000;
-/// Makes a directory on a cell's host that only its owner can enter.
-const MAKE: &str = "umask 077; mkdir -p \"$1/trust\" && chmod 700 \"$1/trust\" && test -f \"$1/cell.toml\" || \
-                    { echo \"$1 is not the directory of a cell\"; exit 1; }";
-/// Whoever owns the cell owns its certificates.
-const FINISH: &str =
-    "chmod 600 \"$1\"/trust/* && chown -R --reference=\"$1/cell.toml\" \"$1/trust\" && echo 'certificate installed'";
-/// Replaces the token of a name.
-const ADD_TOKEN: &str = "umask 077; f=$1/trust/tokens; test -d \"$1/trust\" || { echo 'no certificates here yet'; exit 1; }; \
-     touch \"$f\" && { awk -v n=\"$2\" '$2 != n' \"$f\"; echo \"$3\"; } > \"$f.new\" && \
-     chown --reference=\"$1/cell.toml\" \"$f.new\" && mv \"$f.new\" \"$f\" && echo 'token installed'";
-
-/// Takes the tokens of a name away, and its certificates' effect.
-const REVOKE: &str = "umask 077; t=$1/trust; test -d \"$t\" || { echo 'no certificates here yet'; exit 1; }; \
-     touch \"$t/revoked\" && { grep -vxF -e \"$2\" \"$t/revoked\"; echo \"$2\"; } > \"$t/revoked.new\" && \
-     if [ -e \"$t/tokens\" ]; then awk -v n=\"$2\" '$2 != n' \"$t/tokens\" > \"$t/tokens.new\" && mv \"$t/tokens.new\" \"$t/tokens\"; fi && \
-     mv \"$t/revoked.new\" \"$t/revoked\" && chown -R --reference=\"$1/cell.toml\" \"$t\" && echo 'revoked'";
+/// Carries out an order on a cell's host, which reads it from its stdin.
+const INSTALL: &str = "exec flashcell trust --install \"$1\"";
 
 /// What to set up.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +56,8 @@ pub struct TrustOptions {
     pub role: Option<Role>,
     /// Where that client's files go.
     pub out: Option<PathBuf>,
+    /// Nothing of all that: carry out an order from stdin in the cell of this directory. What another host's `trust` calls over ssh.
+    pub install: Option<PathBuf>,
 }
 
 /// Why it was not set up.
@@ -84,6 +74,16 @@ pub enum TrustError {
     /// A file.
     #[error("{path}: {reason}")]
     File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A list of a cell that cannot be read whole, and so is not written anew.
+    #[error(
+        "{path} is left as it is: {reason}\nhint: look at it, and mend it or put it aside; until then nothing is added to it"
+    )]
+    List {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -109,11 +109,18 @@ fn usage(what: impl Into<String>, hint: &'static str) -> TrustError {
     TrustError::Usage { what: what.into(), hint }
 }
 
+fn fail(path: &Path) -> impl Fn(std::io::Error) -> TrustError + '_ {
+    |error| TrustError::File { path: path.to_owned(), reason: error.to_string() }
+}
+
 /// Set it up; whether every cell has what it needs. What is false has been told on stderr. A token is printed on stdout.
 ///
 /// # Errors
 /// See [`TrustError`].
 pub fn trust(options: &TrustOptions) -> Result<bool, TrustError> {
+    if let Some(cell) = &options.install {
+        return install(cell);
+    }
     let cells = cells(options)?;
     if cells.is_empty() && options.client.is_none() {
         return Err(usage("no cells are named", "flashcell trust DIR, or HOST:DIR, or -g FILE --at DIR"));
@@ -143,8 +150,7 @@ pub fn trust(options: &TrustOptions) -> Result<bool, TrustError> {
     if let (Some(name), Some(role)) = (&options.client, &options.role) {
         let out = options.out.as_ref();
         let out = out.ok_or_else(|| usage("where do the files of the client go?", "--out DIR"))?;
-        place::make_dir(out)?;
-        write(&out.join(tls::CA_CERTIFICATE), authority.certificate().as_bytes())?;
+        Keep::open_or_make(out)?.write(tls::CA_CERTIFICATE, authority.certificate())?;
         client_files(&authority, out, name, role)?;
         talk(&format!(
             "made a certificate for {name} ({role}) in {}: it belongs into ~/.flashcell there, or where an NBD client looks for it",
@@ -155,7 +161,7 @@ pub fn trust(options: &TrustOptions) -> Result<bool, TrustError> {
     if let (Some(name), Some(role)) = (&options.token, &options.role) {
         return token(options, &cells, name, role);
     }
-    certificates(options, &authority, &dir, &cells)
+    certificates(options, &authority, &cells)
 }
 
 /// Talk; nobody is left to tell when stderr is gone.
@@ -182,9 +188,10 @@ fn cells(options: &TrustOptions) -> Result<Vec<Place>, TrustError> {
 
 fn client_files(authority: &Authority, dir: &Path, name: &str, role: &Role) -> Result<(), TrustError> {
     let (certificate, key) = authority.client(name, role)?;
-    write(&dir.join(tls::CLIENT_KEY), key.as_bytes())?;
-    write(&dir.join(tls::CLIENT_CERTIFICATE), certificate.as_bytes())?;
-    tls::GNUTLS_NAMES.iter().try_for_each(|(name, file)| place::link(&dir.join(name), file))
+    let keep = Keep::open_or_make(dir)?;
+    keep.write(tls::CLIENT_KEY, &key)?;
+    keep.write(tls::CLIENT_CERTIFICATE, &certificate)?;
+    tls::GNUTLS_NAMES.iter().try_for_each(|(name, file)| keep.link(name, file))
 }
 
 /// How hosts are reached.
@@ -193,45 +200,45 @@ fn over_ssh(options: &TrustOptions) -> DcliOptions {
     DcliOptions { user, ssh_options: options.ssh_options.clone(), ..DcliOptions::default() }
 }
 
-fn certificates(
-    options: &TrustOptions,
-    authority: &Authority,
-    dir: &Path,
-    cells: &[Place],
-) -> Result<bool, TrustError> {
-    let staging = Staging::new(dir)?;
+/// Carry out the order that stdin has.
+fn install(cell: &Path) -> Result<bool, TrustError> {
+    let bad = |why: String| {
+        usage(format!("this is no order: {why}"), "`flashcell trust HOST:DIR` on another host sends them")
+    };
+    let mut text = String::new();
+    std::io::stdin().take(ORDER_BYTES_MAX).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
+    let order: Order = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let done = order.carry_out(cell)?;
+    writeln!(std::io::stdout(), "{done}").map_err(DcliError::Output)?;
+    Ok(true)
+}
+
+/// Have each cell carry out its order; whether all have.
+fn send(options: &TrustOptions, orders: Vec<(&Place, Order, String)>) -> Result<bool, TrustError> {
     let mut tasks = Vec::new();
+    for (cell, order, about) in orders {
+        match cell {
+            Place::Here(path) => talk(&format!("{}: {}{about}", path.display(), order.carry_out(path)?)),
+            Place::There { host, dir } => {
+                // Text only: it cannot fail.
+                let input = serde_json::to_vec(&order).unwrap_or_default();
+                tasks.push((host.clone(), Task { text: INSTALL, args: vec![dir.clone()], input: input.into() }));
+            }
+        }
+    }
+    run_tasks(&over_ssh(options), &tasks).map_err(TrustError::Dcli)
+}
+
+fn certificates(options: &TrustOptions, authority: &Authority, cells: &[Place]) -> Result<bool, TrustError> {
+    let mut orders = Vec::new();
     for cell in cells {
         let mut names = cell.names();
         names.extend(options.names.iter().cloned());
         let (certificate, key) = authority.cell(&names)?;
-        let files = [
-            (tls::CA_CERTIFICATE, authority.certificate()),
-            (tls::CELL_KEY, key.as_str()),
-            (tls::CELL_CERTIFICATE, certificate.as_str()),
-        ];
-        match cell {
-            Place::Here(path) => {
-                let located = Config::load(path)?;
-                let to = located.trust_dir();
-                place::make_dir(&to)?;
-                for (name, text) in files {
-                    write(&to.join(name), text.as_bytes())?;
-                }
-                place::owned_like(&located.path, &to)?;
-                talk(&format!("{}: certificate installed for {}", path.display(), names.join(", ")));
-            }
-            Place::There { host, dir } => {
-                let mut steps = vec![Task::Shell(MAKE, vec![dir.clone()])];
-                for (name, text) in files {
-                    steps.push(Task::Copy(staging.file(host, name, text)?, format!("{dir}/trust/{name}")));
-                }
-                steps.push(Task::Shell(FINISH, vec![dir.clone()]));
-                tasks.push((host.clone(), steps));
-            }
-        }
+        let order = Order::Certificates { authority: authority.certificate().to_owned(), certificate, key };
+        orders.push((cell, order, format!(" for {}", names.join(", "))));
     }
-    let good = run_tasks(&over_ssh(options), &tasks)?;
+    let good = send(options, orders)?;
     talk(
         "cells that listen on TCP use them within seconds, others from their start on with \"tcp:HOST\" in listen.admin or listen.nbd of cell.toml",
     );
@@ -244,55 +251,17 @@ fn token(options: &TrustOptions, cells: &[Place], name: &str, role: &Role) -> Re
         .map_err(|error| TrustError::Certificate { subject: name.to_owned(), reason: error.to_string() })?;
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let line = format!("{role} {name} {}", token_digest(&token));
-    let mut tasks = Vec::new();
-    for cell in cells {
-        match cell {
-            Place::Here(path) => {
-                let located = Config::load(path)?;
-                let is_other = |line: &str| line.split_whitespace().nth(1) != Some(name);
-                rewrite(&located, tls::TOKENS, &is_other, Some(&line))?;
-            }
-            Place::There { host, dir } => {
-                let args = vec![dir.clone(), name.to_owned(), line.clone()];
-                tasks.push((host.clone(), vec![Task::Shell(ADD_TOKEN, args)]));
-            }
-        }
-    }
-    let good = run_tasks(&over_ssh(options), &tasks)?;
+    let order = || Order::Token { name: name.to_owned(), line: line.clone() };
+    let good = send(options, cells.iter().map(|cell| (cell, order(), String::new())).collect())?;
     talk("a cell takes its first token within seconds, further ones at once");
     // The only time it is seen.
     writeln!(std::io::stdout(), "{token}").map_err(DcliError::Output)?;
     Ok(good)
 }
 
-/// Write a list of a cell anew: the lines to keep, and one more.
-fn rewrite(located: &Located, file: &str, keep: &dyn Fn(&str) -> bool, more: Option<&str>) -> Result<(), TrustError> {
-    let to = located.trust_dir().join(file);
-    let before = std::fs::read_to_string(&to).unwrap_or_default();
-    let kept = before.lines().filter(|line| keep(line));
-    let text: String = kept.chain(more).map(|line| format!("{line}\n")).collect();
-    write(&to, text.as_bytes())?;
-    place::owned_like(&located.path, &to)
-}
-
 fn revoke(options: &TrustOptions, cells: &[Place], name: &str) -> Result<bool, TrustError> {
-    let mut tasks = Vec::new();
-    for cell in cells {
-        match cell {
-            Place::Here(path) => {
-                let located = Config::load(path)?;
-                rewrite(&located, tls::REVOKED, &|line| line.trim() != name, Some(name))?;
-                if located.trust_dir().join(tls::TOKENS).exists() {
-                    rewrite(&located, tls::TOKENS, &|line| line.split_whitespace().nth(1) != Some(name), None)?;
-                }
-                talk(&format!("{}: revoked", path.display()));
-            }
-            Place::There { host, dir } => {
-                tasks.push((host.clone(), vec![Task::Shell(REVOKE, vec![dir.clone(), name.to_owned()])]));
-            }
-        }
-    }
-    run_tasks(&over_ssh(options), &tasks).map_err(TrustError::Dcli)
+    let order = || Order::Revoke { name: name.to_owned() };
+    send(options, cells.iter().map(|cell| (cell, order(), String::new())).collect())
 }
 
 #[cfg(test)]

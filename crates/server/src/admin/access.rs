@@ -4,14 +4,15 @@
 //! administrators, everybody else is a monitor. Over TCP a certificate of the cells' own authority carries a role, or a token does.
 //! Never trusts what a client says about itself.
 
+use super::places::Place;
+use super::revoked::{LIST_BYTES_MAX, ListError, Revoked};
 use rustls::pki_types::CertificateDer;
 use std::fmt::{self, Display, Formatter};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::net::unix::UCred;
 
-/// Files of users, groups and tokens larger than this are not read: a hundred thousand users.
-const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Longest name of a person, program or database.
 const NAME_BYTES_MAX: usize = 64;
 /// What the URI of a role in a certificate begins with.
@@ -73,15 +74,24 @@ pub(crate) struct Caller {
 pub(crate) enum Peer {
     /// Known by the kernel or by a certificate.
     Known(Caller),
-    /// Connected over TLS without a certificate, from there: has to show a token.
-    Unknown(String),
+    /// Connected over TLS without a certificate that counts.
+    Unknown {
+        /// From there.
+        from: String,
+        /// Why the certificate it has shown does not count.
+        unfit: Option<Unfit>,
+        /// What it takes of the connections: a token moves it to another place.
+        place: Arc<Place>,
+    },
 }
 
 /// Why a request is not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// Neither certificate nor token.
     Nobody,
+    /// A certificate that does not count, and no token.
+    Unfit(Unfit),
     /// A token that is not in the file.
     WrongToken,
 }
@@ -95,6 +105,16 @@ pub(crate) enum Unfit {
     /// Its name counts no more.
     #[error("certificate {0} is revoked; hint: `flashcell trust --client` makes another, under another name")]
     Revoked(String),
+    /// Nobody can say whether it is revoked.
+    #[error(
+        "no certificate counts while the list of revoked ones is not known: {path}: {error}; hint: mend the file, or remove it if nobody is revoked"
+    )]
+    Unknown {
+        /// The list.
+        path: PathBuf,
+        /// What is the matter with it.
+        error: ListError,
+    },
 }
 
 /// The rules of one cell.
@@ -127,29 +147,39 @@ impl Access {
         uid == 0 || uid == self.owner_uid || is_member()
     }
 
-    /// Whoever showed a certificate that the group's authority has made. None: it carries no role, or counts no more.
-    pub(super) fn of_certificate(&self, der: &CertificateDer<'_>, from: &str) -> Option<Caller> {
-        let (role, name) = self.holder(der, from).ok()?;
-        Some(Caller { role, who: format!("certificate {name} from {from}") })
+    /// Whoever showed a certificate that the group's authority has made.
+    pub(super) fn of_certificate(&self, der: &CertificateDer<'_>, from: &str) -> Result<Caller, Unfit> {
+        let (role, name) = self.holder(der, from)?;
+        Ok(Caller { role, who: format!("certificate {name} from {from}") })
+    }
+
+    /// The names whose certificates count no more, as the file has them now.
+    pub(crate) fn revoked(&self) -> Result<Revoked, Unfit> {
+        let Some(path) = &self.revoked else { return Ok(Revoked::default()) };
+        Revoked::load(path).map_err(|error| Unfit::Unknown { path: path.clone(), error })
     }
 
     /// Role and name of a certificate that the group's authority has made.
     pub(crate) fn holder(&self, der: &CertificateDer<'_>, from: &str) -> Result<(Role, String), Unfit> {
         let (role, name) = of_uris(der).ok_or(Unfit::NoRole)?;
-        if self.revoked.as_ref().is_some_and(|path| read(path).lines().any(|line| line.trim() == name)) {
-            tracing::warn!(from, name, "a certificate that counts no more was shown");
-            return Err(Unfit::Revoked(name));
-        }
-        Ok((role, name))
+        let unfit = match self.revoked() {
+            Ok(revoked) if revoked.has(&name) => Unfit::Revoked(name),
+            Ok(_) => return Ok((role, name)),
+            Err(unknown) => unknown,
+        };
+        tracing::warn!(from, %unfit, "a certificate was shown that does not count");
+        Err(unfit)
     }
 
     /// Whoever sends a request over a connection. A token counts only where the connection itself tells nobody.
     pub(super) fn of_request(&self, peer: &Peer, token: Option<&str>) -> Result<Caller, Denied> {
-        let from = match peer {
+        let (from, unfit) = match peer {
             Peer::Known(caller) => return Ok(caller.clone()),
-            Peer::Unknown(from) => from,
+            Peer::Unknown { from, unfit, .. } => (from, unfit),
         };
-        let (Some(token), Some(path)) = (token, &self.tokens) else { return Err(Denied::Nobody) };
+        let (Some(token), Some(path)) = (token, &self.tokens) else {
+            return Err(unfit.clone().map_or(Denied::Nobody, Denied::Unfit));
+        };
         let found = find_token(&read(path), token);
         let (role, name) = found.ok_or(Denied::WrongToken)?;
         Ok(Caller { role, who: format!("token {name} from {from}") })
@@ -160,7 +190,7 @@ fn read(path: impl AsRef<Path>) -> String {
     let mut text = String::new();
     let opened = std::fs::File::open(path);
     // Unreadable is empty: nobody is in it.
-    let _ = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    let _ = opened.and_then(|file| file.take(LIST_BYTES_MAX).read_to_string(&mut text));
     text
 }
 
@@ -274,12 +304,16 @@ mod tests {
         let path = dir.path().join("tokens");
         std::fs::write(&path, format!("administrator ann {}\n", token_digest("t"))).unwrap();
         let access = Access { owner_uid: 7, group: None, tokens: Some(path.clone()), revoked: None };
-        let unknown = Peer::Unknown("1.2.3.4:5".to_owned());
+        let place = super::super::places::Places::new().stranger([127, 0, 0, 1].into());
+        let unknown = Peer::Unknown { from: "1.2.3.4:5".to_owned(), unfit: None, place: place.clone() };
         assert_eq!(access.of_request(&unknown, None), Err(Denied::Nobody));
         assert_eq!(access.of_request(&unknown, Some("u")), Err(Denied::WrongToken));
         assert_eq!(access.of_request(&unknown, Some("t")).unwrap().role, Role::Administrator);
         let monitor = Caller { role: Role::Monitor, who: "uid 9".to_owned() };
         assert_eq!(access.of_request(&Peer::Known(monitor), Some("t")).unwrap().role, Role::Monitor);
+        let unfit = Unfit::Revoked("ann".to_owned());
+        let revoked = Peer::Unknown { from: "1.2.3.4:5".to_owned(), unfit: Some(unfit.clone()), place };
+        assert_eq!(access.of_request(&revoked, None), Err(Denied::Unfit(unfit)));
         // Taken out of the file, it is nobody's at once.
         std::fs::write(&path, "").unwrap();
         assert_eq!(access.of_request(&unknown, Some("t")), Err(Denied::WrongToken));

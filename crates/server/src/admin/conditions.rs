@@ -95,6 +95,9 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
         let what = format!("the certificates that are there are not used, but those before: {why}");
         found.push(Condition::new("Cell_Certificates", &catalog.cell_name, Warning, what));
     }
+    if let Err(unknown) = context.access.revoked() {
+        found.push(Condition::new("Cell_Revocations", &catalog.cell_name, Critical, unknown.to_string()));
+    }
     let notes = cell.alerts();
     let new = new_notes(&seen.notes, &notes).iter();
     found.extend(new.map(|note| Condition::new("Cell_Event", &catalog.cell_name, Warning, note.as_str())));

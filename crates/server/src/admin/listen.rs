@@ -3,30 +3,29 @@
 //! One request a connection. A client that is slow to speak, to finish what it says or to read the answer is cut off; one that
 //! waits for the answer is not. TCP is TLS, always. Never looks into a request.
 
-use super::access::{Access, Caller, Peer};
+use super::access::{Access, Peer, Unfit};
 use super::patient::Patient;
+use super::places::Places;
 use crate::certificates::Secure;
+use crate::dir::Dir;
 use axum::Router;
 use axum::body::Body;
 use device::Address;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-/// Connections at a time on one listener: people and scrapers, not a crowd.
-pub(super) const CONNECTIONS_MAX: usize = 64;
-/// Of these, those of other users than administrators: they cannot take all of a unix socket.
-const OTHERS_MAX: usize = 32;
 /// Time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time for the head of a request.
@@ -55,7 +54,8 @@ impl AdminListener {
             Address::Unix(path) => {
                 remove_stale(path).await?;
                 let listener = UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+                let (dir, name) = Dir::of(path)?;
+                dir.open_to_all(name)?;
                 Ok(AdminListener::Unix(listener, path.clone()))
             }
             Address::Tcp { host, port } => {
@@ -80,7 +80,7 @@ impl AdminListener {
             AdminListener::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
             AdminListener::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
-                Ok(Accepted::Tcp(stream, from.to_string(), TlsAcceptor::from(tls.config())))
+                Ok(Accepted::Tcp(stream, from, TlsAcceptor::from(tls.config())))
             }
         }
     }
@@ -88,7 +88,7 @@ impl AdminListener {
 
 enum Accepted {
     Unix(UnixStream),
-    Tcp(TcpStream, String, TlsAcceptor),
+    Tcp(TcpStream, SocketAddr, TlsAcceptor),
 }
 
 async fn remove_stale(path: &Path) -> std::io::Result<()> {
@@ -112,24 +112,22 @@ pub(super) async fn serve(
     access: Arc<Access>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let others = Arc::new(Semaphore::new(OTHERS_MAX));
+    let places = Places::new();
     let mut connections = JoinSet::new();
     loop {
         let next = async {
-            // Never closed, so there is always a permit to come; further clients wait in the backlog.
-            let slot = slots.clone().acquire_owned().await.ok();
-            (slot, listener.accept().await)
+            let place = places.next().await;
+            (place, listener.accept().await)
         };
-        let (slot, accepted) = tokio::select! {
+        let (place, accepted) = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             next = next => next,
         };
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok(accepted) => {
-                let (router, access, others) = (router.clone(), access.clone(), others.clone());
-                connections.spawn(connection(accepted, router, access, others, slot));
+                let (router, access, places) = (router.clone(), access.clone(), places.clone());
+                connections.spawn(connection(accepted, router, access, places, place));
             }
             Err(error) => {
                 tracing::warn!(%error, "the admin service cannot take a connection");
@@ -149,40 +147,48 @@ async fn connection(
     accepted: Accepted,
     router: Router,
     access: Arc<Access>,
-    others: Arc<Semaphore>,
-    _slot: Option<OwnedSemaphorePermit>,
+    places: Arc<Places>,
+    next: Option<OwnedSemaphorePermit>,
 ) {
     match accepted {
         Accepted::Unix(stream) => {
             // A peer the kernel cannot name does not exist.
             let Ok(credentials) = stream.peer_cred() else { return };
             let caller = access.of_unix(&credentials);
-            let Ok(_share) = share(&caller, &others) else {
+            let Some(_place) = places.known(&caller.role, next) else {
                 tracing::warn!(who = caller.who, "too many connections of other users");
                 return;
             };
             exchange(stream, Peer::Known(caller), router).await;
         }
         Accepted::Tcp(stream, from, tls) => {
-            let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::info!(from, %error, "no TLS came about"),
-                Err(_) => return tracing::info!(from, "no TLS came about in time"),
+            let place = places.stranger(from.ip());
+            drop(next);
+            let from = from.to_string();
+            let exchanged = async {
+                let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return tracing::info!(from, %error, "no TLS came about"),
+                    Err(_) => return tracing::info!(from, "no TLS came about in time"),
+                };
+                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
+                let unfit = match certificate.map(|certificate| access.of_certificate(certificate, &from)) {
+                    Some(Ok(caller)) if place.settle(&caller.role).await => {
+                        return exchange(stream, Peer::Known(caller), router).await;
+                    }
+                    Some(Ok(caller)) => return tracing::warn!(who = caller.who, "too many connections of other users"),
+                    Some(Err(unfit)) => Some(unfit).filter(|unfit| *unfit != Unfit::NoRole),
+                    None => None,
+                };
+                exchange(stream, Peer::Unknown { from: from.clone(), unfit, place: place.clone() }, router).await;
             };
-            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-            // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
-            let caller = certificate.and_then(|certificate| access.of_certificate(certificate, &from));
-            exchange(stream, caller.map_or(Peer::Unknown(from), Peer::Known), router).await;
+            tokio::select! {
+                () = exchanged => {}
+                () = place.cut() => tracing::info!(from, "a connection that had not shown who it is made room for others"),
+            }
         }
     }
-}
-
-/// A share of the connections for those who are no administrators; administrators need none.
-fn share(caller: &Caller, others: &Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, ()> {
-    if caller.role == super::access::Role::Administrator {
-        return Ok(None);
-    }
-    others.clone().try_acquire_owned().map(Some).map_err(|_| ())
 }
 
 async fn exchange<T: AsyncRead + AsyncWrite + Unpin>(stream: T, peer: Peer, router: Router) {

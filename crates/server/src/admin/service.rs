@@ -92,16 +92,26 @@ impl FromRequestParts<Shared> for Caller {
         let Some(peer) = parts.extensions.get::<Peer>() else {
             return Err(refuse(StatusCode::UNAUTHORIZED, "nobody is known to be at the other end"));
         };
-        shared.access.of_request(peer, bearer(&parts.headers)).map_err(|denied| {
-            let from = if let Peer::Unknown(from) = peer { from } else { "" };
+        let caller = shared.access.of_request(peer, bearer(&parts.headers)).map_err(|denied| {
+            let from = if let Peer::Unknown { from, .. } = peer { from } else { "" };
             tracing::warn!(from, reason = ?denied, "an admin request was turned away");
             let text = match denied {
-                Denied::Nobody => "a client certificate or a token is needed\nhint: `flashcell trust` makes them",
-                Denied::WrongToken => "this token is not known here\nhint: `flashcell trust` makes one",
+                Denied::Nobody => {
+                    "a client certificate or a token is needed\nhint: `flashcell trust` makes them".to_owned()
+                }
+                Denied::Unfit(unfit) => unfit.to_string().replace("; hint:", "\nhint:"),
+                Denied::WrongToken => "this token is not known here\nhint: `flashcell trust` makes one".to_owned(),
             };
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (challenge, refuse(StatusCode::UNAUTHORIZED, text)).into_response()
-        })
+            (challenge, refuse(StatusCode::UNAUTHORIZED, &text)).into_response()
+        })?;
+        if let Peer::Unknown { place, .. } = peer
+            && !place.settle(&caller.role).await
+        {
+            let text = "too many connections of clients that are no administrators\nhint: try again";
+            return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+        Ok(caller)
     }
 }
 

@@ -93,6 +93,13 @@ const OWN: &[Definition] = {
             Second,
             "certificates were put in place that make no TLS: connections get those before",
         ),
+        own(
+            "Cell_Revocations",
+            Stateful,
+            Software,
+            Second,
+            "the list of revoked certificates cannot be read: no certificate lets anybody in",
+        ),
         own("Cell_Event", Stateless, Software, Second, "something an operator should know"),
         own(
             "FlashCache_EnduranceSpent",

@@ -157,7 +157,8 @@ pub(super) fn run_steps(steps: &[Step], limits: &Limits, told: &mut dyn FnMut(&s
 fn run_step(step: &Step, limits: &Limits, told: &mut dyn FnMut(&str)) -> std::io::Result<End> {
     let (reader, writer) = std::io::pipe()?;
     let mut command = Command::new(step.program);
-    command.args(&step.args).stdin(Stdio::null()).stdout(writer.try_clone()?);
+    let stdin = if step.input.is_some() { Stdio::piped() } else { Stdio::null() };
+    command.args(&step.args).stdin(stdin).stdout(writer.try_clone()?);
     if let Some(password) = &step.password {
         command.env("SSH_ASKPASS", password.program()).env("SSH_ASKPASS_REQUIRE", "force");
     }
@@ -170,6 +171,10 @@ fn run_step(step: &Step, limits: &Limits, told: &mut dyn FnMut(&str)) -> std::io
     let mut child = command.spawn()?;
     // The command holds the writing end, too: with it open the end would never be seen.
     drop((command, writer));
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), step.input.clone()) {
+        // Beside the reading of what it says. It may end without reading: then its end tells why.
+        std::thread::spawn(move || drop(stdin.write_all(&input)));
+    }
     let tail = child.stderr.take().map(|stderr| std::thread::spawn(move || tail(stderr)));
     each_line(reader, told)?;
     let status = child.wait()?;
@@ -219,7 +224,7 @@ mod tests {
     }
 
     fn sh(text: &str) -> Step {
-        Step { program: "sh", args: vec!["-c".to_owned(), text.to_owned()], password: None }
+        Step { program: "sh", args: vec!["-c".to_owned(), text.to_owned()], password: None, input: None }
     }
 
     #[test]

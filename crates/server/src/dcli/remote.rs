@@ -23,6 +23,8 @@ pub(super) struct Step {
     pub(super) args: Vec<String>,
     /// Answers ssh's question for a password.
     pub(super) password: Option<Arc<password::Answering>>,
+    /// What it reads; none: nothing.
+    pub(super) input: Option<Arc<[u8]>>,
 }
 
 /// How cells are reached.
@@ -145,7 +147,7 @@ impl Remote {
         let mut args = self.args(&self.ssh);
         let user = target.user(&self.user).to_owned();
         args.extend(["-l".to_owned(), user, "--".to_owned(), target.host().to_owned(), command.to_owned()]);
-        Step { program: "ssh", args, password: self.password.clone() }
+        Step { program: "ssh", args, password: self.password.clone(), input: None }
     }
 
     /// A copy of a file; an empty destination is the home directory.
@@ -155,7 +157,7 @@ impl Remote {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let to = format!("{}@{host}:{destination}", target.user(&self.user));
         args.extend(["-q".to_owned(), "--".to_owned(), file.display().to_string(), to]);
-        Step { program: "scp", args, password: None }
+        Step { program: "scp", args, password: None, input: None }
     }
 
     /// Copy a script and run it. Without a destination the copy is removed afterwards.
@@ -171,10 +173,10 @@ impl Remote {
         vec![self.copy(target, &script.path, place), self.command(target, &shell(&text, &[place, &script.name]))]
     }
 
-    /// A text for `sh` with its arguments.
-    pub(super) fn shell(&self, target: &Target, text: &str, args: &[String]) -> Step {
+    /// A text for `sh` with its arguments, and what it reads.
+    pub(super) fn shell(&self, target: &Target, text: &str, args: &[String], input: Arc<[u8]>) -> Step {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        self.command(target, &shell(text, &args))
+        Step { input: Some(input), ..self.command(target, &shell(text, &args)) }
     }
 
     /// Put a key into authorized_keys, or take it out of there.

@@ -5,7 +5,7 @@
 
 use super::MetricsError;
 use super::number::Number;
-use crate::whole_file;
+use crate::dir;
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -166,7 +166,7 @@ pub(super) fn save(path: &Path, readings: &[Reading]) -> Result<(), MetricsError
     let file = File { flashcell_metrics: VERSION, cells: cells.collect() };
     let fail = |error: std::io::Error| MetricsError::File { path: path.to_owned(), reason: error.to_string() };
     let text = serde_json::to_vec(&file).map_err(|error| fail(error.into()))?;
-    whole_file::write(path, whole_file::PUBLIC, &text).map_err(fail)
+    dir::write(path, dir::PUBLIC, &text).map_err(fail)
 }
 
 /// The readings of a file.

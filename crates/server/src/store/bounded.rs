@@ -1,10 +1,9 @@
 //! A file as the store library wants it, that never grows beyond a bound.
 
+use crate::dir::Dir;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,8 @@ impl Bounded {
         size_bytes_max: u64,
         refused: Arc<AtomicBool>,
     ) -> Result<Bounded, redb::DatabaseError> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let (dir, name) = Dir::of(path)?;
+        let file = dir.change(name)?;
         Ok(Bounded { file: FileBackend::new(file)?, size_bytes_max, refused })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Keys are ECDSA P-256: every client knows it. Never signs what it did not make the key of, and never another authority.
 
-use super::place::{make_dir, write};
+use super::place::Keep;
 use super::{TrustError, usage};
 use crate::admin::{NAME_URI, ROLE_URI, Role};
 use crate::tls::CA_CERTIFICATE;
@@ -123,13 +123,13 @@ fn authority_params(name: &str) -> Result<CertificateParams, TrustError> {
 }
 
 fn make(dir: &Path) -> Result<(), TrustError> {
-    make_dir(dir)?;
+    let keep = Keep::open_or_make(dir)?;
     let salt = getrandom::u64().map_err(|error| failed("an authority", error))?;
     let name = format!("Flashcell authority {salt:016x}");
     let key = KeyPair::generate().map_err(|error| failed(&name, error))?;
     let certificate = authority_params(&name)?.self_signed(&key).map_err(|error| failed(&name, error))?;
-    write(&dir.join(CA_NAME), name.as_bytes())?;
-    write(&dir.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
+    keep.write(CA_NAME, &name)?;
+    keep.write(CA_CERTIFICATE, &certificate.pem())?;
     // Last: with it there, the authority is whole.
-    write(&dir.join(CA_KEY), key.serialize_pem().as_bytes())
+    keep.write(CA_KEY, &key.serialize_pem())
 }

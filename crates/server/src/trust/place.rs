@@ -1,10 +1,9 @@
 //! Where a cell is, and files that only their owner reads.
 
-use super::{TrustError, usage};
+use super::{TrustError, fail, usage};
 use crate::config::FILE_NAME;
-use crate::whole_file;
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use crate::dir::{self, Dir};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// A cell that is to be trusted.
@@ -58,74 +57,24 @@ impl Place {
     }
 }
 
-fn fail(path: &Path) -> impl Fn(std::io::Error) -> TrustError + '_ {
-    |error| TrustError::File { path: path.to_owned(), reason: error.to_string() }
-}
+/// Where a user's own certificates and keys are kept: every file in it is of mode 600.
+pub(super) struct Keep(Dir);
 
-/// A directory that only its owner enters; one that is there keeps its mode.
-pub(super) fn make_dir(dir: &Path) -> Result<(), TrustError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail(dir))
-}
-
-/// Write a file of mode 600, whole or not at all.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), TrustError> {
-    whole_file::write(path, whole_file::PRIVATE, bytes).map_err(fail(path))
-}
-
-/// Give a file, or a directory with its files, to whoever owns another.
-pub(super) fn owned_like(model: &Path, path: &Path) -> Result<(), TrustError> {
-    let (uid, gid) = std::fs::metadata(model).map(|data| (data.uid(), data.gid())).map_err(fail(model))?;
-    let give = |path: &Path| {
-        let now = std::fs::metadata(path)?;
-        if (now.uid(), now.gid()) == (uid, gid) {
-            return Ok(());
-        }
-        std::os::unix::fs::chown(path, Some(uid), Some(gid))
-    };
-    give(path).map_err(fail(path))?;
-    if path.is_dir() {
-        for entry in std::fs::read_dir(path).map_err(fail(path))? {
-            let file = entry.map_err(fail(path))?.path();
-            give(&file).map_err(fail(&file))?;
-        }
-    }
-    Ok(())
-}
-
-/// Another name for a file beside it; one that is there already stays.
-pub(super) fn link(path: &Path, file: &str) -> Result<(), TrustError> {
-    match std::os::unix::fs::symlink(file, path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(fail(path)(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Files on their way to hosts; gone with it.
-pub(super) struct Staging {
-    dir: PathBuf,
-}
-
-impl Staging {
-    pub(super) fn new(dir: &Path) -> Result<Staging, TrustError> {
-        let dir = dir.join(format!("sending-{}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&dir).map_err(fail(&dir))?;
-        Ok(Staging { dir })
+impl Keep {
+    /// A directory that only its owner enters, made where there is none; one that is there keeps its mode.
+    pub(super) fn open_or_make(path: &Path) -> Result<Keep, TrustError> {
+        Dir::open_or_make(path).map(Keep).map_err(fail(path))
     }
 
-    pub(super) fn file(&self, host: &str, name: &str, text: &str) -> Result<PathBuf, TrustError> {
-        let dir = self.dir.join(host);
-        make_dir(&dir)?;
-        let path = dir.join(name);
-        write(&path, text.as_bytes())?;
-        Ok(path)
+    /// Write a file, whole or not at all.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), TrustError> {
+        let written = self.0.write(OsStr::new(name), dir::PRIVATE, None, text.as_bytes());
+        written.map_err(|error| fail(&self.0.path().join(name))(error))
     }
-}
 
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            super::talk(&format!("{} holds keys of cells: {error}", self.dir.display()));
-        }
+    /// Another name for a file; one that is there already stays.
+    pub(super) fn link(&self, name: &str, file: &str) -> Result<(), TrustError> {
+        self.0.link(name, file).map_err(|error| fail(&self.0.path().join(name))(error))
     }
 }
 
@@ -153,15 +102,15 @@ mod tests {
     #[test]
     fn files_are_their_owners() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("k");
+        let path = dir.path().join("own/k");
+        let keep = Keep::open_or_make(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "old").unwrap();
-        write(&path, b"new").unwrap();
+        keep.write("k", "new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let staging = Staging::new(dir.path()).unwrap();
-        let sent = staging.file("c1", "cell.key", "x").unwrap();
-        assert!(sent.exists());
-        drop(staging);
-        assert!(!sent.exists() && std::fs::read_dir(dir.path()).unwrap().count() == 1);
+        for _ in 0..2 {
+            keep.link("l", "k").unwrap();
+        }
+        assert_eq!(std::fs::read(path.with_file_name("l")).unwrap(), b"new");
     }
 }
