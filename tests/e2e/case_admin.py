@@ -2,11 +2,12 @@
 
 import json
 import os
+import pwd
 import random
 import subprocess
 
 import nbdclient
-from harness import MIB, binary, check, contains, equal, run, served, test, wait_until
+from harness import MIB, Skip, binary, check, contains, equal, run, served, test, wait_until
 
 
 def names(cell, what="griddisk"):
@@ -245,4 +246,71 @@ def changes_survive_kill_9_at_any_moment():
                 dropped = lambda name=name: cell.cellcli(f"drop griddisk {name}", ok=None).returncode == 0
                 wait_until(dropped, 10, f"{name} is dropped")
                 sure.discard(name)
+        cell.stop()
+
+
+def audited(cell, *names):
+    text = ""
+    for name in names:
+        path = os.path.join(cell.dir, name)
+        if os.path.exists(path):
+            with open(path) as file:
+                text += file.read()
+    return text
+
+
+@test
+def refusals_do_not_push_changes_out_of_the_audit_log():
+    if os.getuid() != 0:
+        raise Skip("another user can only be tried as root")
+    other = pwd.getpwnam("nobody")
+    with served() as cell:
+        cell.cellcli("alter griddisk data comment='what was done'")
+        path = cell.dir
+        while path not in ("/", "/tmp"):
+            os.chmod(path, os.stat(path).st_mode | 0o011)
+            path = os.path.dirname(path)
+        # 36 MiB of statements, each refused: more than both files of the log hold.
+        statement = "alter griddisk data comment='" + "x" * 4000 + "';\n"
+        script = cell.place.file("script", (statement * 200).encode())
+        os.chmod(script, 0o644)
+        for _ in range(45):
+            with open(script) as lines:
+                done = run(
+                    [binary(), "cellcli", "-c", cell.dir, "-n"],
+                    ok=None, stdin=lines, user=other.pw_uid, group=other.pw_gid, extra_groups=[], cwd="/",
+                )
+            contains(done.stdout + done.stderr, "is not allowed", "refusal")
+        check("what was done" in audited(cell, "audit.log", "audit.log.1"), "the change is in the log")
+        refused = audited(cell, "audit-refused.log")
+        check(0 < refused.count('"refused"') <= 60 * 10, "some of the refusals are there")
+        check(len(refused) < 1 << 20, "and take little room")
+        wait_until(lambda: '"suppressed","count":' in audited(cell, "audit-refused.log"), 90, "the others are counted")
+        cell.stop()
+
+
+@test
+def a_change_that_cannot_be_audited_is_not_made():
+    with served() as cell:
+        path = os.path.join(cell.dir, "audit.log")
+        # A log on a full file system, as the server of today and of yesterday would open it; and a directory.
+        for kind in ("full", "directory"):
+            if os.path.lexists(path):
+                os.rename(path, path + ".aside")
+            if kind == "full":
+                os.symlink("/dev/full", path)
+            else:
+                os.mkdir(path)
+            cell.stop()
+            cell.start()
+            for statement in ("create griddisk new celldisk=CD_00_cell, size=16M", "drop griddisk data", "alter cell comment=x"):
+                done = cell.cellcli(statement, ok=False)
+                contains(done.stderr, "is not carried out: it cannot be written to the audit log", statement)
+                contains(done.stderr, "hint:", statement)
+            equal(names(cell), ["data"], f"grid disks, {kind}")
+            contains(cell.cellcli("list griddisk").stdout, "data", "looking is not changing")
+            os.remove(path) if kind == "full" else os.rmdir(path)
+            # As soon as it can be written again, without a restart.
+            cell.cellcli(f"alter cell comment={kind}")
+            contains(audited(cell, "audit.log"), kind, "the log")
         cell.stop()

@@ -105,8 +105,10 @@ fn listen_on_tcp(cell: &str) {
     std::fs::write(&toml, text.replace("admin = [", "admin = [\"tcp:127.0.0.1:0\", ")).unwrap();
 }
 
+/// The changes, then the refusals.
 fn audit(cell: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(Path::new(cell).join("audit.log")).unwrap();
+    let refusals = std::fs::read_to_string(Path::new(cell).join("audit-refused.log")).unwrap_or_default();
+    let text = std::fs::read_to_string(Path::new(cell).join("audit.log")).unwrap() + &refusals;
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -4,7 +4,7 @@
 //! under way end, everything durable, labels say so. A device that hangs is named; what it holds up is then left as a
 //! crash would leave it, which the next start recovers from.
 
-use crate::admin::{AUDIT_FILE_NAME, Access, AdminListener, Audit, Context, History, Service};
+use crate::admin::{Access, AdminListener, Audit, Context, History, Service};
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
@@ -180,7 +180,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         front_end,
         access,
         certificates,
-        audit: Audit::new(located.dir.join(AUDIT_FILE_NAME)),
+        audit: Audit::new(&located.dir),
         history: History::default(),
         hot_file,
         addresses,

@@ -1,24 +1,34 @@
-//! The audit log: who had the cell change what, and what was refused, a line of JSON each, in `audit.log` beside cell.toml.
+//! The audit log: who had the cell change what, and what was refused, a line of JSON each, beside cell.toml.
 //!
-//! A change is written before it is carried out and once more with its outcome. Bounded: at [`FILE_BYTES_MAX`] the file becomes
-//! `audit.log.1`, and the one of that name goes. Never holds back a change: a log that cannot be written is told in the server's
-//! own log, since a full file system must not keep an operator from making room.
+//! A change is written durably before it is carried out and once more with its outcome, in `audit.log`. A change that cannot be written
+//! there is not made. Refusals are written to `audit-refused.log`, at most [`REFUSALS_PER_MINUTE`]; those beyond are counted and
+//! the count is written: whoever may change nothing cannot push out what others have changed, nor fill the disk. Bounded: a file that is
+//! full becomes one with `.1` behind its name, and the one of that name goes.
 
 use super::access::Caller;
+use crate::dir::Dir;
 use device::sync::lock;
 use serde::Serialize;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::io::{Result, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-/// Name of the file in a cell's directory.
-pub(crate) const FILE_NAME: &str = "audit.log";
-/// Bytes of the file before it is put aside: some hundred thousand changes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of a statement that are kept.
+/// Changes, in a cell's directory.
+const CHANGES: &str = "audit.log";
+/// Refusals.
+const REFUSALS: &str = "audit-refused.log";
+/// Bytes of the changes before the file is put aside: some hundred thousand of them.
+const CHANGES_BYTES_MAX: u64 = 16 << 20;
+/// The same of refusals: a week of them at the most there can be, with short statements.
+const REFUSALS_BYTES_MAX: u64 = 4 << 20;
+/// Refusals written in a minute: what a person or a script that is set up wrongly makes.
+const REFUSALS_PER_MINUTE: u32 = 60;
+/// Bytes of a statement that are kept of a change, and of a refusal.
 const STATEMENT_BYTES_MAX: usize = 4 << 10;
+const REFUSED_BYTES_MAX: usize = 256;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,54 +53,166 @@ struct Line<'a> {
     error: Option<&'a str>,
 }
 
+/// How many refusals were not written.
+#[derive(Serialize)]
+struct Suppressed {
+    time: String,
+    event: &'static str,
+    count: u64,
+}
+
 /// The log.
 pub(crate) struct Audit {
-    path: PathBuf,
-    file: Mutex<Option<(File, u64)>>,
-    bytes_max: u64,
+    changes: Mutex<LogFile>,
+    refusals: Mutex<Refusals>,
+}
+
+struct Refusals {
+    file: LogFile,
+    /// Of the minute that began then.
+    began: Instant,
+    written: u32,
+    suppressed: u64,
+}
+
+impl Refusals {
+    /// Whether one more may be written now.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.began) >= Duration::from_secs(60) {
+            (self.began, self.written) = (now, 0);
+        }
+        self.written < REFUSALS_PER_MINUTE
+    }
+
+    /// Write how many were not written, if any, and may be now.
+    fn tell_suppressed(&mut self, now: Instant, time: impl FnOnce() -> String) -> Result<()> {
+        if self.suppressed == 0 || !self.has_room(now) {
+            return Ok(());
+        }
+        self.file.write(&Suppressed { time: time(), event: "suppressed", count: self.suppressed }, Durable::No)?;
+        self.written += 1;
+        self.suppressed = 0;
+        Ok(())
+    }
 }
 
 impl Audit {
-    /// In a file of that name; opened when there is something to write.
-    pub(crate) fn new(path: PathBuf) -> Audit {
-        Audit { path, file: Mutex::new(None), bytes_max: FILE_BYTES_MAX }
+    /// In a cell's directory; files are opened when there is something to write.
+    pub(crate) fn new(dir: &Path) -> Audit {
+        let file = |name, bytes_max| LogFile { dir: dir.to_owned(), name, bytes_max, open: None };
+        let refusals =
+            Refusals { file: file(REFUSALS, REFUSALS_BYTES_MAX), began: Instant::now(), written: 0, suppressed: 0 };
+        Audit { changes: Mutex::new(file(CHANGES, CHANGES_BYTES_MAX)), refusals: Mutex::new(refusals) }
     }
 
-    /// Write one line. `time` as ISO 8601.
-    pub(super) fn record(&self, time: String, event: Event, caller: &Caller, statement: &str, error: Option<&str>) {
-        let end = (0..=STATEMENT_BYTES_MAX.min(statement.len())).rev().find(|end| statement.is_char_boundary(*end));
-        let statement = &statement[..end.unwrap_or(0)];
-        let error = error.map(|text| text.lines().next().unwrap_or(""));
-        let line = Line { time, event, who: &caller.who, role: caller.role.to_string(), statement, error };
-        let written = serde_json::to_vec(&line).map_err(std::io::Error::from).and_then(|mut bytes| {
-            bytes.push(b'\n');
-            self.write(&bytes)
-        });
-        if let Err(error) = written {
-            tracing::error!(path = %self.path.display(), %error, statement, "the audit log cannot be written");
+    /// Write that a change is about to be carried out; durable when this returns. `time` as ISO 8601, here and below.
+    ///
+    /// # Errors
+    /// It could not be written: what the caller is told. The change must not be made.
+    pub(super) fn begin(&self, time: String, caller: &Caller, statement: &str) -> std::result::Result<(), String> {
+        let mut file = lock(&self.changes);
+        let line = line(time, Event::Begin, caller, statement, None, STATEMENT_BYTES_MAX);
+        file.write(&line, Durable::Yes).map_err(|error| {
+            tracing::error!(path = %file.path().display(), %error, statement, "a change is refused: the audit log cannot be written");
+            format!("{}: {error}", file.path().display())
+        })
+    }
+
+    /// Write what became of it.
+    pub(super) fn end(&self, time: String, caller: &Caller, statement: &str, error: Option<&str>) {
+        let mut file = lock(&self.changes);
+        let line = line(time, Event::End, caller, statement, error, STATEMENT_BYTES_MAX);
+        if let Err(error) = file.write(&line, Durable::No) {
+            tracing::error!(path = %file.path().display(), %error, statement, "the outcome of a change is not in the audit log");
         }
     }
 
-    fn write(&self, line: &[u8]) -> std::io::Result<()> {
-        let mut held = lock(&self.file);
-        let (mut file, size) = match held.take() {
-            Some((file, size)) if size + line.len() as u64 <= self.bytes_max => (file, size),
-            Some(_) => {
-                let mut aside = self.path.clone().into_os_string();
-                aside.push(".1");
-                std::fs::rename(&self.path, aside)?;
-                self.open()?
-            }
-            None => self.open()?,
-        };
+    /// Write that somebody may not have what they asked for, or count it.
+    pub(super) fn refused(&self, time: &dyn Fn() -> String, caller: &Caller, statement: &str, error: &str) {
+        let mut refusals = lock(&self.refusals);
+        let now = Instant::now();
+        let told = refusals.tell_suppressed(now, time);
+        if !refusals.has_room(now) {
+            refusals.suppressed += 1;
+            return;
+        }
+        refusals.written += 1;
+        let line = line(time(), Event::Refused, caller, statement, Some(error), REFUSED_BYTES_MAX);
+        if let Err(error) = told.and_then(|()| refusals.file.write(&line, Durable::No)) {
+            let path = refusals.file.path();
+            tracing::error!(path = %path.display(), %error, "a refusal is not in the audit log");
+        }
+    }
+
+    /// Write how many refusals were not written, once that may be written.
+    pub(super) fn tell_suppressed(&self, time: impl FnOnce() -> String) {
+        let mut refusals = lock(&self.refusals);
+        if let Err(error) = refusals.tell_suppressed(Instant::now(), time) {
+            // Tried again with the next look.
+            tracing::debug!(%error, "how many refusals there were is not in the audit log");
+        }
+    }
+}
+
+fn line<'a>(
+    time: String,
+    event: Event,
+    caller: &'a Caller,
+    statement: &'a str,
+    error: Option<&'a str>,
+    bytes_max: usize,
+) -> Line<'a> {
+    let end = (0..=bytes_max.min(statement.len())).rev().find(|end| statement.is_char_boundary(*end));
+    let statement = &statement[..end.unwrap_or(0)];
+    let error = error.map(|text| text.lines().next().unwrap_or(""));
+    Line { time, event, who: &caller.who, role: caller.role.to_string(), statement, error }
+}
+
+/// Whether a line outlasts a power cut once it is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Yes,
+    No,
+}
+
+/// One file, and the one it becomes when it is full.
+struct LogFile {
+    dir: PathBuf,
+    name: &'static str,
+    bytes_max: u64,
+    open: Option<(File, u64)>,
+}
+
+impl LogFile {
+    fn path(&self) -> PathBuf {
+        self.dir.join(self.name)
+    }
+
+    fn write(&mut self, line: &impl Serialize, durable: Durable) -> Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        let len = bytes.len() as u64;
+        // One that has been taken away tells nobody anything.
+        let open = self.open.take().filter(|(file, _)| file.metadata().is_ok_and(|it| it.nlink() > 0));
+        let (mut file, mut size) = open.map_or_else(|| self.open(), Ok)?;
+        if size > 0 && size + len > self.bytes_max {
+            Dir::open(&self.dir)?.rename(self.name, &format!("{}.1", self.name))?;
+            (file, size) = self.open()?;
+        }
         // One write: lines of this process never mix, and a crash leaves at most the last one short.
-        file.write_all(line)?;
-        *held = Some((file, size + line.len() as u64));
+        let written =
+            file.write_all(&bytes).and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) });
+        if let Err(error) = written {
+            // Part of a line would spoil the next one.
+            file.set_len(size)?;
+            return Err(error);
+        }
+        self.open = Some((file, size + len));
         Ok(())
     }
 
-    fn open(&self) -> std::io::Result<(File, u64)> {
-        let file = File::options().append(true).create(true).mode(0o600).open(&self.path)?;
+    fn open(&self) -> Result<(File, u64)> {
+        let file = Dir::open(&self.dir)?.append(self.name)?;
         let size = file.metadata()?.len();
         Ok((file, size))
     }
@@ -99,6 +221,7 @@ impl Audit {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    //! Goal: what is changed is written, whatever others do, or not made. Method: real files, full ones, and files that are none.
     use super::super::access::Role;
     use super::*;
 
@@ -106,33 +229,93 @@ mod tests {
         Caller { role: Role::Administrator, who: "uid 0 pid 7".to_owned() }
     }
 
+    fn monitor() -> Caller {
+        Caller { role: Role::Monitor, who: "uid 9".to_owned() }
+    }
+
     #[test]
     fn lines() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE_NAME);
-        let audit = Audit::new(path.clone());
-        audit.record("T1".to_owned(), Event::Begin, &caller(), "DROP FLASHCACHE", None);
-        audit.record("T2".to_owned(), Event::End, &caller(), "DROP \"x\"\n", Some("CELL-09007: no.\nhint: none"));
+        let audit = Audit::new(dir.path());
+        audit.begin("T1".to_owned(), &caller(), "DROP FLASHCACHE").unwrap();
+        audit.end("T2".to_owned(), &caller(), "DROP \"x\"\n", Some("CELL-09007: no.\nhint: none"));
+        audit.refused(&|| "T3".to_owned(), &monitor(), "DROP FLASHCACHE", "CELL-09011: no.");
         expect_test::expect![[r#"
             {"time":"T1","event":"begin","who":"uid 0 pid 7","role":"administrator","statement":"DROP FLASHCACHE"}
             {"time":"T2","event":"end","who":"uid 0 pid 7","role":"administrator","statement":"DROP \"x\"\n","error":"CELL-09007: no."}
         "#]]
-        .assert_eq(&std::fs::read_to_string(path).unwrap());
+        .assert_eq(&std::fs::read_to_string(dir.path().join(CHANGES)).unwrap());
+        expect_test::expect![[r#"
+            {"time":"T3","event":"refused","who":"uid 9","role":"monitor","statement":"DROP FLASHCACHE","error":"CELL-09011: no."}
+        "#]]
+        .assert_eq(&std::fs::read_to_string(dir.path().join(REFUSALS)).unwrap());
     }
 
     #[test]
     fn it_is_bounded_and_opened_again() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE_NAME);
         let long = "é".repeat(3000);
         for _ in 0..2 {
-            let audit = Audit { bytes_max: 10_000, ..Audit::new(path.clone()) };
+            let audit = Audit::new(dir.path());
+            lock(&audit.changes).bytes_max = 10_000;
             for _ in 0..5 {
-                audit.record(String::new(), Event::Begin, &caller(), &long, None);
+                audit.begin(String::new(), &caller(), &long).unwrap();
             }
         }
         let size = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
         assert!(size("audit.log") <= 10_000 && size("audit.log.1") <= 10_000);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn refusals_push_nothing_out_and_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Audit::new(dir.path());
+        audit.begin("T".to_owned(), &caller(), "DROP GRIDDISK data").unwrap();
+        let long = "x".repeat(STATEMENT_BYTES_MAX);
+        let count = u64::from(REFUSALS_PER_MINUTE) + 10_000;
+        for _ in 0..count {
+            audit.refused(&String::new, &monitor(), &long, "no");
+        }
+        assert!(std::fs::read_to_string(dir.path().join(CHANGES)).unwrap().contains("DROP GRIDDISK data"));
+        let lines = || std::fs::read_to_string(dir.path().join(REFUSALS)).unwrap();
+        assert_eq!(lines().lines().count(), REFUSALS_PER_MINUTE as usize);
+        assert!(lines().len() < 500 * REFUSALS_PER_MINUTE as usize, "only the beginning of a statement is kept");
+        audit.tell_suppressed(String::new);
+        assert!(!lines().contains("suppressed"), "nor is their count written while there is no room");
+        // A minute later, by itself; and with the next one.
+        for _ in 0..2 {
+            lock(&audit.refusals).began -= Duration::from_secs(60);
+            audit.tell_suppressed(|| "T".to_owned());
+            assert!(lines().ends_with("{\"time\":\"T\",\"event\":\"suppressed\",\"count\":10000}\n"));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_before_the_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(CHANGES);
+        let audit = Audit::new(dir.path());
+        let begin = || audit.begin(String::new(), &caller(), "DROP FLASHCACHE");
+        // A full file system.
+        lock(&audit.changes).open = Some((File::options().write(true).open("/dev/full").unwrap(), 0));
+        let error = begin().unwrap_err();
+        assert!(error.contains("audit.log: No space left"), "{error}");
+        begin().unwrap();
+        // A file that is taken away is made again; what is no file is not written to.
+        std::fs::remove_file(&path).unwrap();
+        begin().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(begin().unwrap_err().contains("symbolic link"));
+        // Where it can neither be put aside.
+        std::fs::remove_file(&path).unwrap();
+        begin().unwrap();
+        lock(&audit.changes).bytes_max = 10;
+        std::fs::create_dir(dir.path().join("audit.log.1")).unwrap();
+        assert!(begin().is_err());
+        std::fs::remove_dir(dir.path().join("audit.log.1")).unwrap();
+        begin().unwrap();
     }
 }

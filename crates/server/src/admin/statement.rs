@@ -3,7 +3,6 @@
 //! A failed statement does not stop those after it, as at a terminal. Every way to a change leads through [`run_one`].
 
 use super::access::{Caller, Role};
-use super::audit::Event;
 use super::{Context, DateStyle, Form, Outcome, Request};
 use super::{calibrate, change, metric_history};
 use cellcli::command::{Command, DateFormat, List};
@@ -57,22 +56,37 @@ pub(super) async fn run_one(
     manner: Manner,
     monitor: bool,
 ) -> Outcome {
-    let audit = |event: Event, error: Option<&str>| {
-        let time = super::rows::timestamp(context.world.clock.wall()).text();
-        context.audit.record(time, event, caller, &command.to_string(), error);
-    };
     if let Some(refusal) = refusal(&caller.role, &command, monitor) {
-        audit(Event::Refused, Some(&refusal));
+        context.audit.refused(&|| now(context), caller, &command.to_string(), &refusal);
         return Outcome::failed(refusal);
     }
     let changes = !command.is_read_only() && !matches!(command, Command::Spool(_));
     if !changes {
         return carry_out(context, caller, command, manner).await;
     }
-    audit(Event::Begin, None);
+    // A slow disk must not hold up the one thread of the service.
+    let audited = {
+        let (context, caller, statement) = (context.clone(), caller.clone(), command.to_string());
+        tokio::task::spawn_blocking(move || context.audit.begin(now(&context), &caller, &statement)).await
+    };
+    match audited {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => {
+            let text =
+                format!("{} is not carried out: it cannot be written to the audit log, {why}", command.verb().word());
+            let hint = "make room in the cell's directory, or mend the file; nothing was changed";
+            return Outcome::failed(failure_text(ErrorCode::NotPermittedNow, &text, Some(hint)));
+        }
+        Err(_) => return stopping(),
+    }
     let outcome = carry_out(context, caller, command.clone(), manner).await;
-    audit(Event::End, outcome.error.as_deref());
+    context.audit.end(now(context), caller, &command.to_string(), outcome.error.as_deref());
     outcome
+}
+
+/// For the audit log.
+fn now(context: &Context) -> String {
+    super::rows::timestamp(context.world.clock.wall()).text()
 }
 
 /// Why the caller may not.

@@ -76,6 +76,7 @@ async fn use_growth(context: Arc<Context>) {
 fn look(context: &Context, memory: &mut Memory, is_minute: bool) -> Vec<Record> {
     activity_rows::note(context);
     context.certificates.look();
+    context.audit.tell_suppressed(|| rows::timestamp(context.world.clock.wall()).text());
     let now_ns = context.world.clock.wall().0;
     let mut conditions = conditions::of_second(context, &mut memory.seen);
     let cell_name = context.cell_name();
