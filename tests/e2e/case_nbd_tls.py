@@ -2,10 +2,13 @@
 
 import json
 import os
+import pwd
 import signal
 import socket
 import ssl
 import struct
+import subprocess
+import threading
 import time
 
 import nbdclient
@@ -167,8 +170,11 @@ def tls_lets_in_whom_the_authority_and_the_lists_name():
         source = place.file("in", pattern("who", MIB))
         run(["nbdcopy", source, door.uri("sales", sales)])
         run(["nbdinfo", "--size", door.uri("sales@SALES", sales)])
-        for export in ("data", "hr", "hr@SALES", "sales@HR"):
-            contains(door.refused(export, sales), "certificate sales01 (database:SALES)", f"why {export} is refused")
+        # What is there for others and what is not there are one answer; of its own it is told more.
+        for export in ("data", "hr", "hr@SALES", "nosuch", "nosuch@SALES"):
+            told = door.refused(export, sales)
+            contains(told, f"no grid disk {export} for this client; hint: there is sales", f"answer for {export}")
+        contains(door.refused("sales@HR", sales), "certificate sales01 (database:SALES) does not work for HR", "another's tag")
         # Its work is the database's without a tag.
         equal([row["name"] for row in cell.json("list database") if row["name"] == "SALES"], ["SALES"], "whose work it was")
         # A monitor looks at the cell, not at data, but where a list names its certificate: to read.
@@ -337,4 +343,196 @@ def client_hosts_have_what_they_sent_and_received():
         equal(found["N_MB_RECEIVED", "127.0.0.1"], (4, "MB"), "written over TCP")
         equal(found["N_MB_SENT", "localhost"], (3, "MB"), "read over the unix socket")
         equal((found["N_MB_SENT", "127.0.0.1"][0], found["N_MB_RECEIVED", "localhost"][0]), (0, 0), "and no more")
+        door.cell.stop()
+
+
+LIVE = r"""
+import sys, time
+h.pread(512, 0)
+print("ready", flush=True)
+written = 0
+try:
+    while True:
+        h.pwrite(bytes([written % 251]) * 4096, 0)
+        written += 1
+        time.sleep(0.02)
+except nbd.Error as error:
+    print("ended", written, flush=True)
+"""
+
+
+class Live:
+    """A client that writes until its session ends."""
+
+    def __init__(self, place, uri, user=None):
+        environment = dict(os.environ, PATH="/usr/bin:/bin:" + os.environ.get("PATH", ""))
+        connect = f"h.set_uri_allow_local_file(True); h.connect_uri({uri!r})"
+        who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        self.process = place.spawn(
+            ["nbdsh", "-c", connect, "-c", LIVE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True, **who
+        )
+        equal(self.process.stdout.readline().strip(), "ready", "a live session")
+
+    def is_over(self):
+        return self.process.poll() is not None
+
+    def ended(self, why):
+        wait_until(self.is_over, 15, f"the session ends: {why}")
+        contains(self.process.stdout.read(), "ended", why)
+
+
+@test
+def live_sessions_end_with_their_leave():
+    need("nbdsh", "nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell(griddisks=("data:16M", "sales:16M")))
+        cell = door.cell
+        cell.cellcli("alter griddisk sales availableTo='SALES'")
+        first, second = door.client("sales01", "database:SALES"), door.client("sales02", "database:SALES")
+        revoked, withdrawn = Live(place, door.uri("sales", first)), Live(place, door.uri("sales", second))
+        operator = Live(place, door.uri("sales"))
+        door.trust(cell.dir, "--revoke", "sales01")
+        revoked.ended("its certificate is revoked")
+        check(not withdrawn.is_over() and not operator.is_over(), "the others go on")
+        contains(cell.log(), "the session of an NBD client ends", "log")
+        # A list that cannot be read ends no session; the next one does.
+        path = os.path.join(cell.dir, "trust", "revoked")
+        os.rename(path, path + ".aside")
+        os.mkdir(path)
+        time.sleep(3)
+        check(not withdrawn.is_over(), "an unreadable list ends nothing")
+        os.rmdir(path)
+        os.rename(path + ".aside", path)
+        cell.cellcli("alter griddisk sales availableTo='HR'")
+        withdrawn.ended("availableTo names it no longer")
+        check(not operator.is_over(), "an administrator goes on")
+        if os.getuid() == 0:
+            nobody = pwd.getpwnam("nobody").pw_uid
+            os.chmod(cell.socket, 0o666)
+            for path in (place.dir, cell.dir):
+                os.chmod(path, 0o755)
+            user = Live(place, cell.uri("data"), nobody)
+            cell.cellcli("alter griddisk data availableTo='bob'")
+            user.ended("a user of this host")
+        check(not operator.is_over(), "an administrator goes on")
+        cell.stop()
+
+
+@test
+def a_list_of_revoked_names_that_cannot_be_read_refuses_every_certificate():
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        cell = door.cell
+        cell.stop()
+        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
+        door.start()
+        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
+        path = os.path.join(cell.dir, "trust", "revoked")
+
+        def unreadable(kind):
+            if kind == "a directory":
+                os.mkdir(path)
+                return lambda: os.rmdir(path)
+            text = {"a line that is no name": b"ann\ntwo words\n", "no text": b"ann\n\xff\xfe\n", "too long": b"ann\n" * (3 << 20)}[kind]
+            with open(path, "wb") as file:
+                file.write(text)
+            return lambda: os.remove(path)
+
+        def alerts():
+            return [row["severity"] for row in cell.json("list alerthistory attributes all") if "revoked" in row["alertMessage"]]
+
+        run([binary(), "cellcli", "-c", admin, "-e", "list cell"], env=door.environment)
+        for kind in ("a directory", "a line that is no name", "no text", "too long"):
+            mend = unreadable(kind)
+            before = None if os.path.isdir(path) else open(path, "rb").read()
+            contains(door.refused(), "no certificate counts while the list of revoked ones is not known", f"NBD, {kind}")
+            told = run([binary(), "cellcli", "-c", admin, "-e", "list cell"], env=door.environment, ok=False).stderr
+            contains(told, "no certificate counts", f"administration, {kind}")
+            contains(told, "hint:", f"administration, {kind}")
+            wait_until(lambda: alerts()[-1:] == ["critical"], 30, f"an alert, {kind}")
+            told = run([binary(), "trust", cell.dir, "--revoke", "bob"], env=door.environment, ok=False).stderr
+            contains(told, "revoked is left as it is", f"trust, {kind}")
+            if before is not None:
+                equal(open(path, "rb").read() == before, True, "the list is as it was")
+            mend()
+            run(["nbdinfo", "--size", door.uri()])
+        contains(cell.log(), "a certificate was shown that does not count", "log")
+        cell.stop()
+
+
+class Crowd:
+    """Clients that connect and say nothing, always so many, until told to end."""
+
+    def __init__(self, port, count):
+        self.port, self.count, self.ends = port, count, False
+        self.full = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        check(self.full.wait(60), "the crowd is there")
+
+    def run(self):
+        clients = []
+        while not self.ends:
+            if len(clients) >= self.count:
+                self.full.set()
+                clients.pop(0).close()
+                time.sleep(0.002)
+            try:
+                client = socket.create_connection(("127.0.0.1", self.port), timeout=0.2)
+                clients.append(client)
+            except OSError:
+                time.sleep(0.05)
+                # The backlog is full as well.
+                self.full.set()
+        for client in clients:
+            client.close()
+
+    def end(self):
+        self.ends = True
+        self.thread.join()
+
+
+@test
+def a_crowd_of_strangers_keeps_no_administrator_out():
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        cell = door.cell
+        cell.stop()
+        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
+        door.start()
+        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
+        for port, command in (
+            (door.port, ["nbdinfo", "--size", door.uri()]),
+            (int(admin.rsplit(":", 1)[1]), [binary(), "cellcli", "-c", admin, "-e", "list cell"]),
+        ):
+            crowd = Crowd(port, 400)
+            try:
+                for _ in range(5):
+                    run(command, env=door.environment, seconds=20)
+            finally:
+                crowd.end()
+        cell.stop()
+
+
+@test
+def clients_without_a_certificate_have_few_places():
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell(), listen='"tcp:127.0.0.1:0", "tcp-plain:127.0.0.1:0"')
+        plain = [word for word in door.cell.ready_line.split() if word.startswith("nbd=tcp:")][1]
+        address = ("127.0.0.1", int(plain.rsplit(":", 1)[1]))
+        served, refused = [], []
+        for _ in range(300):
+            try:
+                served.append(nbdclient.Client(address))
+            except nbdclient.Refused as why:
+                refused.append(str(why))
+        equal((len(served), len(refused)), (256, 44), "served and refused")
+        contains(refused[0], "without a certificate", "reason")
+        run(["nbdinfo", "--size", door.uri()])
+        nbdclient.Client(door.cell.socket).disconnect()
+        for client in served:
+            client.disconnect()
         door.cell.stop()

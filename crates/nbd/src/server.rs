@@ -19,7 +19,7 @@ mod registry;
 mod transmission;
 
 pub use counters::FrontEndStats;
-pub use door::{Client, Doorkeeper, Scope};
+pub use door::{Client, Doorkeeper, Proof, Scope};
 pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports, NoExport};
 pub use hosts::{HOSTS_MAX, LOCAL_HOST, OTHER_HOST};
 pub use limits::FrontEndLimits;
@@ -33,6 +33,7 @@ use exports::{CellExports, NoExports};
 use futures_util::future::select;
 use hosts::Hosts;
 use registry::{Gate, Registry};
+use rustls::ServerConfig;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,8 +55,10 @@ struct Shared {
     limits: FrontEndLimits,
     /// Connections still allowed.
     slots: Semaphore,
-    /// Connections without a certificate still allowed where one is due.
-    unproven: Semaphore,
+    /// Of these, connections still allowed to clients that are no administrators.
+    others: Semaphore,
+    /// And to those that show no certificate, from elsewhere.
+    uncertified: Semaphore,
     /// Requests still allowed.
     gate: Arc<Gate>,
     registry: Registry,
@@ -80,7 +83,8 @@ impl FrontEnd {
         let threads = (0..world.spawn.threads().max(1)).map(|_| AtomicUsize::new(0)).collect();
         let shared = Shared {
             slots: Semaphore::new(limits.connections_max as u64),
-            unproven: Semaphore::new(limits.unproven_max as u64),
+            others: Semaphore::new(limits.others_max() as u64),
+            uncertified: Semaphore::new(limits.uncertified_max as u64),
             gate: Arc::new(Gate::new(limits.requests_max)),
             registry: Registry::default(),
             counters: Counters::default(),
@@ -120,6 +124,13 @@ impl FrontEnd {
         self.shared.registry.empty().await;
     }
 
+    /// End the session of every client that may not use its grid disk any more: its `availableTo` names it no longer, or `holds` does not
+    /// hold for the client. No further request is read, those under way end and are answered. Returns client and grid disk of each.
+    pub fn end_unless(&self, holds: impl Fn(&Client) -> bool) -> Vec<(String, String)> {
+        let stands = |it: &registry::Standing| it.client.may_use(&it.disk.available_to()) && holds(&it.client);
+        self.shared.registry.withdraw(&stands)
+    }
+
     /// What has been served so far.
     #[must_use]
     pub fn stats(&self) -> FrontEndStats {
@@ -152,24 +163,31 @@ impl Drop for FrontEnd {
     }
 }
 
-/// What a connection holds of the front end's limits.
-struct Place {
-    slot: Permits,
-    /// Until it has shown a certificate, where one is due.
-    unproven: Option<Permits>,
+impl Shared {
+    /// What a client holds of the connections while it is connected; administrators need nothing.
+    ///
+    /// # Errors
+    /// Others have it: what the client is told.
+    fn admit(&self, client: &Client) -> Result<Option<Permits>, String> {
+        let (of, max, whose) = match (client.scope, &client.proof) {
+            (Scope::All, _) => return Ok(None),
+            (_, Proof::Nothing) => {
+                (&self.uncertified, self.limits.uncertified_max, "without a certificate from other hosts")
+            }
+            _ => (&self.others, self.limits.others_max(), "of clients that are no administrators"),
+        };
+        let full =
+            || format!("this cell serves {max} connections {whose}, and has them; hint: close some, or try again");
+        of.try_acquire(1).map(Some).ok_or_else(full)
+    }
 }
 
 async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper: &Arc<dyn Doorkeeper>) {
     loop {
-        // Taken before accepting: the clients beyond the limit wait in the listener's backlog. Strangers first, so that who waits
-        // for strangers to leave keeps no place from others.
-        let unproven = match keeper.tls() {
-            Some(_) => Some(shared.unproven.acquire(1).await),
-            None => None,
-        };
-        let place = Place { slot: shared.slots.acquire(1).await, unproven };
+        // Taken before accepting: the clients beyond the limit wait in the listener's backlog.
+        let slot = shared.slots.acquire(1).await;
         match listener.accept().await {
-            Ok(conn) => start_session(shared, conn, keeper.clone(), place),
+            Ok(conn) => start_session(shared, conn, keeper.clone(), slot),
             Err(NetError::Closed) => return,
             Err(_) => {
                 shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
@@ -179,8 +197,9 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper:
     }
 }
 
-fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, place: Place) {
-    let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.limits) else {
+fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: Permits) {
+    let tls = keeper.tls();
+    let Some((handle, first)) = shared.registry.add(conn.clone(), tls.is_some(), &shared.limits) else {
         conn.close();
         return;
     };
@@ -196,8 +215,7 @@ fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Door
     spawn.spawn_on(
         thread,
         Box::pin(async move {
-            let Place { slot, unproven } = place;
-            session(&shared, &conn, keeper.as_ref(), &handle, unproven).await;
+            session(&shared, &conn, keeper.as_ref(), tls, &handle).await;
             conn.close();
             shared.threads[thread].fetch_sub(1, Ordering::Relaxed);
             shared.counters.connections_closed.fetch_add(1, Ordering::Relaxed);
@@ -229,14 +247,23 @@ async fn session(
     shared: &Arc<Shared>,
     conn: &Arc<dyn Conn>,
     keeper: &dyn Doorkeeper,
+    tls: Option<Arc<ServerConfig>>,
     handle: &Arc<registry::Handle>,
-    unproven: Option<Permits>,
 ) {
     let count = |counter: &std::sync::atomic::AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-    let Some(config) = keeper.tls() else {
+    let Some(config) = tls else {
         let client = keeper.client_of(conn.as_ref());
+        let _place = match shared.admit(&client) {
+            Ok(place) => place,
+            Err(why) => {
+                // It is told where it asks for an export.
+                let _ = handshake::negotiate(conn, &NoExports(why)).await;
+                return;
+            }
+        };
         let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
-        return serve(shared, conn, handle, handshake::negotiate(conn, &exports).await).await;
+        let done = handshake::negotiate(conn, &exports).await;
+        return serve(shared, conn, handle, client, done).await;
     };
     let (secured, negotiation) = match handshake::start_tls(conn, config).await {
         Ok(Some(secured)) => secured,
@@ -252,22 +279,23 @@ async fn session(
         }
     };
     count(&shared.counters.tls);
-    drop(unproven);
     let nobody = || "no certificate was shown".to_owned();
     let client = secured
         .certificate()
         .ok_or_else(nobody)
-        .and_then(|certificate| keeper.client_of_certificate(&certificate, conn.as_ref()));
+        .and_then(|certificate| keeper.client_of_certificate(&certificate, conn.as_ref()))
+        .and_then(|client| Ok((shared.admit(&client)?, client)));
     let over_tls: Arc<dyn Conn> = secured.clone();
-    let done = match &client {
-        Ok(client) => {
-            let exports = CellExports { client, cell: &shared.cell, limits: &shared.limits };
-            handshake::choose(&over_tls, negotiation, &exports).await
+    match client {
+        Ok((_place, client)) => {
+            handle.known();
+            let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
+            let done = handshake::choose(&over_tls, negotiation, &exports).await;
+            serve(shared, &over_tls, handle, client, done).await;
         }
-        // The refusal is told where a client asks for an export: in words, where TLS has but numbers.
-        Err(why) => handshake::choose(&over_tls, negotiation, &NoExports(why.clone())).await,
-    };
-    serve(shared, &over_tls, handle, done).await;
+        // The refusal is told where a client asks for an export: in words, where TLS has but numbers. There is nothing to choose.
+        Err(why) => drop(handshake::choose(&over_tls, negotiation, &NoExports(why)).await),
+    }
     let _ = select(pin!(secured.farewell()), shared.world.clock.sleep(FAREWELL)).await;
 }
 
@@ -276,6 +304,7 @@ async fn serve(
     shared: &Arc<Shared>,
     conn: &Arc<dyn Conn>,
     handle: &Arc<registry::Handle>,
+    client: Client,
     done: Result<Option<(Chosen, Vec<u8>)>, handshake::HandshakeError>,
 ) {
     let (chosen, unread) = match done {
@@ -286,11 +315,11 @@ async fn serve(
         }
         Ok(None) | Err(handshake::HandshakeError::Lost | handshake::HandshakeError::Tls(_)) => return,
     };
-    handle.established();
     let Some(disk) = shared.cell.grid_disk(&chosen.export.grid_disk) else {
         // Dropped between the option and here.
         return;
     };
+    handle.established(registry::Standing { client, disk: disk.clone() });
     let context = cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() };
     let link = transmission::Link {
         session: disk.open_session(context),

@@ -9,7 +9,7 @@ use crate::config::{Located, NbdAddress};
 use crate::serve::{ServeError, check_socket_path};
 use device::{Conn, NetError, Runtime, World};
 use nbd::FrontEnd;
-use nbd::server::{Client, Doorkeeper, Scope};
+use nbd::server::{Client, Doorkeeper, Proof, Scope};
 use nbd::tls::TlsError;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -77,22 +77,37 @@ impl Door {
             names.push(uid.to_string());
         }
         let who = names.first().map_or_else(|| format!("uid {uid}"), |name| format!("user {name}"));
-        Client { who, names, scope, database: None, may_write: true }
+        Client { who, names, scope, proof: Proof::User, database: None, may_write: true }
+    }
+}
+
+/// End the sessions of clients that may not use their grid disk any more: the list of a grid disk names them no longer, or their
+/// certificate is revoked. A list of revoked names that cannot be read ends no session; it lets nobody new in.
+pub(crate) fn end_withdrawn(front_end: &FrontEnd, access: &Access) {
+    let revoked = access.revoked().unwrap_or_default();
+    let holds = |client: &Client| match &client.proof {
+        Proof::Certificate(name) => !revoked.has(name),
+        Proof::User | Proof::Nothing => true,
+    };
+    for (who, grid_disk) in front_end.end_unless(holds) {
+        tracing::warn!(who, grid_disk, "the session of an NBD client ends: it may not use the grid disk any more");
     }
 }
 
 /// The holder of a certificate. A monitor looks at the cell and not at data: it has what a list gives to its name, to read.
 fn holder(role: Role, name: String) -> Client {
     let who = format!("certificate {name} ({role})");
+    let proof = Proof::Certificate(name.as_str().into());
+    let scope = if role == Role::Administrator { Scope::All } else { Scope::Named };
     let may_write = role != Role::Monitor;
-    match role {
-        Role::Administrator => Client { who, names: vec![name], scope: Scope::All, database: None, may_write },
-        Role::Monitor => Client { who, names: vec![name], scope: Scope::Named, database: None, may_write },
+    let (names, database) = match role {
+        Role::Administrator | Role::Monitor => (vec![name], None),
         Role::Database(database) => {
             let own = Some(database.as_str().into());
-            Client { who, names: vec![database, name], scope: Scope::Named, database: own, may_write }
+            (vec![database, name], own)
         }
-    }
+    };
+    Client { who, names, scope, proof, database, may_write }
 }
 
 impl Doorkeeper for Door {
@@ -103,6 +118,7 @@ impl Doorkeeper for Door {
                 who: "a client without a certificate".to_owned(),
                 names: Vec::new(),
                 scope: Scope::Open,
+                proof: Proof::Nothing,
                 database: None,
                 may_write: true,
             },

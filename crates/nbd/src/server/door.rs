@@ -20,6 +20,17 @@ pub enum Scope {
     Named,
 }
 
+/// What a client has shown of who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The kernel tells whose process it is, or the front end keeps no door.
+    User,
+    /// A certificate of this name, which can be revoked.
+    Certificate(Arc<str>),
+    /// Nothing: it came from elsewhere without a certificate.
+    Nothing,
+}
+
 /// A client as its connection proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
@@ -29,6 +40,8 @@ pub struct Client {
     pub names: Vec<String>,
     /// How far it is let in.
     pub scope: Scope,
+    /// What it has shown.
+    pub proof: Proof,
     /// The one database it works for, if it proves that: its connections are tagged with it, and with no other.
     pub database: Option<Arc<str>>,
     /// False: whatever it opens is read-only.
@@ -39,7 +52,8 @@ impl Client {
     /// Whoever it is, let in everywhere: for front ends that keep no door.
     #[must_use]
     pub fn anybody() -> Client {
-        Client { who: "anybody".to_owned(), names: Vec::new(), scope: Scope::All, database: None, may_write: true }
+        let (names, scope, proof) = (Vec::new(), Scope::All, Proof::User);
+        Client { who: "anybody".to_owned(), names, scope, proof, database: None, may_write: true }
     }
 
     /// Whether a grid disk with this list is for it; an empty list stands for all clients.

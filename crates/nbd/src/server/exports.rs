@@ -32,9 +32,9 @@ pub struct ExportInfo {
 /// Why a client cannot have an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoExport {
-    /// There is none of that name.
+    /// There is none of that name for this client. Whether there is one for others is not told, not even by how long the answer takes.
     Unknown,
-    /// It is not for this client: why, for people.
+    /// The client may not have it: why, for people.
     NotForYou(String),
 }
 
@@ -83,16 +83,9 @@ impl CellExports<'_> {
         disks
     }
 
-    /// The export of a grid disk, if it is for the client.
+    /// The export of a grid disk that is for the client.
     fn open(&self, disk: &cell::GridDisk, tag: Option<&str>) -> Result<ExportInfo, NoExport> {
         let (name, who) = (disk.name(), &self.client.who);
-        if !self.client.may_use(&disk.available_to()) {
-            let alter = match self.client.names.first() {
-                Some(own) => format!("hint: ALTER GRIDDISK {name} availableTo='{own}' would change that"),
-                None => "hint: connect as a client its availableTo names".to_owned(),
-            };
-            return Err(NoExport::NotForYou(format!("grid disk {name} is not available to {who}; {alter}")));
-        }
         let Some(database) = self.client.tag(tag) else {
             let (tag, own) = (tag.unwrap_or_default(), self.client.database.as_deref().unwrap_or_default());
             return Err(NoExport::NotForYou(format!("{who} does not work for {tag}; hint: {name}@{own}")));
@@ -153,7 +146,9 @@ impl Exports for CellExports<'_> {
                 _ => Err(NoExport::Unknown),
             };
         }
-        let disk = self.cell.grid_disk(grid_disk).ok_or(NoExport::Unknown)?;
+        // Looked for among those that are for the client: the work is the same whether or not there is another one of that name.
+        let found = self.own().into_iter().find(|disk| disk.name().eq_ignore_ascii_case(grid_disk));
+        let disk = found.ok_or(NoExport::Unknown)?;
         self.open(&disk, tag)
     }
 

@@ -74,7 +74,7 @@ impl Hosts {
 }
 
 /// `tcp:ADDRESS:PORT` is a host; everything else is a process of this one.
-fn name_of(peer: &str) -> String {
+pub(super) fn name_of(peer: &str) -> String {
     let address = peer.strip_prefix("tcp:").and_then(|rest| rest.parse::<SocketAddr>().ok());
     // An IPv4 client of an IPv6 socket is the host it is on an IPv4 one.
     address.map_or_else(|| LOCAL_HOST.to_owned(), |address| address.ip().to_canonical().to_string())

@@ -10,8 +10,12 @@ pub struct FrontEndLimits {
     /// Connections at a time; further ones wait in the backlog. Each costs some 20 KiB while idle,
     /// some 70 KiB over TLS.
     pub connections_max: usize,
-    /// Of these, those at doors with TLS that have not shown a certificate yet: strangers cannot take the places of clients.
+    /// Of these, those at doors with TLS that have not shown a certificate yet: strangers cannot take the places of clients. A further one
+    /// is taken, and the oldest of the host with most strangers is closed: an administrator's handshake is over before that.
     pub unproven_max: usize,
+    /// Of these, those from elsewhere that show no certificate at all, at doors without TLS; further ones are refused. Two hosts with as
+    /// many connections as the kernel's client opens at most.
+    pub uncertified_max: usize,
     /// Requests under way on one connection: twice what fio, the kernel or qemu keep in flight.
     pub requests_per_connection_max: usize,
     /// Payload bytes under way on one connection, so that one client cannot take the whole arena.
@@ -31,6 +35,7 @@ impl Default for FrontEndLimits {
         FrontEndLimits {
             connections_max: 4096,
             unproven_max: 256,
+            uncertified_max: 256,
             requests_per_connection_max: 256,
             bytes_per_connection_max: 64 << 20,
             requests_max: 16 << 10,
@@ -41,12 +46,24 @@ impl Default for FrontEndLimits {
     }
 }
 
+/// Places that nobody but administrators has: an operator and the tools of one.
+const ADMINISTRATORS: usize = 64;
+
 impl FrontEndLimits {
+    /// Connections of clients that are neither administrators nor without a certificate: however many there are, an administrator gets in.
+    pub(super) fn others_max(&self) -> usize {
+        let kept = self.unproven_max + self.uncertified_max + ADMINISTRATORS.min(self.connections_max / 8);
+        self.connections_max.saturating_sub(kept).max(1)
+    }
+
     /// These limits as far as an arena of `arena_bytes` carries them: a request of the maximum size always leaves room
     /// for others.
     pub(super) fn fitted(mut self, arena_bytes: usize) -> FrontEndLimits {
         assert!(self.connections_max > 0, "a front end admits at least one connection");
         assert!(self.unproven_max > 0, "a front end lets somebody try to prove who they are");
+        // Neither takes more than a quarter of all places.
+        self.unproven_max = self.unproven_max.min(self.connections_max / 4).max(1);
+        self.uncertified_max = self.uncertified_max.min(self.connections_max / 4).max(1);
         assert!(self.requests_per_connection_max > 0, "a connection may have at least one request under way");
         assert!(self.requests_max > 0, "at least one request may be under way");
         let half = u32::try_from(arena_bytes / 2).unwrap_or(u32::MAX);

@@ -354,9 +354,11 @@ fn no_export(name: &str, why: NoExport, exports: &dyn Exports) -> OptionReply {
     // None that is not for this client.
     let names: Vec<String> = exports.list().into_iter().map(|(name, _)| name).take(16).collect();
     let message = match (name, names.is_empty()) {
-        (_, true) => "there is no grid disk here".to_owned(),
+        (_, true) => {
+            "there is no grid disk here for this client; hint: a grid disk's availableTo names its clients".to_owned()
+        }
         ("", _) => format!("no default export; hint: name one of {}", names.join(", ")),
-        (name, _) => format!("no grid disk {name}; hint: there is {}", names.join(", ")),
+        (name, _) => format!("no grid disk {name} for this client; hint: there is {}", names.join(", ")),
     };
     OptionReply::error(RepError::Unknown, message)
 }

@@ -3,19 +3,28 @@
 //! Never touches a request; closing a connection is all it does to one.
 
 use super::FrontEndLimits;
+use super::door::Client;
 use device::sync::{Notify, lock};
 use device::{Conn, Listener};
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How often time-outs are looked at; they are that coarse.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// A payload must come at least this fast, besides the stall time-out: it holds memory while it comes.
 const PAYLOAD_BYTES_PER_TICK_MIN: u64 = 64 * 1024;
+/// Ticks for the requests under way and their replies when a client's leave is withdrawn.
+const WITHDRAWN_TICKS: u64 = 10;
 const NEVER: u64 = u64::MAX;
+
+/// Who a session serves, and what.
+pub(super) struct Standing {
+    pub(super) client: Client,
+    pub(super) disk: Arc<cell::GridDisk>,
+}
 
 /// A session as others see it.
 pub(super) struct Handle {
@@ -23,17 +32,29 @@ pub(super) struct Handle {
     conn: Arc<dyn Conn>,
     stop: AtomicBool,
     established: AtomicBool,
+    /// Has not said yet who it is, where a certificate is due.
+    stranger: AtomicBool,
+    standing: OnceLock<Standing>,
     waker: AtomicWaker,
     now: Arc<AtomicU64>,
     stall_ticks: u64,
     /// Ticks at which what is under way must be over.
     receive_until: AtomicU64,
     send_until: AtomicU64,
+    /// Set when its leave is withdrawn.
+    end_until: AtomicU64,
 }
 
 impl Handle {
+    /// The client is known.
+    pub(super) fn known(&self) {
+        self.stranger.store(false, Ordering::Relaxed);
+    }
+
     /// The handshake is over.
-    pub(super) fn established(&self) {
+    pub(super) fn established(&self, standing: Standing) {
+        // Once a session.
+        let _ = self.standing.set(standing);
         self.established.store(true, Ordering::Release);
         self.receive_until.store(NEVER, Ordering::Relaxed);
         // A stop between the two stores of `Registry::stop` and this has closed the connection already.
@@ -98,12 +119,25 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// Know a connection. None when everything is stopping; true when a sweeper is to be started.
-    pub(super) fn add(&self, conn: Arc<dyn Conn>, limits: &FrontEndLimits) -> Option<(Arc<Handle>, bool)> {
+    /// Know a connection; `stranger`: it has to prove who it is first. Where there are too many strangers, one leaves for it. None when
+    /// everything is stopping; true when a sweeper is to be started.
+    pub(super) fn add(
+        &self,
+        conn: Arc<dyn Conn>,
+        stranger: bool,
+        limits: &FrontEndLimits,
+    ) -> Option<(Arc<Handle>, bool)> {
         let ticks = |d: Duration| d.as_secs().max(1) + 1;
+        let mut leaving = None;
         let mut state = lock(&self.state);
         if state.stopping {
             return None;
+        }
+        if stranger {
+            let strangers = state.sessions.values().filter(|handle| handle.stranger.load(Ordering::Relaxed));
+            leaving = crowding(strangers, limits.unproven_max).cloned();
+            // It is counted no more, though it may take a moment to go.
+            leaving.iter().for_each(|handle| handle.known());
         }
         let id = state.next_id;
         state.next_id += 1;
@@ -112,14 +146,19 @@ impl Registry {
             conn,
             stop: AtomicBool::new(false),
             established: AtomicBool::new(false),
+            stranger: AtomicBool::new(stranger),
+            standing: OnceLock::new(),
             waker: AtomicWaker::new(),
             now: self.now.clone(),
             stall_ticks: ticks(limits.stall_timeout),
             receive_until: AtomicU64::new(self.now.load(Ordering::Relaxed) + ticks(limits.handshake_timeout)),
             send_until: AtomicU64::new(NEVER),
+            end_until: AtomicU64::new(NEVER),
         });
         state.sessions.insert(id, handle.clone());
         let first = !std::mem::replace(&mut state.sweeping, true);
+        drop(state);
+        leaving.iter().for_each(|handle| handle.conn.close());
         Some((handle, first))
     }
 
@@ -138,7 +177,7 @@ impl Registry {
                 return None;
             }
             let late = |h: &&Arc<Handle>| {
-                h.receive_until.load(Ordering::Relaxed).min(h.send_until.load(Ordering::Relaxed)) < now
+                [&h.receive_until, &h.send_until, &h.end_until].iter().any(|until| until.load(Ordering::Relaxed) < now)
             };
             state.sessions.values().filter(late).cloned().collect()
         };
@@ -147,8 +186,26 @@ impl Registry {
             // Counted once.
             handle.payload_done();
             handle.send_done();
+            handle.end_until.store(NEVER, Ordering::Relaxed);
         }
         Some(overdue.len() as u64)
+    }
+
+    /// End every session that `holds` does not hold for: it reads no further request, and what is under way ends and is answered, within
+    /// [`WITHDRAWN_TICKS`]. Returns client and grid disk of each.
+    pub(super) fn withdraw(&self, holds: &dyn Fn(&Standing) -> bool) -> Vec<(String, String)> {
+        let sessions: Vec<Arc<Handle>> = lock(&self.state).sessions.values().cloned().collect();
+        let mut ended = Vec::new();
+        for handle in sessions {
+            let Some(standing) = handle.standing.get() else { continue };
+            if holds(standing) || handle.stop.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            handle.end_until.store(self.now.load(Ordering::Relaxed) + WITHDRAWN_TICKS, Ordering::Relaxed);
+            handle.waker.wake();
+            ended.push((standing.client.who.clone(), standing.disk.name()));
+        }
+        ended
     }
 
     /// Close the listeners and tell every session to end.
@@ -181,6 +238,21 @@ impl Registry {
             self.changed.wait(ticket).await;
         }
     }
+}
+
+/// Which of the strangers leaves when there are `max`: the one that has been there longest of the host that has most. A host with a crowd
+/// of them crowds out its own.
+fn crowding<'a>(strangers: impl Iterator<Item = &'a Arc<Handle>>, max: usize) -> Option<&'a Arc<Handle>> {
+    let strangers: Vec<_> = strangers.collect();
+    if strangers.len() < max {
+        return None;
+    }
+    let mut hosts: BTreeMap<String, Vec<&Arc<Handle>>> = BTreeMap::new();
+    for handle in strangers {
+        hosts.entry(super::hosts::name_of(&handle.conn.peer())).or_default().push(handle);
+    }
+    // They come in the order of their arrival.
+    hosts.into_values().max_by_key(Vec::len)?.first().copied()
 }
 
 /// A count with a limit, over all sessions. Cheaper than a semaphore where the limit is hardly ever reached.

@@ -164,7 +164,10 @@ fn what_cannot_be_connected_is_told() {
         else {
             panic!("refused")
         };
-        assert_eq!((export.as_str(), message.as_str()), ("nope", "no grid disk nope; hint: there is data"));
+        assert_eq!(
+            (export.as_str(), message.as_str()),
+            ("nope", "no grid disk nope for this client; hint: there is data")
+        );
         // A listener that never says anything.
         let _mute = net.listen(&unix("mute")).await.unwrap();
         assert_eq!(Client::connect(&world, &unix("mute"), "x", &options).await.err(), Some(ClientError::TimedOut));

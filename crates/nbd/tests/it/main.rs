@@ -5,6 +5,7 @@
 mod client;
 mod codec;
 mod corpus;
+mod doors;
 mod dying;
 mod remote;
 mod session;

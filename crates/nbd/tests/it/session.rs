@@ -4,9 +4,7 @@ use crate::world::*;
 use device::sync::lock;
 use device::*;
 use nbd::codec::*;
-use nbd::server::{Client as NbdClient, Doorkeeper, Scope};
 use nbd::{FrontEnd, FrontEndLimits};
-use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +50,7 @@ impl Raw {
     pub(crate) async fn send(&self, bytes: &[u8]) {
         self.0.send(SharedBuf::from(bytes.to_vec()).into()).await.unwrap();
     }
-    async fn fill(&mut self) -> usize {
+    pub(crate) async fn fill(&mut self) -> usize {
         let (result, buf) = self.0.receive(Buf::zeroed(8192)).await;
         let count = result.unwrap_or(0);
         self.1.extend_from_slice(&buf[..count]);
@@ -699,87 +697,4 @@ fn replies_that_are_ready_together_go_in_one_send() {
     let stats = b.front.stats();
     assert_eq!(stats.replies, 32);
     assert!(stats.batches <= 8, "{} sends for 32 replies", stats.batches);
-}
-
-/// A door at which everybody is called `ann` and works for nobody.
-struct Ann(Scope);
-
-impl Doorkeeper for Ann {
-    fn client_of(&self, _conn: &dyn Conn) -> NbdClient {
-        let who = "user ann".to_owned();
-        NbdClient { who, names: vec!["ann".to_owned()], scope: self.0, ..NbdClient::anybody() }
-    }
-    fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
-        None
-    }
-    fn client_of_certificate(&self, _: &CertificateDer<'_>, _: &dyn Conn) -> Result<NbdClient, String> {
-        unreachable!("there is no TLS at this door")
-    }
-    fn tls_failed(&self, _: &dyn Conn, _: &nbd::tls::TlsError) {}
-}
-
-#[test]
-fn exports_are_for_whom_they_name() {
-    let b = bench_with(3, &["open", "anns", "bobs"], 16 << 20, FrontEndLimits::default());
-    b.cell.grid_disk("anns").unwrap().set_access("bob, ANN", true);
-    b.cell.grid_disk("bobs").unwrap().set_access("bob", false);
-    for (at, scope, want) in [
-        ("a", Scope::Open, &["anns", "open"][..]),
-        ("b", Scope::Named, &["anns"]),
-        ("c", Scope::All, &["anns", "bobs", "open"]),
-    ] {
-        let (net, front, cell) = (b.w.net.clone(), b.front.clone(), b.cell.clone());
-        b.w.executor.block_on(async move {
-            front.serve_at(net.listen(&unix(at)).await.unwrap(), Arc::new(Ann(scope)));
-            let mut raw = Raw(net.connect(&unix(at)).await.unwrap(), Vec::new());
-            raw.take(18).await;
-            raw.send(&[0, 0, 0, 3]).await;
-            raw.option(ClientOption::List).await;
-            let listed = raw.option_replies().await.into_iter().filter_map(|reply| match reply {
-                OptionReply::Server { name, .. } => Some(name),
-                _ => None,
-            });
-            let mut listed: Vec<String> = listed.collect();
-            listed.sort();
-            assert_eq!(listed, want, "{scope:?}");
-            for name in ["anns", "bobs", "open", "bobs@ann"] {
-                raw.option(ClientOption::Info { name: name.into(), requests: vec![] }).await;
-                let reply = raw.option_replies().await.pop().unwrap();
-                match reply {
-                    OptionReply::Ack => assert!(want.contains(&name.split('@').next().unwrap()), "{scope:?} {name}"),
-                    OptionReply::Error { kind: RepError::Policy, message } => {
-                        assert!(!want.contains(&name), "{scope:?} {name}");
-                        assert!(
-                            message.contains("not available to user ann") && message.contains("hint:"),
-                            "{message}"
-                        );
-                    }
-                    other => panic!("{other:?}"),
-                }
-            }
-            // Read-only: announced, and refused without harm to the stream.
-            raw.option(ClientOption::Go { name: "anns".into(), requests: vec![] }).await;
-            let replies = raw.option_replies().await;
-            let OptionReply::Info(Info::Export { flags, .. }) = &replies[0] else { panic!("{replies:?}") };
-            assert!(flags.contains(TransmissionFlags::READ_ONLY));
-            raw.write(1, 0, &[7; 512], NONE).await;
-            assert_eq!(raw.simple().await, (1, 1), "EPERM");
-            raw.request(Command::Read, NONE, 2, 0, 512).await;
-            assert_eq!((raw.simple().await, raw.take(512).await), ((0, 2), vec![0; 512]));
-            // A client that was there when the grid disk became read-only.
-            if scope != Scope::Named {
-                let mut raw = Raw(net.connect(&unix(at)).await.unwrap(), Vec::new());
-                raw.take(18).await;
-                raw.go("open", false, &[]).await;
-                cell.grid_disk("open").unwrap().set_access("", true);
-                raw.request(Command::Trim, NONE, 1, 0, 4096).await;
-                assert_eq!(raw.simple().await, (1, 1), "EPERM");
-                cell.grid_disk("open").unwrap().set_access("", false);
-                raw.write(2, 0, &[7; 512], NONE).await;
-                assert_eq!(raw.simple().await, (0, 2));
-                raw.request(Command::WriteZeroes, NONE, 3, 0, 512).await;
-                assert_eq!(raw.simple().await, (0, 3));
-            }
-        });
-    }
 }

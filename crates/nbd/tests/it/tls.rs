@@ -6,7 +6,7 @@ use crate::world::*;
 use device::*;
 use nbd::FrontEndLimits;
 use nbd::codec::*;
-use nbd::server::{Client as NbdClient, Doorkeeper, Scope};
+use nbd::server::{Client as NbdClient, Doorkeeper, Proof, Scope};
 use nbd::tls::{TlsConn, TlsError};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -137,7 +137,8 @@ impl Doorkeeper for Door {
             return Err("certificate old is revoked".to_owned());
         }
         let (who, names) = ("certificate sales".to_owned(), vec!["SALES".to_owned()]);
-        Ok(NbdClient { who, names, scope: Scope::Named, database: Some("SALES".into()), may_write: true })
+        let (proof, database) = (Proof::Certificate("sales".into()), Some("SALES".into()));
+        Ok(NbdClient { who, names, scope: Scope::Named, proof, database, may_write: true })
     }
     fn tls_failed(&self, _: &dyn Conn, reason: &TlsError) {
         self.failures.lock().unwrap().push(reason.to_string());
@@ -278,8 +279,13 @@ fn a_certificate_opens_what_names_its_database_and_no_tag_opens_more() {
         assert_eq!(listed.len(), 2, "one export and the end: {listed:?}");
         for name in ["theirs", "open", "theirs@SALES", "data@HR"] {
             let reply = go(&mut raw, name).await;
-            let OptionReply::Error { kind: RepError::Policy, message } = &reply else { panic!("{name}: {reply:?}") };
-            assert!(message.contains("certificate sales"), "{message}");
+            let OptionReply::Error { kind, message } = &reply else { panic!("{name}: {reply:?}") };
+            // Only of its own grid disk it is told more than of one that is not there.
+            let (want, part) = match name {
+                "data@HR" => (RepError::Policy, "certificate sales does not work for HR"),
+                _ => (RepError::Unknown, "for this client"),
+            };
+            assert!(*kind == want && message.contains(part), "{name}: {reply:?}");
         }
         assert_eq!(go(&mut raw, "data@sales").await, OptionReply::Ack);
     });
@@ -492,10 +498,10 @@ fn a_stop_says_farewell() {
     });
 }
 
-/// More strangers than may try at a time: the plain door serves at once, and the door with TLS as soon as they are cut off.
+/// More strangers than may try at a time: both doors serve at once, and each new stranger costs the oldest one its place.
 #[test]
 fn strangers_do_not_take_the_places_of_clients() {
-    let limits = FrontEndLimits { connections_max: 6, unproven_max: 2, ..FrontEndLimits::default() };
+    let limits = FrontEndLimits { connections_max: 8, unproven_max: 2, ..FrontEndLimits::default() };
     let f = fixture_with(7, limits, &standard());
     let (net, group, front, clock) = (f.b.w.net.clone(), f.group.clone(), f.b.front.clone(), f.b.w.clock.clone());
     f.b.w.executor.block_on(async move {
@@ -506,17 +512,14 @@ fn strangers_do_not_take_the_places_of_clients() {
             strangers.push(net.connect(&unix("tls")).await.unwrap());
         }
         clock.sleep(Duration::from_secs(1)).await;
-        assert_eq!(front.stats().connections_open, 3, "who has shown a certificate is no stranger");
+        assert_eq!(front.stats().connections_open, 3, "a client that has shown a certificate is no stranger");
         for _ in 0..2 {
             let mut raw = Raw::connect(net.clone()).await;
             assert_eq!(raw.go("data", false, &[]).await.pop().unwrap(), OptionReply::Ack);
         }
-        let began = clock.now();
         let mut late = secured(&net, group.client(Some(&group.sales), VERSIONS[0])).await.unwrap();
         assert_eq!(go(&mut late, "data").await, OptionReply::Ack);
-        let waited = Duration::from_nanos(clock.now().0 - began.0);
-        assert!(waited > Duration::from_secs(60) && waited < Duration::from_secs(140), "{waited:?}");
-        assert!(front.stats().timed_out >= 6, "{:?}", front.stats());
+        assert_eq!(front.stats().timed_out, 0, "it did not have to wait for their time-out");
         proven.request(Command::Flush, NONE, 1, 0, 0).await;
         assert_eq!(proven.simple().await, (0, 1));
     });

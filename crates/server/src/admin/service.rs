@@ -49,14 +49,16 @@ impl Service {
         for listener in listeners {
             tasks.push(tokio::spawn(serve(listener, router.clone(), access.clone(), self.stop.clone())));
         }
-        let watching = tokio::spawn(watching::watch_cell(self.context.clone(), self.stop.clone()));
+        let watching = [
+            tokio::spawn(watching::watch_cell(self.context.clone(), self.stop.clone())),
+            tokio::spawn(watching::watch_sessions(self.context.clone(), self.stop.clone())),
+        ];
         let mut stop = self.stop.clone();
         let _ = stop.wait_for(|stop| *stop).await;
-        for task in tasks {
+        for task in tasks.into_iter().chain(watching) {
             // Each ends by itself, a moment after the stop.
             let _ = task.await;
         }
-        let _ = watching.await;
     }
 }
 

@@ -29,6 +29,20 @@ struct Memory {
     last: Option<(Instant, Vec<Sample>)>,
 }
 
+/// End the sessions of NBD clients whose leave is withdrawn, until told to stop. By itself, so that nothing else that is looked at
+/// holds it up.
+pub(super) async fn watch_sessions(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let looking = context.clone();
+        let look = move || crate::door::end_withdrawn(&looking.front_end, &looking.access);
+        // Refused only when the runtime ends.
+        let _ = tokio::task::spawn_blocking(look).await;
+        if tokio::time::timeout(LOOK_EVERY, stop.wait_for(|stop| *stop)).await.is_ok() {
+            return;
+        }
+    }
+}
+
 /// Until told to stop.
 pub(super) async fn watch_cell(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
     let memory = Arc::new(Mutex::new(Memory::default()));
