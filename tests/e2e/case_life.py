@@ -1,13 +1,16 @@
 """Start and stop: the ready line, one server a directory, drains, sockets of the dead, refusals that name what is wrong."""
 
 import os
+import pwd
+import resource
+import shutil
 import signal
 import socket
 import threading
 import time
 
 import nbdclient
-from harness import MIB, READY_SECONDS_MAX, Place, binary, check, contains, equal, pattern, run, served, test, wait_until
+from harness import MIB, READY_SECONDS_MAX, Place, Skip, binary, check, contains, equal, pattern, run, served, test, wait_until
 
 
 @test
@@ -236,3 +239,66 @@ def served_before_the_index_is_whole():
         client.disconnect()
         back.disconnect()
         cell.stop()
+
+
+def status_of(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+
+
+# PF_MEMALLOC_NOIO of the kernel, which PR_SET_IO_FLUSHER sets.
+NO_IO = 0x00080000
+CAP_SYS_RESOURCE = 24
+
+
+@test
+def a_server_stays_when_memory_runs_out():
+    """As root its memory is locked, allocations do not wait for its I/O, and it is ended last; as another user it says what that takes."""
+    if os.getuid() != 0:
+        raise Skip("root may lock memory; another user is tried by root")
+    with served() as cell:
+        pid = cell.process.pid
+        check(int(status_of(pid)["VmLck"].split()[0]) > 0, "memory is locked")
+        contains(cell.log(), "memory is not swapped out", "log")
+        # What the others take: a container's root may lack it.
+        if int(status_of(pid)["CapEff"], 16) >> CAP_SYS_RESOURCE & 1:
+            with open(f"/proc/{pid}/oom_score_adj") as file:
+                equal(int(file.read()), -900, "oom_score_adj")
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/stat") as file:
+                    flags = int(file.read().rsplit(")", 1)[1].split()[6])
+                check(flags & NO_IO, f"thread {task}: flags {flags:#x}")
+            lines = ("allocations do not wait", "other processes are ended first")
+        else:
+            lines = ("allocations may wait", "the kernel may end this process first", "CAP_SYS_RESOURCE")
+        for line in lines:
+            contains(cell.log(), line, "log")
+        cell.stop()
+    with Place("memory") as place:
+        cell = place.cell()
+        other = pwd.getpwnam("nobody")
+        os.chmod(place.dir, 0o755)
+        program = place.path("flashcell")
+        shutil.copy(binary(), program)
+        for base, directories, files in os.walk(cell.dir):
+            for name in (base, *(os.path.join(base, name) for name in files)):
+                os.chown(name, other.pw_uid, other.pw_gid)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 * MIB, 8 * MIB))
+        with open(place.path("log"), "wb") as log:
+            server = place.spawn(
+                [program, "serve", cell.dir], stdout=log, stderr=log, preexec_fn=limit,
+                user=other.pw_uid, group=other.pw_gid, extra_groups=[], cwd="/",
+            )
+        read = lambda: open(place.path("log")).read()
+        wait_until(lambda: "ready nbd=" in read(), READY_SECONDS_MAX, "it serves")
+        equal(status_of(server.pid)["VmLck"].split()[0], "0", "nothing is locked")
+        for line in ("memory may be swapped out", "LimitMEMLOCK=infinity", "allocations may wait", "the kernel may end this process first"):
+            contains(read(), line, "log")
+        # What it reserves beyond the limit is there.
+        client = nbdclient.Client(os.path.join(cell.dir, "nbd.sock"))
+        data = pattern("memory", 16 * MIB)
+        client.write(0, data)
+        equal(client.read(0, 16 * MIB), data, "content")
+        client.disconnect()
+        server.terminate()
+        equal(server.wait(), 0, "a clean stop")

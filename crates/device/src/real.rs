@@ -8,6 +8,7 @@ mod driver;
 mod executor;
 mod files;
 mod inbox;
+mod memory;
 mod net;
 mod open;
 mod poller;
@@ -20,10 +21,10 @@ mod uring;
 mod worker;
 
 pub use backend::Backend;
+pub use memory::{MemoryGuard, give_back_memory, guard_memory};
 pub use open::{Direct, OpenError, OpenOptions, create_file};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;
-pub use sys::give_back_memory;
 
 #[cfg(test)]
 mod tests;

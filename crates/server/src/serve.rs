@@ -16,7 +16,7 @@ use crate::lock::{DirLock, LockError};
 use crate::store::{Limits, Store};
 use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
-use device::{Address, Arena, Runtime, RuntimeConfig, RuntimeError};
+use device::{Address, Arena, MemoryGuard, Runtime, RuntimeConfig, RuntimeError};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
@@ -113,6 +113,13 @@ impl From<CellError> for ServeError {
 pub fn serve(path: &Path) -> Result<(), ServeError> {
     let located = Config::load(path)?;
     let _lock = DirLock::take(&located.dir)?;
+    // Before there are threads, which inherit it.
+    for guard in device::guard_memory() {
+        match guard {
+            MemoryGuard::InForce(what) => info!("{what}"),
+            MemoryGuard::Refused { what, why, hint } => warn!(why, hint, "{what}"),
+        }
+    }
     let arena = Arena::new(located.config.memory.requests.as_usize());
     let runtime = Arc::new(Runtime::new(RuntimeConfig {
         threads: located.config.threads,

@@ -12,6 +12,8 @@ pub(crate) const STATUS_EXTENTS_MAX: usize = 1024;
 /// `_IO(0x12, 119)` and `_IO(0x12, 127)`: not in the libc crate. Argument: two u64, offset and length in bytes.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
+/// Of `linux/prctl.h`: not in the libc crate.
+const PR_SET_IO_FLUSHER: i32 = 57;
 
 /// Turn a -1 into the errno.
 pub(crate) fn check(result: i32) -> Result<i32> {
@@ -53,12 +55,37 @@ pub(crate) fn quiet_bell(fd: RawFd) {
     let _ = unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
 }
 
-/// Give memory that was freed back to the system, where the allocator keeps it: much of what was needed once, in small pieces. Allocations
-/// of other threads may wait meanwhile.
-pub fn give_back_memory() {
+/// Have the allocator give what is free in it back to the system.
+pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes an integer; nothing that is allocated is touched.
     let _ = unsafe { libc::malloc_trim(0) };
+}
+
+/// Keep every page of this process in memory once it is there, those of later mappings too. Nothing is read in ahead.
+pub(crate) fn lock_memory() -> Result<()> {
+    // SAFETY: takes an integer; no content changes.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) }).map(drop)
+}
+
+/// Undo [`lock_memory`].
+pub(crate) fn unlock_memory() -> Result<()> {
+    // SAFETY: takes nothing; no content changes.
+    check(unsafe { libc::munlockall() }).map(drop)
+}
+
+/// Whether this process may lock as much memory as it likes without a capability.
+pub(crate) fn may_lock_without_limit() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure outlives the call.
+    let got = check(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) });
+    got.is_ok() && limit.rlim_cur == libc::RLIM_INFINITY
+}
+
+/// Let allocations of this thread, and of those it starts, not wait for I/O that may have to go through this process itself.
+pub(crate) fn set_io_flusher() -> Result<()> {
+    // SAFETY: takes integers.
+    check(unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1_u64, 0_u64, 0_u64, 0_u64) }).map(drop)
 }
 
 /// Let timers of this thread fire within a microsecond: the default slack of 50 us would be seen in every short sleep.
