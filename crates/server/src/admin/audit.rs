@@ -203,8 +203,8 @@ impl LogFile {
         let written =
             file.write_all(&bytes).and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) });
         if let Err(error) = written {
-            // Part of a line would spoil the next one.
-            file.set_len(size)?;
+            // Part of a line would spoil the next one. Where it cannot be taken away either, the first error is the one to tell.
+            let _ = file.set_len(size);
             return Err(error);
         }
         self.open = Some((file, size + len));
