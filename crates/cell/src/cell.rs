@@ -52,6 +52,8 @@ pub struct CellConfig {
     pub index_wait: Option<Duration>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
+    /// Deliberate fault of labels and catalogs, for the checkers.
+    pub disk_sabotage: Option<celldisk::Sabotage>,
 }
 
 impl Default for CellConfig {
@@ -67,6 +69,7 @@ impl Default for CellConfig {
             hot_every: Duration::from_secs(60),
             index_wait: None,
             sabotage: None,
+            disk_sabotage: None,
         }
     }
 }

@@ -185,8 +185,12 @@ impl Cell {
         let (devices, listeners): (Vec<Device>, Vec<_>) =
             devices.into_iter().map(|device| Cell::gate(device, &world, config.sabotage)).unzip();
         let gates = devices.clone();
-        let options =
-            OpenOptions { cell_id: None, term_stamp: Stamp(random()), accept_diverged: config.accept_diverged };
+        let options = OpenOptions {
+            cell_id: None,
+            term_stamp: Stamp(random()),
+            accept_diverged: config.accept_diverged,
+            sabotage: config.disk_sabotage,
+        };
         let opened = CellStore::open(devices, options).await?;
         let (store, mut report) = (opened.store, OpenReport { store: opened.report, ..OpenReport::default() });
         report.notes.extend(adopt_sizes(&store).await);

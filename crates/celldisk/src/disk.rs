@@ -10,12 +10,13 @@ use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
 use crate::label::{Label, LabelError, Role};
 use crate::layout::{
-    DATA_OFFSET, PAGE_BYTES, Slot, TRUE_PAGE_BYTES_MAX, au_bytes_for, au_count_for, dirty_granule_bytes_for,
+    DATA_OFFSET, PAGE_BYTES, Place, Slot, TRUE_PAGE_BYTES_MAX, au_bytes_for, au_count_for, dirty_granule_bytes_for,
 };
 use crate::media;
 use crate::probe::{Probe, Survey, probe};
+use crate::sabotage::Sabotage;
 use crate::section::SectionKind;
-use crate::slots::{Places, write_slot};
+use crate::slots::{Places, write_both};
 use device::sync::{Notify, lock};
 use device::{Class, Device, Geometry, WallTime};
 use std::collections::BTreeMap;
@@ -57,6 +58,7 @@ pub struct CellDisk {
     role: Role,
     au_bytes: u64,
     damaged_count: u32,
+    sabotage: Option<Sabotage>,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -64,7 +66,7 @@ pub struct CellDisk {
 struct State {
     /// Durable.
     label: Arc<Label>,
-    /// The slot that holds it.
+    /// A slot whose last write has not failed: the next write begins with the other one.
     label_slot: Slot,
     /// Highest sequence any write has carried, failed ones included: they may have landed.
     sequence_used: u64,
@@ -74,12 +76,12 @@ struct State {
     pending: Option<(Label, Arc<Round>)>,
     /// Durable, if the device has a replica at all.
     catalog: Option<Arc<Catalog>>,
-    /// The slot that holds it.
+    /// As with the label.
     catalog_slot: Option<Slot>,
     /// Why nothing more may be written.
     latched: Option<String>,
-    /// Writes that reached only one of two copies.
-    single_copies: u64,
+    /// Copies of a label or catalog that could not be written while the other of their slot could.
+    failed_copies: u64,
 }
 
 impl State {
@@ -122,7 +124,7 @@ impl CellDisk {
             None if options.role == Role::Flash => geometry.page_bytes.max(PAGE_BYTES as u32),
             None => geometry.page_bytes.max(512),
         };
-        let mut label = Label {
+        let label = Label {
             cell_id: options.cell_id,
             device_id: options.device_id,
             device_generation: 1,
@@ -161,19 +163,24 @@ impl CellDisk {
             }
         }
         wipe(&device, size_bytes).await?;
-        for slot in Slot::BOTH {
-            write_slot(&device, SectionKind::Label, slot, |place| label.encode(place)).await?;
-            label.sequence += 1;
-        }
+        write_both(&device, SectionKind::Label, Slot::A, None, |place| label.encode(place)).await.result?;
         CellDisk::open(device).await
     }
 
-    /// Open a cell disk: the newest whole label and catalog replica count; a torn newest falls back to the other slot; a
-    /// bad copy of the newest is written again.
+    /// Open a cell disk: the newest whole label and catalog replica count; what was torn falls back to the other slot;
+    /// every place that does not hold the newest is written again.
     ///
     /// # Errors
     /// Blank, foreign, damaged, written by a newer release, smaller than its label says, or I/O errors.
     pub async fn open(device: Device) -> Result<Arc<CellDisk>, CellDiskError> {
+        CellDisk::open_broken(device, None).await
+    }
+
+    /// As [`CellDisk::open`], with a deliberate fault for the checkers.
+    pub(crate) async fn open_broken(
+        device: Device,
+        sabotage: Option<Sabotage>,
+    ) -> Result<Arc<CellDisk>, CellDiskError> {
         let geometry = device.geometry();
         check_geometry(&geometry)?;
         let survey = Survey::of(&device).await;
@@ -194,14 +201,15 @@ impl CellDisk {
         // What was read may sit in a volatile cache only (this process may have died, not the machine). It must be
         // durable before the other slot is overwritten, or a power cut could take both.
         media::flush(&device).await?;
-        let mut single_copies = 0;
-        for place in survey.labels.to_heal() {
-            single_copies += heal(&device, SectionKind::Label.offset(place), &label.encode(place)).await?;
+        let mut failed_copies = 0;
+        let keeps = |place: &Place, slot: Slot| sabotage != Some(Sabotage::SecondSlotSkipped) || place.slot == slot;
+        for place in survey.labels.to_heal().into_iter().filter(|place| keeps(place, label_slot)) {
+            failed_copies += heal(&device, SectionKind::Label.offset(place), &label.encode(place)).await?;
         }
-        if let Some((_, catalog)) = &newest_catalog {
-            for place in catalogs.to_heal() {
+        if let Some((slot, catalog)) = &newest_catalog {
+            for place in catalogs.to_heal().into_iter().filter(|place| keeps(place, *slot)) {
                 let bytes = catalog.encode(label.device_id, place);
-                single_copies += heal(&device, SectionKind::Catalog.offset(place), &bytes).await?;
+                failed_copies += heal(&device, SectionKind::Catalog.offset(place), &bytes).await?;
             }
         }
         let state = State {
@@ -212,7 +220,7 @@ impl CellDisk {
             catalog_slot: newest_catalog.as_ref().map(|(slot, _)| *slot),
             catalog: newest_catalog.map(|(_, catalog)| catalog),
             latched: None,
-            single_copies,
+            failed_copies,
             label: label.clone(),
         };
         Ok(Arc::new(CellDisk {
@@ -222,6 +230,7 @@ impl CellDisk {
             role: label.role,
             au_bytes: label.au_bytes,
             damaged_count: survey.labels.damaged_count() + catalogs.damaged_count(),
+            sabotage,
             state: Mutex::new(state),
             changed: Notify::new(),
         }))
@@ -281,16 +290,18 @@ impl CellDisk {
         lock(&self.state).catalog.clone()
     }
 
-    /// Sections found neither whole nor empty when it was opened: one after a crash in mid-write, more mean rot.
+    /// Sections found neither whole nor empty when it was opened, and written anew from a whole one: up to two after a
+    /// crash in mid-write, more mean rot.
     #[must_use]
     pub fn damaged_count(&self) -> u32 {
         self.damaged_count
     }
 
-    /// Writes since it was opened that reached only one of the two copies: above 0 the medium is failing.
+    /// Copies of a label or catalog that could not be written since it was opened, while the other of their slot could:
+    /// above 0 the medium is failing.
     #[must_use]
-    pub fn single_copies(&self) -> u64 {
-        lock(&self.state).single_copies
+    pub fn failed_copies(&self) -> u64 {
+        lock(&self.state).failed_copies
     }
 
     /// Why it takes no more changes, if it does not.
@@ -408,8 +419,7 @@ impl CellDisk {
         wipe(&self.device, self.label().size_bytes).await
     }
 
-    /// Write the replica of `catalog`, whose payload is `payload`, into the older slot. The store calls this for one
-    /// catalog at a time.
+    /// Write the replica of `catalog`, whose payload is `payload`. The store calls this for one catalog at a time.
     pub(crate) async fn write_catalog(&self, catalog: &Arc<Catalog>, payload: &[u8]) -> Result<(), CellDiskError> {
         let slot = {
             let state = lock(&self.state);
@@ -420,14 +430,14 @@ impl CellDisk {
         };
         let mut guard = LatchOnDrop { disk: self, armed: true };
         let seal = |place| catalog.seal(self.device_id, place, payload);
-        let written = write_slot(&self.device, SectionKind::Catalog, slot, seal).await;
+        let written = write_both(&self.device, SectionKind::Catalog, slot, self.sabotage, seal).await;
         guard.armed = false;
-        match written {
-            Ok(single) => {
+        lock(&self.state).catalog_slot = Some(written.holder);
+        match written.result {
+            Ok(failed_copies) => {
                 let mut state = lock(&self.state);
-                state.single_copies += u64::from(single);
+                state.failed_copies += u64::from(failed_copies);
                 state.catalog = Some(catalog.clone());
-                state.catalog_slot = Some(slot);
                 Ok(())
             }
             Err(error) => {
@@ -474,10 +484,11 @@ struct Lead<'a> {
 
 impl Lead<'_> {
     async fn write(&mut self) {
-        let written =
-            write_slot(&self.disk.device, SectionKind::Label, self.slot, |place| self.label.encode(place)).await;
+        let Lead { disk, label, slot, .. } = &*self;
+        let seal = |place| label.encode(place);
+        let written = write_both(&disk.device, SectionKind::Label, *slot, disk.sabotage, seal).await;
         self.finished = true;
-        if let Err(error) = &written
+        if let Err(error) = &written.result
             && error.is_unknown()
         {
             return self.disk.latch(&error.to_string());
@@ -485,11 +496,11 @@ impl Lead<'_> {
         {
             let mut state = lock(&self.disk.state);
             let in_flight = state.in_flight.take();
-            let result = match written {
-                Ok(single) => {
-                    state.single_copies += u64::from(single);
+            state.label_slot = written.holder;
+            let result = match written.result {
+                Ok(failed_copies) => {
+                    state.failed_copies += u64::from(failed_copies);
                     state.label = self.label.clone();
-                    state.label_slot = self.slot;
                     Ok(())
                 }
                 Err(error) => {
@@ -531,7 +542,7 @@ impl Drop for LatchOnDrop<'_> {
     }
 }
 
-/// Write a missing copy of the newest section again. Failing to is no reason not to serve, it only counts.
+/// Write a copy of the newest section where it is missing. Failing to is no reason not to serve, it only counts.
 async fn heal(device: &Device, offset: u64, bytes: &[u8]) -> Result<u64, CellDiskError> {
     match media::write_durable(device, offset, bytes).await {
         Ok(()) => Ok(0),

@@ -11,11 +11,11 @@ pub const PAGE_BYTES: u64 = 4096;
 /// Largest true page supported: sections of different age never share one, so a torn page harms only its own section.
 pub const TRUE_PAGE_BYTES_MAX: u64 = 64 << 10;
 
-/// Superblock slots. Two: the newest is never overwritten, the older is.
+/// Superblock slots. Two: one is written after the other, so that one is whole whenever the power goes.
 pub const SLOTS: usize = 2;
 
-/// Copies of each slot, written together: a torn write is answered by the other slot, rot by the other copy. Without the
-/// second copy a rotten newest section could not be told from a torn one, and an acknowledged change would be forgotten.
+/// Copies of each slot, written together. A torn write is answered by the other slot; once a change is acknowledged all places
+/// of both slots hold it, and any two may be lost.
 pub const COPIES: usize = 2;
 
 /// From one place (slot and copy) to the next. The order is A, B, mirror of A, mirror of B, so that an `mkfs` or a `dd` of

@@ -18,6 +18,7 @@ pub mod layout;
 mod media;
 mod names;
 mod probe;
+mod sabotage;
 pub mod section;
 mod signatures;
 mod slice;
@@ -36,6 +37,7 @@ pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
 pub use label::{Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
 pub use layout::{Place, Slot};
 pub use probe::{Probe, probe};
+pub use sabotage::Sabotage;
 pub use slice::{Slice, join_outcomes};
 pub use store::{
     CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec,

@@ -1,12 +1,13 @@
 //! Reading and writing the two slots of a section kind, two copies each.
 //!
-//! The commit protocol's lower half: read all four places, take the newest whole section, and write only the slot that
-//! does not hold it. Never writes both slots at once.
+//! The commit protocol's lower half: read all four places, take the newest whole section, and write one slot after the
+//! other, first the one that is not known to hold it. Never writes both slots at once.
 
 use crate::codec::DecodeError;
 use crate::error::IoError;
 use crate::layout::{HEADER_BYTES, PAGE_BYTES, Place, Slot};
 use crate::media;
+use crate::sabotage::Sabotage;
 use crate::section::{self, Header, SectionKind, Version};
 use device::Device;
 use futures_util::future::{join, join_all};
@@ -53,14 +54,14 @@ impl<T> Places<T> {
         whole.max_by_key(|(_, (version, _))| *version).map(|(slot, (version, value))| (slot, *version, value))
     }
 
-    /// Copies of the newest section's slot that do not hold it: torn by a crash, rotten, or never written.
+    /// Places that do not hold the newest section: torn by a crash, rotten, unreadable, or not reached yet by the change
+    /// that it carries. Those of its own slot come first: the others are written only when both its copies are there.
     pub(crate) fn to_heal(&self) -> Vec<Place> {
         let Some((slot, version, _)) = self.newest() else { return Vec::new() };
-        let lacks = |(place, got): &Found<T>| {
-            let holds = matches!(got, Ok((v, _)) if *v == version);
-            (place.slot == slot && !holds).then_some(*place)
-        };
-        self.found.iter().filter_map(lacks).collect()
+        let lacks = |(_, got): &&Found<T>| !matches!(got, Ok((v, _)) if *v == version);
+        let mut places: Vec<Place> = self.found.iter().filter(lacks).map(|(place, _)| *place).collect();
+        places.sort_by_key(|place| place.slot != slot);
+        places
     }
 
     /// How many places hold something that is no whole section.
@@ -127,16 +128,47 @@ async fn read_place<T>(
     Ok((header.binding.version, value))
 }
 
-/// Write both copies of a slot at once and have them durable. Returns how many copies failed while the other succeeded:
-/// the section is durable then, with less protection.
+/// What became of a write of both slots.
+pub(crate) struct Written {
+    /// A slot whose last write has not failed: the other one is written first next time.
+    pub(crate) holder: Slot,
+    /// How many copies failed while the other of their slot succeeded: the section is durable, with less protection. Or
+    /// why it is not certain that the section counts from now on.
+    pub(crate) result: Result<u32, IoError>,
+}
+
+/// Write a section to all four places and have it durable: both copies of `first`, then both of the other slot. Once that
+/// has succeeded any two places may be lost, and no older section is left that could count instead.
+///
+/// It fails when neither copy of a slot is known to be durable, or when any write may still land later. The section may
+/// be found at the next open then.
+pub(crate) async fn write_both(
+    device: &Device,
+    kind: SectionKind,
+    first: Slot,
+    sabotage: Option<Sabotage>,
+    seal: impl Fn(Place) -> Vec<u8>,
+) -> Written {
+    let written = write_slot(device, kind, first, &seal).await;
+    let Ok(failed_copies) = written else { return Written { holder: first.other(), result: written } };
+    if sabotage == Some(Sabotage::SecondSlotSkipped) {
+        return Written { holder: first, result: written };
+    }
+    match write_slot(device, kind, first.other(), &seal).await {
+        Ok(failed) => Written { holder: first.other(), result: Ok(failed_copies + failed) },
+        Err(error) => Written { holder: first, result: Err(error) },
+    }
+}
+
+/// Write both copies of a slot at once and have them durable. Returns how many copies failed while the other succeeded.
 ///
 /// # Errors
 /// When neither copy is known to be durable, or one of them may still land later.
-pub(crate) async fn write_slot(
+async fn write_slot(
     device: &Device,
     kind: SectionKind,
     slot: Slot,
-    seal: impl Fn(Place) -> Vec<u8>,
+    seal: &impl Fn(Place) -> Vec<u8>,
 ) -> Result<u32, IoError> {
     let [primary, mirror] = slot.places();
     let (primary_bytes, mirror_bytes) = (seal(primary), seal(mirror));

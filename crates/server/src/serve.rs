@@ -257,6 +257,14 @@ fn tell(report: &OpenReport) {
     for name in store.stale.iter().chain(&store.superseded) {
         warn!(cell_disk = %name, "its copy of the catalog was brought up to date");
     }
+    for (name, copies) in &store.mended {
+        warn!(
+            cell_disk = %name,
+            copies,
+            "copies of its label or catalog were not whole and were written anew from a whole one: a crash in mid-write leaves up to two, \
+             more mean that the medium is failing"
+        );
+    }
     for name in &store.diverged {
         error!(cell_disk = %name, "was opened and changed apart from the others: not used");
     }

@@ -7,6 +7,7 @@ use crate::disk::CellDisk;
 use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
 use crate::label::Role;
+use crate::sabotage::Sabotage;
 use device::sync::lock;
 use device::{Device, WallTime};
 use futures_util::future::join_all;
@@ -24,6 +25,8 @@ pub struct OpenOptions {
     pub term_stamp: Stamp,
     /// Take devices that were opened apart from the others as well, and give up what was changed on them alone.
     pub accept_diverged: bool,
+    /// Deliberate fault, for the checkers.
+    pub sabotage: Option<Sabotage>,
 }
 
 /// A store and what was noticed on the way.
@@ -50,6 +53,9 @@ pub struct StoreReport {
     pub diverged: Vec<String>,
     /// Devices of this cell that its catalog does not name: left untouched and not used.
     pub unlisted: Vec<String>,
+    /// Devices of which copies of the label or the catalog could not be read or were not whole, and how many; they were written anew
+    /// from a whole one.
+    pub mended: Vec<(String, u32)>,
     /// Devices that did not take the new term: not in service.
     pub failed: Vec<ReplicaFailure>,
 }
@@ -115,10 +121,15 @@ impl CellStore {
         let mut by_id = BTreeMap::new();
         let mut usable = Vec::new();
         let mut cell_id = options.cell_id;
-        let opened = join_all(devices.into_iter().map(CellDisk::open)).await;
+        let opened = join_all(devices.into_iter().map(|device| CellDisk::open_broken(device, options.sabotage))).await;
         for (index, opened) in opened.into_iter().enumerate() {
             match opened {
-                Ok(disk) => usable.push((index, disk)),
+                Ok(disk) => {
+                    if disk.damaged_count() > 0 {
+                        report.mended.push((disk.name(), disk.damaged_count()));
+                    }
+                    usable.push((index, disk));
+                }
                 Err(error) => report.unusable.push((index, error)),
             }
         }

@@ -195,7 +195,7 @@ fn the_fixture_means_what_it_meant() {
     assert_eq!((label.cell_id, label.device_id, label.device_generation), (CellId(0xce11), DeviceId(1), 1));
     assert_eq!((label.role, label.class, label.name.as_str()), (Role::Disk, Class::Durable, "CD_01_c1"));
     assert_eq!((label.size_bytes, label.page_bytes, label.au_bytes), (SIZE, 4096, 512 << 10));
-    assert_eq!((label.created, label.sequence), (WallTime(1_700_000_000_000_000_000), 5));
+    assert_eq!((label.created, label.sequence), (WallTime(1_700_000_000_000_000_000), 4));
     assert_eq!((label.stamp_next, label.clean_stop), (Stamp(0x4e87), false));
     assert_eq!((label.ring_generation, label.ring_generation_dead, label.cache_era), (5, 4, 0));
     assert_eq!(label.dirty.ranges(), [(9 * MIB, 3 * MIB)]);

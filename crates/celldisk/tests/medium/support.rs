@@ -437,7 +437,7 @@ pub(crate) fn cell(disks: u128, flashes: u128, size_bytes: u64) -> (Arc<CellStor
 }
 
 pub(crate) fn open_options(term_stamp: u128) -> OpenOptions {
-    OpenOptions { cell_id: Some(CELL), term_stamp: Stamp(term_stamp), accept_diverged: false }
+    OpenOptions { cell_id: Some(CELL), term_stamp: Stamp(term_stamp), accept_diverged: false, sabotage: None }
 }
 
 pub(crate) fn open(media: &[Arc<TestDisk>], term_stamp: u128) -> Result<Opened, StoreError> {

@@ -294,9 +294,9 @@ impl Run {
                     self.machine.grow(device, by_bytes);
                     lock(&self.history).grown = true;
                 }
-                Between::LabelRot { device, slot } => {
-                    self.machine.label_rot(device, slot);
-                    self.situations.hit("one copy of a label rots");
+                Between::LabelRot { slot } => {
+                    let devices = self.machine.label_rot(slot);
+                    self.situations.hit_times("two copies of a label rot", devices);
                 }
                 Between::CheckpointRot { flash, pick } => {
                     if let Some(n) = self.flash_place(flash)

@@ -1,4 +1,4 @@
-//! Deliberately broken builds, of the flash cache and of the flash log, as one list.
+//! Deliberately broken builds, of the flash cache, the flash log and the labels, as one list.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub enum Canary {
     Cache(flashcache::Sabotage),
     /// Of the flash log.
     Log(flashlog::Sabotage),
+    /// Of labels and catalogs.
+    Disk(celldisk::Sabotage),
 }
 
 impl Canary {
@@ -14,7 +16,8 @@ impl Canary {
     #[must_use]
     pub fn all() -> Vec<Canary> {
         let cache = flashcache::Sabotage::ALL.into_iter().map(Canary::Cache);
-        cache.chain(flashlog::Sabotage::ALL.into_iter().map(Canary::Log)).collect()
+        let log = flashlog::Sabotage::ALL.into_iter().map(Canary::Log);
+        cache.chain(log).chain(celldisk::Sabotage::ALL.into_iter().map(Canary::Disk)).collect()
     }
 
     /// Its name on the command line.
@@ -23,20 +26,28 @@ impl Canary {
         match self {
             Canary::Cache(sabotage) => sabotage.name(),
             Canary::Log(sabotage) => sabotage.name(),
+            Canary::Disk(sabotage) => sabotage.name(),
         }
     }
 
     pub(super) fn of_cache(self) -> Option<flashcache::Sabotage> {
         match self {
             Canary::Cache(sabotage) => Some(sabotage),
-            Canary::Log(_) => None,
+            Canary::Log(_) | Canary::Disk(_) => None,
         }
     }
 
     pub(super) fn of_log(self) -> Option<flashlog::Sabotage> {
         match self {
             Canary::Log(sabotage) => Some(sabotage),
-            Canary::Cache(_) => None,
+            Canary::Cache(_) | Canary::Disk(_) => None,
+        }
+    }
+
+    pub(super) fn of_disk(self) -> Option<celldisk::Sabotage> {
+        match self {
+            Canary::Disk(sabotage) => Some(sabotage),
+            Canary::Cache(_) | Canary::Log(_) => None,
         }
     }
 }

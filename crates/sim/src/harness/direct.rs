@@ -150,6 +150,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
         hot_every: setup.hot_every,
         index_wait: setup.index_wait,
         sabotage,
+        disk_sabotage: canary.and_then(Canary::of_disk),
     }
 }
 

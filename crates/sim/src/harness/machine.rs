@@ -8,11 +8,13 @@ use super::plan::{AU_BYTES, Setup};
 use crate::disk::{Armed, FaultAtlas, FaultKind, SimDevice, Snapshot};
 use crate::executor::{Handle, Process};
 use crate::situations::Situations;
+use celldisk::Label;
 use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
 use device::sync::lock;
 use device::{Device, FailKind, Instant, Prng};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -276,16 +278,34 @@ impl Machine {
         unit.kept = None;
     }
 
-    /// Rot one copy of one of a device's two labels; its other copy is good.
-    pub(super) fn label_rot(&self, device: u64, slot: u64) {
-        let all = self.all();
-        let device = &all[(device % all.len() as u64) as usize];
-        let slot = Slot::BOTH[slot as usize % 2];
-        let at = Place { slot, mirror: false }.offset() + LABEL_OFFSET;
-        let range = at..at + LABEL_SECTION_BYTES;
-        device.set_atlas(FaultAtlas::none().with(FaultKind::Rot, range.clone(), 0));
-        let _ = device.rot(range);
-        device.set_atlas(FaultAtlas::none());
+    /// Rot both copies of the newest label on every device, of slot `slot` where both are as new; how many devices. One whose other
+    /// slot has no whole label is left alone: a crash has just torn it.
+    pub(super) fn label_rot(&self, slot: u64) -> u64 {
+        let mut rotten = 0;
+        for device in self.all() {
+            let sequence = |slot: Slot| {
+                let label = |place: Place| {
+                    let bytes = device.pristine(place.offset() + LABEL_OFFSET, LABEL_SECTION_BYTES as usize);
+                    Label::decode(place, &bytes).ok()
+                };
+                slot.places().into_iter().filter_map(label).map(|label| label.sequence).max()
+            };
+            let (Some(a), Some(b)) = (sequence(Slot::A), sequence(Slot::B)) else { continue };
+            let newest = match a.cmp(&b) {
+                Ordering::Greater => Slot::A,
+                Ordering::Less => Slot::B,
+                Ordering::Equal => Slot::BOTH[slot as usize % 2],
+            };
+            for place in newest.places() {
+                let at = place.offset() + LABEL_OFFSET;
+                let range = at..at + LABEL_SECTION_BYTES;
+                device.set_atlas(FaultAtlas::none().with(FaultKind::Rot, range.clone(), 0));
+                let _ = device.rot(range);
+            }
+            device.set_atlas(FaultAtlas::none());
+            rotten += 1;
+        }
+        rotten
     }
 
     /// Rot a sector in index checkpoints, of one that counts or of older ones: in each part, or in one of them.

@@ -326,9 +326,8 @@ pub(super) enum Between {
         device: u64,
         by_bytes: u64,
     },
-    /// One copy of the label rots; the other must answer.
+    /// Both copies of the newest label rot on every device; the other slot must say the same.
     LabelRot {
-        device: u64,
         slot: u64,
     },
     /// A sector of the index checkpoint of a clean stop rots, if there is one: the log says the same.
@@ -824,7 +823,8 @@ impl Steps<'_> {
             8 => vec![Between::DiskAbsent],
             9..=12 => vec![Between::DiskStale { disk: prng.below(64) }],
             13 => vec![Between::DiskStale { disk: prng.below(64) }, Between::FlashAbsent { flash }],
-            14 | 15 => vec![Between::LabelRot { device: prng.below(64), slot: prng.below(2) }],
+            14 => vec![Between::LabelRot { slot: prng.below(2) }],
+            15 => vec![Between::LabelRot { slot: prng.below(2) }, Between::FlashAbsent { flash }],
             16..=18 => {
                 let kind = pick(
                     prng,

@@ -228,7 +228,9 @@ impl Display for Between {
                 write!(f, "flash {flash}: {kind:?} at {ppm} of a million requests")
             }
             Between::DeviceGrows { device, by_bytes } => write!(f, "device {device} grows by {by_bytes} bytes"),
-            Between::LabelRot { device, slot } => write!(f, "copy {slot} of the label of device {device} rots"),
+            Between::LabelRot { slot } => {
+                write!(f, "both copies of the newest label rot on every device (slot {slot})")
+            }
             Between::CheckpointRot { flash, .. } => write!(f, "an index checkpoint on flash {flash} rots"),
         }
     }
