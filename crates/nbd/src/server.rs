@@ -8,6 +8,7 @@ mod account;
 mod counters;
 mod door;
 mod exports;
+mod fair;
 mod handshake;
 mod hosts;
 mod intake;
@@ -26,13 +27,14 @@ pub use limits::FrontEndLimits;
 pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
 use crate::codec::UNFRAGMENTED_BYTES_MIN;
+use account::Pools;
 use counters::Counters;
 use device::sync::{Permits, Semaphore};
 use device::{Arena, Conn, Listener, NetError, World};
 use exports::{CellExports, NoExports};
 use futures_util::future::select;
 use hosts::Hosts;
-use registry::{Gate, Registry};
+use registry::Registry;
 use rustls::ServerConfig;
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,8 +61,8 @@ struct Shared {
     others: Semaphore,
     /// And to those that show no certificate, from elsewhere.
     uncertified: Semaphore,
-    /// Requests still allowed.
-    gate: Arc<Gate>,
+    /// Requests and payload memory.
+    pools: Pools,
     registry: Registry,
     counters: Counters,
     hosts: Hosts,
@@ -85,7 +87,7 @@ impl FrontEnd {
             slots: Semaphore::new(limits.connections_max as u64),
             others: Semaphore::new(limits.others_max() as u64),
             uncertified: Semaphore::new(limits.uncertified_max as u64),
-            gate: Arc::new(Gate::new(limits.requests_max)),
+            pools: Pools::new(limits.requests_max, arena.size_bytes(), limits.connections_max),
             registry: Registry::default(),
             counters: Counters::default(),
             hosts: Hosts::default(),
@@ -199,7 +201,7 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper:
 
 fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: Permits) {
     let tls = keeper.tls();
-    let Some((handle, first)) = shared.registry.add(conn.clone(), tls.is_some(), &shared.limits) else {
+    let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.pools, tls.is_some(), &shared.limits) else {
         conn.close();
         return;
     };
@@ -232,10 +234,9 @@ fn start_sweeper(shared: &Arc<Shared>) {
     spawn.spawn(Box::pin(async move {
         loop {
             shared.world.clock.sleep(registry::TICK).await;
-            match shared.registry.sweep() {
-                Some(expired) => shared.counters.timed_out.fetch_add(expired, Ordering::Relaxed),
-                None => return,
-            };
+            let Some(swept) = shared.registry.sweep(&shared.pools, &shared.limits) else { return };
+            shared.counters.timed_out.fetch_add(swept.overdue, Ordering::Relaxed);
+            shared.counters.cut_off.fetch_add(swept.kept, Ordering::Relaxed);
         }
     }));
 }
@@ -263,7 +264,7 @@ async fn session(
         };
         let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
         let done = handshake::negotiate(conn, &exports).await;
-        return serve(shared, conn, handle, client, done).await;
+        return serve(shared, conn, handle, client, done, keeper).await;
     };
     let (secured, negotiation) = match handshake::start_tls(conn, config).await {
         Ok(Some(secured)) => secured,
@@ -291,7 +292,7 @@ async fn session(
             handle.known();
             let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
             let done = handshake::choose(&over_tls, negotiation, &exports).await;
-            serve(shared, &over_tls, handle, client, done).await;
+            serve(shared, &over_tls, handle, client, done, keeper).await;
         }
         // The refusal is told where a client asks for an export: in words, where TLS has but numbers. There is nothing to choose.
         Err(why) => drop(handshake::choose(&over_tls, negotiation, &NoExports(why)).await),
@@ -306,6 +307,7 @@ async fn serve(
     handle: &Arc<registry::Handle>,
     client: Client,
     done: Result<Option<(Chosen, Vec<u8>)>, handshake::HandshakeError>,
+    keeper: &dyn Doorkeeper,
 ) {
     let (chosen, unread) = match done {
         Ok(Some(done)) => done,
@@ -319,11 +321,13 @@ async fn serve(
         // Dropped between the option and here.
         return;
     };
+    let who = client.who.clone();
     handle.established(registry::Standing { client, disk: disk.clone() });
+    let traffic = shared.hosts.of(&conn.peer());
     let context = cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() };
     let link = transmission::Link {
         session: disk.open_session(context),
-        traffic: shared.hosts.of(&conn.peer()),
+        traffic: traffic.clone(),
         arena: shared.arena.clone(),
         structured: chosen.structured,
         contexts: chosen.contexts,
@@ -337,4 +341,8 @@ async fn serve(
     };
     const { assert!(job::PIECE_BYTES_MAX >= UNFRAGMENTED_BYTES_MIN) };
     transmission::run(shared.clone(), conn.clone(), handle.clone(), link, unread).await;
+    if handle.is_cut_off() {
+        traffic.cut_off();
+        keeper.cut_off(conn.as_ref(), &who, &chosen.export.grid_disk);
+    }
 }

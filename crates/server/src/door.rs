@@ -140,6 +140,15 @@ impl Doorkeeper for Door {
     fn tls_failed(&self, conn: &dyn Conn, reason: &TlsError) {
         tracing::info!(from = conn.peer(), %reason, "no TLS came about with an NBD client");
     }
+
+    fn cut_off(&self, conn: &dyn Conn, who: &str, grid_disk: &str) {
+        tracing::warn!(
+            from = conn.peer(),
+            who,
+            grid_disk,
+            "an NBD client was cut off: it held more than its share of memory or requests and made no progress while others waited"
+        );
+    }
 }
 
 #[cfg(test)]

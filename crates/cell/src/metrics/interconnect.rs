@@ -13,6 +13,8 @@ pub struct HostUse {
     pub sent_bytes: u64,
     /// Bytes received from it: what it wrote.
     pub received_bytes: u64,
+    /// Its connections that were closed because they held more than their share, made no progress, and others waited.
+    pub cut_off: u64,
 }
 
 /// The metrics of it.

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     pub(super) accept_errors: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) timed_out: AtomicU64,
+    pub(super) cut_off: AtomicU64,
     pub(super) tls: AtomicU64,
     pub(super) tls_failed: AtomicU64,
     requests: [AtomicU64; KINDS],
@@ -40,6 +41,8 @@ pub struct FrontEndStats {
     pub malformed: u64,
     /// Connections closed by a time-out.
     pub timed_out: u64,
+    /// Connections closed because they held more than their share, made no progress, and others waited.
+    pub cut_off: u64,
     /// Connections over which TLS came about.
     pub tls: u64,
     /// Connections closed because it did not.
@@ -170,6 +173,7 @@ impl Counters {
             accept_errors: load(&self.accept_errors),
             malformed: load(&self.malformed),
             timed_out: load(&self.timed_out),
+            cut_off: load(&self.cut_off),
             tls: load(&self.tls),
             tls_failed: load(&self.tls_failed),
             reads: requests(Command::Read),

@@ -92,6 +92,9 @@ pub trait Doorkeeper: Send + Sync {
     fn client_of_certificate(&self, certificate: &CertificateDer<'_>, conn: &dyn Conn) -> Result<Client, String>;
     /// TLS has not come about.
     fn tls_failed(&self, conn: &dyn Conn, reason: &TlsError);
+    /// A client of a grid disk was cut off: it held more memory or request slots than its share and made no progress while others
+    /// waited for some.
+    fn cut_off(&self, conn: &dyn Conn, who: &str, grid_disk: &str);
 }
 
 /// The door of a front end that lets everybody in everywhere.
@@ -111,6 +114,8 @@ impl Doorkeeper for OpenDoor {
     }
 
     fn tls_failed(&self, _conn: &dyn Conn, _reason: &TlsError) {}
+
+    fn cut_off(&self, _conn: &dyn Conn, _who: &str, _grid_disk: &str) {}
 }
 
 #[cfg(test)]

@@ -24,9 +24,15 @@ pub const LOCAL_HOST: &str = "localhost";
 pub(super) struct Traffic {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
+    cut_off: AtomicU64,
 }
 
 impl Traffic {
+    /// A connection of the host was closed because it kept from others what it had borrowed.
+    pub(super) fn cut_off(&self) {
+        self.cut_off.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn add(&self, sent_bytes: u64, received_bytes: u64) {
         for (total, bytes) in [(&self.sent_bytes, sent_bytes), (&self.received_bytes, received_bytes)] {
             if bytes > 0 {
@@ -63,6 +69,7 @@ impl Hosts {
             name: name.to_owned(),
             sent_bytes: traffic.sent_bytes.load(Ordering::Relaxed),
             received_bytes: traffic.received_bytes.load(Ordering::Relaxed),
+            cut_off: traffic.cut_off.load(Ordering::Relaxed),
         };
         let known = lock(&self.known);
         let mut all: Vec<HostUse> = known.iter().map(|(name, traffic)| stats(name, traffic)).collect();
@@ -103,7 +110,7 @@ mod tests {
         for port in [1, 2] {
             hosts.of(&format!("tcp:10.0.0.1:{port}")).add(5, 7);
         }
-        let first = HostUse { name: "10.0.0.1".to_owned(), sent_bytes: 10, received_bytes: 14 };
+        let first = HostUse { name: "10.0.0.1".to_owned(), sent_bytes: 10, received_bytes: 14, cut_off: 0 };
         assert_eq!(hosts.snapshot(), std::slice::from_ref(&first));
         for host in 0..2 * HOSTS_MAX {
             hosts.of(&format!("tcp:10.1.{}.{}:9", host / 256, host % 256)).add(1, 0);

@@ -5,6 +5,7 @@
 use crate::codec::Request;
 use device::buf::PAGE_BYTES;
 use device::{Arena, Buf, Bufs, Conn, NetError};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -137,6 +138,11 @@ impl Inbox {
         Poll::Ready(if count == 0 { Received::Over } else { Received::Bytes })
     }
 
+    /// Whether the client has to send something before `payload` is complete.
+    pub(super) fn needs(&self, payload: &Payload) -> bool {
+        self.available() < payload.left()
+    }
+
     /// Go on with a payload: ready with bytes when it is complete.
     pub(super) fn poll_payload(&mut self, payload: &mut Payload, cx: &mut Context<'_>) -> Poll<Received> {
         loop {
@@ -183,22 +189,28 @@ pub(super) struct Payload {
     /// The piece being filled and how far; absent while the driver has it, or when all is done.
     current: Option<Buf>,
     filled: usize,
-    /// Pieces to come, the next one last.
-    later: Vec<Buf>,
+    /// Pieces to come.
+    later: VecDeque<Buf>,
     left: usize,
 }
 
 impl Payload {
-    /// Fill `memory`, all of it.
-    pub(super) fn new(memory: Bufs) -> Payload {
-        let left = memory.len_bytes();
-        let mut later: Vec<Buf> = memory.into_pieces().collect();
-        later.reverse();
-        Payload { done: Bufs::new(), current: later.pop(), filled: 0, later, left }
+    /// No memory yet.
+    pub(super) fn new() -> Payload {
+        Payload { done: Bufs::new(), current: None, filled: 0, later: VecDeque::new(), left: 0 }
+    }
+
+    /// Fill `memory` too, after what there is.
+    pub(super) fn extend(&mut self, memory: Bufs) {
+        self.left += memory.len_bytes();
+        self.later.extend(memory.into_pieces());
+        if self.current.is_none() {
+            self.current = self.later.pop_front();
+        }
     }
 
     /// Bytes still to come.
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.left
     }
 
@@ -214,7 +226,7 @@ impl Payload {
             if let Some(full) = self.current.take() {
                 self.done.push(full);
             }
-            self.current = self.later.pop();
+            self.current = self.later.pop_front();
             self.filled = 0;
         }
     }

@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex};
 
 /// A long READ is served in pieces of this many bytes: what the cell serves in one go, and what one reply chunk holds.
 pub(super) const PIECE_BYTES_MAX: u32 = 1 << 20;
+/// Extents in a BLOCK_STATUS answer per slot that is held for it: what they take is counted with requests.
+pub(super) const EXTENTS_PER_SLOT: usize = 64;
 /// Most extents in one BLOCK_STATUS answer per context: 8 KiB of reply.
-const EXTENTS_MAX: usize = 1024;
+pub(super) const EXTENTS_MAX: usize = 1024;
 
 /// A request that is served in parts. Its parts own it, and whoever holds the last handle ends it: no part, no request.
 pub(super) struct Whole {
@@ -59,15 +61,12 @@ pub(super) struct Job {
     pub(super) task: Task,
 }
 
-/// What is to be done. Memory is in hand, except for the parts of a long READ, which wait for theirs holding nothing.
+/// What is to be done. Memory is in hand.
 pub(super) enum Task {
     /// `one_chunk`: the reply is not to be cut.
     Read {
         bufs: Bufs,
         one_chunk: bool,
-    },
-    ReadPart {
-        len: u32,
     },
     Write {
         data: SharedBufs,
@@ -87,7 +86,7 @@ pub(super) enum Task {
     },
     Status {
         len: u32,
-        one: bool,
+        extents_max: usize,
     },
 }
 
@@ -118,10 +117,6 @@ pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
     let Job { of, held, offset, task } = job;
     let outcome = match task {
         Task::Read { bufs, one_chunk } => read(&link, offset, bufs, one_chunk).await,
-        Task::ReadPart { len } => {
-            let bufs = link.arena.alloc(len as usize).await;
-            read(&link, offset, bufs, false).await
-        }
         Task::Write { data, fua } => {
             let bytes = data.len_bytes();
             session.write(offset, data, fua).await.map(|()| Yield::Written(bytes))
@@ -132,8 +127,7 @@ pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
             session.write_zeroes(offset, u64::from(len), flags).await.map(|()| Yield::Nothing)
         }
         Task::Cache { len } => session.prefetch(offset, u64::from(len)).await.map(|()| Yield::Nothing),
-        Task::Status { len, one } => {
-            let extents_max = if one { 1 } else { EXTENTS_MAX };
+        Task::Status { len, extents_max } => {
             session.extents(offset, u64::from(len), extents_max).await.map(Yield::Extents)
         }
     };

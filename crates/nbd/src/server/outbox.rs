@@ -196,11 +196,9 @@ fn is_zero(unit: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::account::Account;
-    use super::super::registry::Gate;
+    use super::super::account::{Account, Kind, Pools};
     use super::*;
     use device::Buf;
-    use std::sync::Arc;
 
     fn rope(pieces: &[&[u8]]) -> SharedBufs {
         let mut rope = SharedBufs::new();
@@ -228,23 +226,23 @@ mod tests {
     #[test]
     fn a_batch_is_one_rope_of_heads_and_payload() {
         let mut outbox = Outbox::new(true);
-        let account = Account::new(Arc::new(Gate::new(2)));
-        let slot = || account.take_slot().expect("a free slot");
+        let account = Account::new(Pools::new(4, 1 << 20, 1));
+        let take = |kind| account.take(kind, 1, 1).expect("there is some left");
         let say = Say::Data { offset: 7, data: rope(&[b"abc"]), done: true, one_chunk: false };
-        let mut held = slot();
-        held.merge(account.take_bytes(3));
+        let mut held = take(Kind::Slots);
+        held.merge(take(Kind::Bytes));
         outbox.push(Reply { cookie: Cookie(1), say, held });
         let done = Say::Done { command: Command::Write };
-        outbox.push(Reply { cookie: Cookie(2), say: done, held: slot() });
+        outbox.push(Reply { cookie: Cookie(2), say: done, held: take(Kind::Slots) });
         let batch = outbox.batch().expect("two replies wait");
         let mut want = Vec::new();
         encode_data_header(&mut want, Cookie(1), 7, 3, true);
         want.extend_from_slice(b"abc");
         encode_simple(&mut want, Cookie(2), None);
         assert_eq!(batch.data.to_vec(0..batch.data.len_bytes()), want);
-        assert_eq!((batch.replies, account.slots(), account.bytes()), (2, 2, 3));
+        assert_eq!((batch.replies, account.held(Kind::Slots), account.held(Kind::Bytes)), (2, 2, 1));
         assert!(outbox.batch().is_none() && outbox.is_empty());
         drop(batch);
-        assert_eq!((account.slots(), account.bytes()), (0, 0));
+        assert_eq!((account.held(Kind::Slots), account.held(Kind::Bytes)), (0, 0));
     }
 }

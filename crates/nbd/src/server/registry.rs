@@ -1,14 +1,15 @@
-//! Who is connected: for stopping, for time-outs, and the count of requests in all.
+//! Who is connected: for stopping, for time-outs, and for taking back what is lent.
 //!
 //! Never touches a request; closing a connection is all it does to one.
 
 use super::FrontEndLimits;
+use super::account::{Account, Kind, Pools};
 use super::door::Client;
 use device::sync::{Notify, lock};
 use device::{Conn, Listener};
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(super) const TICK: Duration = Duration::from_secs(1);
 const PAYLOAD_BYTES_PER_TICK_MIN: u64 = 64 * 1024;
 /// Ticks for the requests under way and their replies when a client's leave is withdrawn.
 const WITHDRAWN_TICKS: u64 = 10;
+/// What a client must take or send within the borrowers' time-out to have made progress: less than the sockets hold by themselves.
+const PROGRESS_BYTES_MIN: u64 = 64 * 1024;
 const NEVER: u64 = u64::MAX;
 
 /// Who a session serves, and what.
@@ -43,12 +46,44 @@ pub(super) struct Handle {
     send_until: AtomicU64,
     /// Set when its leave is withdrawn.
     end_until: AtomicU64,
+    account: Arc<Account>,
+    /// Payload bytes received and reply bytes sent.
+    moved: AtomicU64,
+    /// When the client was last seen to make progress, and how many bytes had moved by then. For the sweeper alone.
+    progress: Mutex<(u64, u64)>,
+    cut_off: AtomicBool,
 }
 
 impl Handle {
     /// The client is known.
     pub(super) fn known(&self) {
         self.stranger.store(false, Ordering::Relaxed);
+    }
+
+    /// What it holds.
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// So many bytes have been received or sent.
+    pub(super) fn has_moved(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether it was closed because it kept from others what it had borrowed.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// For how many ticks the client has made no progress that it could have made: while we do not wait for it, it need not.
+    fn idle_ticks(&self, now: u64) -> u64 {
+        let awaited = [&self.receive_until, &self.send_until].into_iter().any(|at| at.load(Ordering::Relaxed) != NEVER);
+        let moved = self.moved.load(Ordering::Relaxed);
+        let mut progress = lock(&self.progress);
+        if !awaited || moved >= progress.1 + PROGRESS_BYTES_MIN {
+            *progress = (now, moved);
+        }
+        now - progress.0
     }
 
     /// The handshake is over.
@@ -66,8 +101,11 @@ impl Handle {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// A payload of `bytes` is due.
+    /// A payload of `bytes` is due, from when this was first said on.
     pub(super) fn payload_due(&self, bytes: u64) {
+        if self.receive_until.load(Ordering::Relaxed) != NEVER {
+            return;
+        }
         let ticks = self.stall_ticks + bytes / PAYLOAD_BYTES_PER_TICK_MIN;
         self.receive_until.store(self.now.load(Ordering::Relaxed) + ticks, Ordering::Relaxed);
     }
@@ -124,6 +162,7 @@ impl Registry {
     pub(super) fn add(
         &self,
         conn: Arc<dyn Conn>,
+        pools: &Pools,
         stranger: bool,
         limits: &FrontEndLimits,
     ) -> Option<(Arc<Handle>, bool)> {
@@ -154,6 +193,10 @@ impl Registry {
             receive_until: AtomicU64::new(self.now.load(Ordering::Relaxed) + ticks(limits.handshake_timeout)),
             send_until: AtomicU64::new(NEVER),
             end_until: AtomicU64::new(NEVER),
+            account: Account::new(pools.clone()),
+            moved: AtomicU64::new(0),
+            progress: Mutex::new((self.now.load(Ordering::Relaxed), 0)),
+            cut_off: AtomicBool::new(false),
         });
         state.sessions.insert(id, handle.clone());
         let first = !std::mem::replace(&mut state.sweeping, true);
@@ -167,28 +210,37 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// A tick has passed: close what is overdue and tell how many. None when there is nobody left to watch.
-    pub(super) fn sweep(&self) -> Option<u64> {
+    /// A tick has passed: close what is overdue, and who keeps from others what is lent. None when there is nobody left to watch.
+    pub(super) fn sweep(&self, pools: &Pools, limits: &FrontEndLimits) -> Option<Swept> {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        let overdue: Vec<Arc<Handle>> = {
+        let sessions: Vec<Arc<Handle>> = {
             let mut state = lock(&self.state);
             if state.sessions.is_empty() {
                 state.sweeping = false;
                 return None;
             }
-            let late = |h: &&Arc<Handle>| {
-                [&h.receive_until, &h.send_until, &h.end_until].iter().any(|until| until.load(Ordering::Relaxed) < now)
-            };
-            state.sessions.values().filter(late).cloned().collect()
+            state.sessions.values().cloned().collect()
         };
-        for handle in &overdue {
+        let late = |h: &Handle| {
+            [&h.receive_until, &h.send_until, &h.end_until].iter().any(|until| until.load(Ordering::Relaxed) < now)
+        };
+        let overdue: Vec<&Arc<Handle>> = sessions.iter().filter(|h| late(h)).collect();
+        let kept: Vec<&Arc<Handle>> = {
+            let over = Kind::ALL.map(|kind| Over::look(kind, &sessions, pools));
+            let keeps = |h: &Handle| over.iter().any(|over| over.is_kept_by(&h.account));
+            let ticks = limits.borrower_timeout.as_secs().max(1);
+            // Everybody's progress is looked at, whoever holds what.
+            sessions.iter().filter(|h| h.idle_ticks(now) >= ticks && keeps(h)).collect()
+        };
+        kept.iter().for_each(|handle| handle.cut_off.store(true, Ordering::Relaxed));
+        for handle in overdue.iter().chain(&kept) {
             handle.conn.close();
             // Counted once.
             handle.payload_done();
             handle.send_done();
             handle.end_until.store(NEVER, Ordering::Relaxed);
         }
-        Some(overdue.len() as u64)
+        Some(Swept { overdue: overdue.len() as u64, kept: kept.len() as u64 })
     }
 
     /// End every session that `holds` does not hold for: it reads no further request, and what is under way ends and is answered, within
@@ -255,48 +307,28 @@ fn crowding<'a>(strangers: impl Iterator<Item = &'a Arc<Handle>>, max: usize) ->
     hosts.into_values().max_by_key(Vec::len)?.first().copied()
 }
 
-/// A count with a limit, over all sessions. Cheaper than a semaphore where the limit is hardly ever reached.
-pub(super) struct Gate {
-    inside: AtomicUsize,
-    max: usize,
-    waiting: AtomicUsize,
-    opened: Notify,
+/// How many connections a sweep has closed.
+pub(super) struct Swept {
+    pub(super) overdue: u64,
+    /// Because they kept from others what they had borrowed.
+    pub(super) kept: u64,
 }
 
-impl Gate {
-    pub(super) fn new(max: usize) -> Gate {
-        Gate { inside: AtomicUsize::new(0), max, waiting: AtomicUsize::new(0), opened: Notify::new() }
+/// Who has more than their share of one kind, while others wait.
+struct Over {
+    kind: Kind,
+    share: usize,
+    waiting: usize,
+}
+
+impl Over {
+    fn look(kind: Kind, sessions: &[Arc<Handle>], pools: &Pools) -> Over {
+        let count = |which: &dyn Fn(&Account) -> bool| sessions.iter().filter(|h| which(&h.account)).count();
+        let share = pools.of(kind).share(count(&|account| account.claims(kind)));
+        Over { kind, share, waiting: count(&|account| account.waits(kind)) }
     }
 
-    pub(super) fn try_enter(&self) -> bool {
-        // Never above the limit even for a moment: another's failed attempt must not look like a full house.
-        self.inside.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < self.max).then_some(n + 1)).is_ok()
-    }
-
-    pub(super) fn leave(&self, count: usize) {
-        if count == 0 {
-            return;
-        }
-        self.inside.fetch_sub(count, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.opened.notify_all();
-        }
-    }
-
-    /// Ready when it is worth trying again.
-    pub(super) async fn opened(&self) {
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(&self.waiting);
-        let ticket = self.opened.ticket();
-        if self.inside.load(Ordering::SeqCst) < self.max {
-            return;
-        }
-        self.opened.wait(ticket).await;
+    fn is_kept_by(&self, account: &Account) -> bool {
+        account.held(self.kind) > self.share && self.waiting > usize::from(account.waits(self.kind))
     }
 }

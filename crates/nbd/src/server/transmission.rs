@@ -1,25 +1,30 @@
 //! The transmission phase of one connection: one task that reads, starts requests, and sends what is ready.
 //!
 //! Requests are futures of this task, not tasks of their own: starting one costs one allocation and no trip through
-//! the executor. Replies are gathered until nothing else can be done, then sent with one call. Order of waiting: room
-//! on the connection, room in the front end, memory; nothing that is waited for later is held while waiting earlier.
+//! the executor. Replies are gathered until nothing else can be done, then sent with one call. Order of waiting: a slot, memory; and
+//! nobody waits for memory that only its own reading could free: what has arrived of a WRITE is written when there is no more memory
+//! for the rest of it, as a part of it.
 //!
 //! A request is owned by one thing at a time: the intake, a job, or a reply, and a long one by its parts. What it holds goes with it
 //! (`Held`), so that it ends whichever way it goes: there is no table of requests that one could be forgotten in.
 
 use super::Shared;
-use super::account::{Account, Held};
+use super::account::{Account, Held, Kind};
 use super::counters::Tally;
+use super::fair::Queued;
 use super::hosts::Traffic;
 use super::intake::{Inbox, Payload, Received};
-use super::job::{Finished, Job, Of, PIECE_BYTES_MAX, Task, Whole, Yield, errno_of, perform, status_of};
+use super::job::{
+    EXTENTS_MAX, EXTENTS_PER_SLOT, Finished, Job, Of, PIECE_BYTES_MAX, Task, Whole, Yield, errno_of, perform, status_of,
+};
 use super::outbox::{Batch, Outbox, Reply, Say};
 use super::registry::Handle;
 use crate::codec::{Command, CommandFlags, Cookie, Errno, ExportShape, Refusal, Request};
 use crate::context::ContextSet;
 use cell::{RequestError, ZeroFlags};
+use device::buf::{Alloc, PAGE_BYTES};
 use device::net::NetFuture;
-use device::{Arena, Bufs, Conn, NetError};
+use device::{Arena, Bufs, Conn, NetError, SharedBufs};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::pin::Pin;
@@ -29,6 +34,14 @@ use std::task::{Context, Poll};
 
 /// Rounds after which the task lets others run.
 const ROUNDS_MAX: usize = 16;
+/// Parts of one long READ under way at a time: enough to keep a disk busy, and 4 MiB of memory.
+const PARTS_MAX: usize = 4;
+/// The least memory a part of a READ or WRITE waits for: what every connection has of its own.
+const PART_BYTES_MIN: usize = 2 * PAGE_BYTES;
+/// Memory for a payload is taken for so many times what has arrived of it: most of a long one is then received in few calls.
+const GROWTH: usize = 4;
+/// One send: the unit in which a slow client's progress is seen, and more than a socket takes at once.
+const SEND_BYTES_MAX: usize = 256 << 10;
 
 /// What a connection works on.
 pub(super) struct Link {
@@ -50,8 +63,9 @@ pub(super) async fn run(shared: Arc<Shared>, conn: Arc<dyn Conn>, handle: Arc<Ha
         outbox: Outbox::new(link.structured),
         jobs: FuturesUnordered::new(),
         start: perform,
-        gate: None,
-        account: Account::new(shared.gate.clone()),
+        queued: None,
+        alloc: None,
+        account: handle.account().clone(),
         sending: None,
         gone: false,
         stopping: false,
@@ -68,20 +82,60 @@ pub(super) async fn run(shared: Arc<Shared>, conn: Arc<dyn Conn>, handle: Arc<Ha
 enum Intake {
     /// A header comes next.
     Header,
-    /// A READ or WRITE waits for memory.
-    Memory { request: Request, held: Held, alloc: device::buf::Alloc },
+    /// A READ waits for memory.
+    Memory { request: Request, held: Held },
     /// Parts of a long READ are still to be started: those from `next` on.
     Long { whole: Arc<Whole>, next: u64, end: u64 },
     /// A WRITE's payload is coming.
-    Payload { request: Request, held: Held, payload: Payload },
+    Payload(Incoming),
     /// The payload of a refused WRITE is thrown away.
     Drain { cookie: Cookie, held: Held, refusal: Refusal, left: u64 },
     /// Nothing more will be read.
     Ended,
 }
 
-/// A batch on its way, and what is held until it is sent.
-type Sending = (NetFuture<Result<(), NetError>>, Held);
+/// A WRITE whose payload is coming. It is written in one piece, or in parts: at most [`PIECE_BYTES_MAX`] each, less where there is no
+/// memory for so much.
+struct Incoming {
+    request: Request,
+    /// The slot, until there are parts, which own it then.
+    held: Option<Held>,
+    whole: Option<Arc<Whole>>,
+    /// Bytes of the request that are written, or on their way to the cell.
+    started: usize,
+    /// Bytes of the request that have memory, or had.
+    placed: usize,
+    /// What comes after those that are started.
+    part: Payload,
+    memory: Option<Held>,
+}
+
+impl Incoming {
+    /// Where the part that is being received ends at the latest: parts end at multiples of their size.
+    fn part_end(&self) -> usize {
+        let at = self.request.offset + self.started as u64;
+        let border = PIECE_BYTES_MAX as usize - (at % u64::from(PIECE_BYTES_MAX)) as usize;
+        (self.started + border).min(self.request.len as usize)
+    }
+
+    /// Memory for more of the part.
+    fn extend(&mut self, bufs: Bufs, held: Held) {
+        self.placed += bufs.len_bytes();
+        self.part.extend(bufs);
+        match &mut self.memory {
+            Some(memory) => memory.merge(held),
+            None => self.memory = Some(held),
+        }
+    }
+}
+
+/// A batch on its way: the send that is under way and its bytes, what is still to be sent, and what is held until then.
+struct Sending {
+    send: NetFuture<Result<(), NetError>>,
+    bytes: usize,
+    rest: SharedBufs,
+    held: Held,
+}
 
 struct Transmission<F, S> {
     shared: Arc<Shared>,
@@ -93,8 +147,10 @@ struct Transmission<F, S> {
     outbox: Outbox,
     jobs: FuturesUnordered<F>,
     start: S,
-    /// Waiting for room in the front end.
-    gate: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Waiting for a slot or memory that others hold.
+    queued: Option<Queued>,
+    /// The right to memory is in hand, the memory is not: the cell still works on what was written.
+    alloc: Option<(Alloc, Held)>,
     /// What the requests of this connection hold until their replies are sent.
     account: Arc<Account>,
     sending: Option<Sending>,
@@ -154,7 +210,7 @@ where
             Ok(Yield::Nothing) => Say::Done { command },
             Ok(Yield::Written(bytes)) => {
                 self.tally.wrote(bytes as u64);
-                held.give_back_bytes();
+                held.give_back(Kind::Bytes);
                 Say::Done { command }
             }
             Ok(Yield::Data { data, one_chunk }) => {
@@ -177,7 +233,8 @@ where
                 let say = Say::Data { offset, data, done: false, one_chunk };
                 self.reply(Reply { cookie: whole.cookie, say, held });
             }
-            Ok(_) => drop(held),
+            Ok(Yield::Written(bytes)) => self.tally.wrote(bytes as u64),
+            Ok(_) => unreachable!("parts are of READs and WRITEs"),
             Err(error) => whole.fail(error, offset),
         }
         self.part_over(whole);
@@ -207,11 +264,9 @@ where
         }
     }
 
-    /// Whether a payload of `bytes` may be held; a single one always may, and no second one of a database that the I/O plan holds
-    /// back: the memory is for all.
-    fn has_room(&self, bytes: usize) -> bool {
-        let (held, most) = (self.account.bytes(), self.shared.limits.bytes_per_connection_max);
-        held == 0 || held + bytes <= most && !self.link.session.is_held_back()
+    /// Whether a database that the I/O plan holds back has a payload under way, and may have no second one: the memory is for all.
+    fn is_held_back(&self) -> bool {
+        self.account.held(Kind::Bytes) > 0 && self.link.session.is_held_back()
     }
 
     fn push(&mut self, of: Of, held: Held, offset: u64, task: Task) {
@@ -230,23 +285,9 @@ where
                     Poll::Ready(Received::Over)
                 }
                 Intake::Header => self.poll_header(cx),
-                Intake::Memory { alloc, .. } => match Pin::new(alloc).poll(cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(memory) => {
-                        if let Intake::Memory { request, held, .. } = self.take_intake() {
-                            self.with_memory(request, held, memory);
-                        }
-                        Poll::Ready(Received::Bytes)
-                    }
-                },
-                Intake::Long { .. } => self.start_parts(),
-                Intake::Payload { payload, .. } => match self.inbox.poll_payload(payload, cx) {
-                    Poll::Ready(Received::Bytes) => {
-                        self.payload_complete();
-                        Poll::Ready(Received::Bytes)
-                    }
-                    other => other,
-                },
+                Intake::Memory { .. } => self.poll_memory_of_read(cx),
+                Intake::Long { .. } => self.start_parts(cx),
+                Intake::Payload(_) => self.poll_incoming(cx),
                 Intake::Drain { left, .. } => match self.inbox.poll_drain(left, cx) {
                     Poll::Ready(Received::Bytes) => {
                         self.handle.payload_done();
@@ -277,15 +318,16 @@ where
             self.shared.counters.malformed.fetch_add(1, Ordering::Relaxed);
             return Poll::Ready(Received::Over);
         };
-        // Both limits open when replies have been sent, which is this task's own doing.
-        let payload = match request.command {
-            Command::Read | Command::Write => request.len.min(self.link.shape.payload_bytes_max) as usize,
-            _ => 0,
-        };
-        if self.account.slots() >= self.shared.limits.requests_per_connection_max || !self.has_room(payload) {
+        // Both open when replies have been sent, which is this task's own doing.
+        let has_payload = matches!(request.command, Command::Read | Command::Write) && request.len > 0;
+        if self.account.held(Kind::Slots) >= self.shared.limits.requests_per_connection_max
+            || has_payload && self.is_held_back()
+        {
             return Poll::Pending;
         }
-        let Some(held) = self.poll_slot(cx) else { return Poll::Pending };
+        let Some(held) = self.account.poll_take(Kind::Slots, (1, 1), &mut self.queued, cx) else {
+            return Poll::Pending;
+        };
         self.inbox.consume(Request::BYTES, |_| ());
         self.tally.request(request.command);
         match request.check(&self.link.shape) {
@@ -305,23 +347,6 @@ where
         std::mem::replace(&mut self.intake, Intake::Header)
     }
 
-    /// Take one of the front end's slots, or wait for one.
-    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Option<Held> {
-        loop {
-            if let Some(waiting) = &mut self.gate {
-                if waiting.as_mut().poll(cx).is_pending() {
-                    return None;
-                }
-                self.gate = None;
-            }
-            if let Some(held) = self.account.take_slot() {
-                return Some(held);
-            }
-            let shared = self.shared.clone();
-            self.gate = Some(Box::pin(async move { shared.gate.opened().await }));
-        }
-    }
-
     fn begin(&mut self, request: Request, mut held: Held) {
         let Request { command, cookie, offset, len, flags } = request;
         let fua = flags.contains(CommandFlags::FUA);
@@ -331,19 +356,18 @@ where
             // Reading has no effect, and nobody waits for the data.
             Command::Read if self.gone => {}
             Command::Read if len == 0 => self.reply(Reply { cookie, say: Say::Done { command }, held }),
-            Command::Read if self.is_long(&request) => {
-                let whole = Whole::new(cookie, command, held);
-                self.intake = Intake::Long { whole, next: offset, end: offset + u64::from(len) };
-            }
-            Command::Read | Command::Write => {
-                held.merge(self.account.take_bytes(len as usize));
-                match self.link.arena.try_alloc(len as usize) {
-                    Some(memory) => self.with_memory(request, held, memory),
-                    None => {
-                        let alloc = self.link.arena.alloc(len as usize);
-                        self.intake = Intake::Memory { request, held, alloc };
-                    }
-                }
+            Command::Read if self.may_be_cut(&request) && len > PIECE_BYTES_MAX => self.begin_long(request, held),
+            Command::Read => self.intake = Intake::Memory { request, held },
+            Command::Write => {
+                self.intake = Intake::Payload(Incoming {
+                    request,
+                    held: Some(held),
+                    whole: None,
+                    started: 0,
+                    placed: 0,
+                    part: Payload::new(),
+                    memory: None,
+                });
             }
             Command::Flush => self.push(of, held, 0, Task::Flush),
             Command::Trim => self.push(of, held, offset, Task::Trim { len, fua }),
@@ -355,64 +379,195 @@ where
             }
             Command::BlockStatus => {
                 let one = flags.contains(CommandFlags::REQ_ONE);
-                self.push(of, held, offset, Task::Status { len, one });
+                if !one && let Some(more) = self.account.take(Kind::Slots, 1, EXTENTS_MAX / EXTENTS_PER_SLOT - 1) {
+                    held.merge(more);
+                }
+                let extents_max = if one { 1 } else { held.amount(Kind::Slots) * EXTENTS_PER_SLOT };
+                self.push(of, held, offset, Task::Status { len, extents_max });
             }
             Command::Unknown(_) => unreachable!("the check refuses unknown commands"),
         }
     }
 
     /// Chunks need structured replies and leave to fragment; a simple reply is one piece however long.
-    fn is_long(&self, request: &Request) -> bool {
-        self.link.structured && request.len > PIECE_BYTES_MAX && !request.flags.contains(CommandFlags::DF)
+    fn may_be_cut(&self, request: &Request) -> bool {
+        self.link.structured && !request.flags.contains(CommandFlags::DF)
     }
 
-    /// Start the next parts of a long READ, as far as there is room for them.
-    fn start_parts(&mut self) -> Poll<Received> {
+    fn begin_long(&mut self, request: Request, held: Held) {
+        let Request { command, cookie, offset, len, .. } = request;
+        let whole = Whole::new(cookie, command, held);
+        self.intake = Intake::Long { whole, next: offset, end: offset + u64::from(len) };
+    }
+
+    // --- memory ---------------------------------------------------------------------------------------------------
+
+    /// As much memory as may be had now between `least` and `most` bytes.
+    fn try_memory(&self, least: usize, most: usize) -> Option<(Bufs, Held)> {
+        let held = self.account.take(Kind::Bytes, pages(least), pages(most))?;
+        let bufs = self.link.arena.try_alloc(most.min(held.amount(Kind::Bytes)))?;
+        Some((bufs, held))
+    }
+
+    /// As much memory as may be had between `least` and `most` bytes, as soon as it may be had.
+    fn poll_memory(&mut self, least: usize, most: usize, cx: &mut Context<'_>) -> Poll<(Bufs, Held)> {
+        if self.alloc.is_none() {
+            let range = (pages(least), pages(most));
+            let Some(held) = self.account.poll_take(Kind::Bytes, range, &mut self.queued, cx) else {
+                return Poll::Pending;
+            };
+            let len = most.min(held.amount(Kind::Bytes));
+            if let Some(bufs) = self.link.arena.try_alloc(len) {
+                return Poll::Ready((bufs, held));
+            }
+            self.alloc = Some((self.link.arena.alloc(len), held));
+        }
+        let Some((alloc, _)) = &mut self.alloc else { unreachable!("set above") };
+        let Poll::Ready(bufs) = Pin::new(alloc).poll(cx) else { return Poll::Pending };
+        let Some((_, held)) = self.alloc.take() else { unreachable!("just looked") };
+        Poll::Ready((bufs, held))
+    }
+
+    /// Start a READ in one piece, or in parts where there is no memory for one.
+    fn poll_memory_of_read(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        let Intake::Memory { request, .. } = &self.intake else { unreachable!("the caller looked") };
+        let (request, len) = (*request, request.len as usize);
+        if self.gone {
+            self.stop_waiting();
+            self.intake = Intake::Header;
+            return Poll::Ready(Received::Bytes);
+        }
+        let memory = match self.may_be_cut(&request) {
+            true => self.try_memory(len, len),
+            false => match self.poll_memory(len, len, cx) {
+                Poll::Ready(memory) => Some(memory),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        let Intake::Memory { mut held, .. } = self.take_intake() else { unreachable!("looked at above") };
+        let Some((bufs, memory)) = memory else {
+            self.begin_long(request, held);
+            return Poll::Ready(Received::Bytes);
+        };
+        held.merge(memory);
+        let Request { command, cookie, offset, flags, .. } = request;
+        let one_chunk = flags.contains(CommandFlags::DF);
+        self.push(Of::All { cookie, command }, held, offset, Task::Read { bufs, one_chunk });
+        Poll::Ready(Received::Bytes)
+    }
+
+    /// Start the next parts of a long READ, as far as there is memory for them.
+    fn start_parts(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         loop {
-            let Intake::Long { whole, next, end } = &mut self.intake else { return Poll::Ready(Received::Bytes) };
+            let Intake::Long { whole, next, end } = &self.intake else { return Poll::Ready(Received::Bytes) };
             if self.gone || *next == *end || whole.failed().is_some() {
+                self.stop_waiting();
                 if let Intake::Long { whole, .. } = self.take_intake() {
                     self.part_over(whole);
                 }
                 return Poll::Ready(Received::Bytes);
             }
             // Parts end at multiples of their size, so that chunks are aligned as clients like them.
-            let offset = *next;
+            let (offset, whole) = (*next, whole.clone());
             let border = (offset / u64::from(PIECE_BYTES_MAX) + 1) * u64::from(PIECE_BYTES_MAX);
-            let len = (border.min(*end) - offset) as u32;
-            let whole = whole.clone();
-            if !self.has_room(len as usize) {
+            let most = (border.min(*end) - offset) as usize;
+            // Besides those of the parts there are the intake's handle and the one here.
+            if Arc::strong_count(&whole) >= PARTS_MAX + 2 || self.is_held_back() {
                 return Poll::Pending;
             }
+            let Poll::Ready((bufs, held)) = self.poll_memory(most.min(PART_BYTES_MIN), most, cx) else {
+                return Poll::Pending;
+            };
             if let Intake::Long { next, .. } = &mut self.intake {
-                *next += u64::from(len);
+                *next += bufs.len_bytes() as u64;
             }
-            let held = self.account.take_bytes(len as usize);
-            self.push(Of::Part(whole), held, offset, Task::ReadPart { len });
+            self.push(Of::Part(whole), held, offset, Task::Read { bufs, one_chunk: false });
         }
     }
 
-    fn with_memory(&mut self, request: Request, held: Held, memory: Bufs) {
-        let Request { command, cookie, offset, flags, .. } = request;
-        if command == Command::Read {
-            let one_chunk = flags.contains(CommandFlags::DF);
-            self.push(Of::All { cookie, command }, held, offset, Task::Read { bufs: memory, one_chunk });
-        } else {
-            // The client is waited for from here on, not the cell.
-            self.handle.payload_due(u64::from(request.len));
-            self.intake = Intake::Payload { request, held, payload: Payload::new(memory) };
+    // --- payload of a WRITE ---------------------------------------------------------------------------------------
+
+    /// Receive what there is memory for; take memory for more; write what is there when it is a whole part, or when there is no memory
+    /// for more of it.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        loop {
+            let Intake::Payload(incoming) = &mut self.intake else { return Poll::Ready(Received::Bytes) };
+            if incoming.placed > incoming.started {
+                if self.inbox.needs(&incoming.part) {
+                    self.handle.payload_due(incoming.part.left() as u64);
+                }
+                let left = incoming.part.left();
+                let received = self.inbox.poll_payload(&mut incoming.part, cx);
+                self.handle.has_moved((left - incoming.part.left()) as u64);
+                match received {
+                    Poll::Ready(Received::Bytes) => self.handle.payload_done(),
+                    other => return other,
+                }
+            } else if incoming.placed == 0 && self.inbox.available() == 0 {
+                // Nothing has arrived: no memory is taken.
+                self.handle.payload_due(0);
+                match self.inbox.poll_receive(cx) {
+                    Poll::Ready(Received::Bytes) => self.handle.payload_done(),
+                    other => return other,
+                }
+            }
+            let (started, placed, part_end) = (incoming.started, incoming.placed, incoming.part_end());
+            if placed == part_end {
+                self.start_write();
+                continue;
+            }
+            let arrived = placed + self.inbox.available();
+            let most = (arrived * GROWTH).clamp(placed + 1, part_end) - placed;
+            let most = most.next_multiple_of(PAGE_BYTES).min(part_end - placed);
+            let least = most.min(PART_BYTES_MIN);
+            let memory = if placed > started {
+                self.try_memory(least, most)
+            } else if self.is_held_back() {
+                return Poll::Pending;
+            } else {
+                match self.poll_memory(least, most, cx) {
+                    Poll::Ready(memory) => Some(memory),
+                    Poll::Pending => return Poll::Pending,
+                }
+            };
+            match (memory, &mut self.intake) {
+                (Some((bufs, held)), Intake::Payload(incoming)) => incoming.extend(bufs, held),
+                _ => self.start_write(),
+            }
         }
     }
 
-    fn payload_complete(&mut self) {
-        let Intake::Payload { request, held, payload } = self.take_intake() else {
-            unreachable!("called when a payload is complete");
+    /// Write what has arrived: all of the request, or the next part of it.
+    fn start_write(&mut self) {
+        let Intake::Payload(incoming) = &mut self.intake else { unreachable!("called while a payload is coming") };
+        let Request { command, cookie, offset, len, flags } = incoming.request;
+        let offset = offset + incoming.started as u64;
+        let first = incoming.started == 0;
+        incoming.started = incoming.placed;
+        let last = incoming.started == len as usize;
+        let data = std::mem::replace(&mut incoming.part, Payload::new()).finish(&self.link.arena).freeze();
+        let memory = incoming.memory.take();
+        let whole = match (incoming.held.take(), &incoming.whole) {
+            (Some(held), _) if first && last => Err(held),
+            (Some(held), _) => Ok(incoming.whole.insert(Whole::new(cookie, command, held)).clone()),
+            (None, Some(whole)) => Ok(whole.clone()),
+            (None, None) => unreachable!("a request has its slot until there are parts"),
         };
-        self.handle.payload_done();
-        let Request { command, cookie, offset, flags, .. } = request;
-        let data = payload.finish(&self.link.arena).freeze();
-        let fua = flags.contains(CommandFlags::FUA);
-        self.push(Of::All { cookie, command }, held, offset, Task::Write { data, fua });
+        if last {
+            // The parts alone own it from here on.
+            self.intake = Intake::Header;
+        }
+        let (of, held) = match (whole, memory) {
+            (Err(mut held), Some(memory)) => {
+                held.merge(memory);
+                (Of::All { cookie, command }, held)
+            }
+            (Ok(whole), Some(memory)) => (Of::Part(whole), memory),
+            // A WRITE of no bytes.
+            (Err(held), None) => (Of::All { cookie, command }, held),
+            (Ok(_), None) => unreachable!("a part has memory"),
+        };
+        self.push(of, held, offset, Task::Write { data, fua: flags.contains(CommandFlags::FUA) });
     }
 
     fn refuse(&mut self, cookie: Cookie, held: Held, refusal: Refusal) {
@@ -420,13 +575,26 @@ where
         self.reply(Reply { cookie, say, held });
     }
 
-    /// Read nothing more. A request whose payload has not come was not received.
+    /// Read nothing more. A request whose payload has not come was not received, but for parts of it that are written already.
     fn end_intake(&mut self) {
-        if let Intake::Long { whole, .. } = std::mem::replace(&mut self.intake, Intake::Ended) {
-            self.part_over(whole);
+        match std::mem::replace(&mut self.intake, Intake::Ended) {
+            Intake::Long { whole, .. } => self.part_over(whole),
+            Intake::Payload(Incoming { whole: Some(whole), request, started, .. }) => {
+                let error = if self.stopping { RequestError::Stopping } else { RequestError::Io };
+                whole.fail(error, request.offset + started as u64);
+                self.part_over(whole);
+            }
+            _ => {}
         }
         self.handle.payload_done();
-        self.gate = None;
+        self.stop_waiting();
+    }
+
+    /// What was waited for is not wanted any more.
+    fn stop_waiting(&mut self) {
+        self.account.wait_over();
+        self.queued = None;
+        self.alloc = None;
     }
 
     // --- sending --------------------------------------------------------------------------------------------------
@@ -434,20 +602,32 @@ where
     fn poll_send(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
         loop {
-            if let Some((future, _)) = &mut self.sending {
-                let Poll::Ready(result) = future.as_mut().poll(cx) else { return progress };
-                self.sending = None;
-                self.handle.send_done();
+            if let Some(sending) = &mut self.sending {
+                let Poll::Ready(result) = sending.send.as_mut().poll(cx) else { return progress };
                 progress = true;
+                self.handle.send_done();
+                self.handle.has_moved(sending.bytes as u64);
+                let Some(Sending { rest, held, .. }) = self.sending.take() else { unreachable!("just looked") };
                 if result.is_err() {
                     self.client_gone();
+                } else if !rest.is_empty() {
+                    self.send(rest, held);
+                    continue;
                 }
             }
             let Some(Batch { data, replies, held }) = self.outbox.batch() else { return progress };
             self.tally.batch(replies);
-            self.handle.send_due();
-            self.sending = Some((self.conn.send(data), held));
+            self.send(data, held);
         }
+    }
+
+    fn send(&mut self, data: SharedBufs, held: Held) {
+        let (len, bytes) = (data.len_bytes(), data.len_bytes().min(SEND_BYTES_MAX));
+        // Most fit in one.
+        let (first, rest) =
+            if len == bytes { (data, SharedBufs::new()) } else { (data.slice(0..bytes), data.slice(bytes..len)) };
+        self.handle.send_due();
+        self.sending = Some(Sending { send: self.conn.send(first), bytes, rest, held });
     }
 
     /// Replies go nowhere from now on. What has been received is still read and done, as far as it has effects: they are due.
@@ -455,4 +635,9 @@ where
         self.gone = true;
         self.outbox.clear();
     }
+}
+
+/// So many bytes in whole pages.
+fn pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE_BYTES)
 }

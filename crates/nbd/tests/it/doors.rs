@@ -15,6 +15,8 @@ use std::time::Duration;
 struct Ann(Scope);
 
 impl Doorkeeper for Ann {
+    fn cut_off(&self, _: &dyn Conn, _: &str, _: &str) {}
+
     fn client_of(&self, _conn: &dyn Conn) -> NbdClient {
         let who = "user ann".to_owned();
         NbdClient { who, names: vec!["ann".to_owned()], scope: self.0, ..NbdClient::anybody() }
@@ -103,6 +105,8 @@ fn exports_are_for_whom_they_name() {
 struct Unproven;
 
 impl Doorkeeper for Unproven {
+    fn cut_off(&self, _: &dyn Conn, _: &str, _: &str) {}
+
     fn client_of(&self, _conn: &dyn Conn) -> NbdClient {
         NbdClient { scope: Scope::Open, proof: Proof::Nothing, ..NbdClient::anybody() }
     }

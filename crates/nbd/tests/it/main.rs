@@ -7,6 +7,7 @@ mod codec;
 mod corpus;
 mod doors;
 mod dying;
+mod fair;
 mod remote;
 mod session;
 mod tls;

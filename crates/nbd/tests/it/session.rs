@@ -21,8 +21,13 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn bench_with(seed: u64, names: &[&str], arena_bytes: usize, limits: FrontEndLimits) -> Bench {
+    bench_of(seed, names, SIZE, arena_bytes, limits)
+}
+
+/// A bench whose grid disks have `size` bytes.
+pub(crate) fn bench_of(seed: u64, names: &[&str], size: usize, arena_bytes: usize, limits: FrontEndLimits) -> Bench {
     let w = world(seed);
-    let disk = MemoryDisk::new(SIZE, w.clock.clone());
+    let disk = MemoryDisk::new(size, w.clock.clone());
     let disks = names.iter().map(|n| grid_disk(n, &disk)).collect();
     let cell = make_cell(&w, disks, STAMP);
     let arena = Arena::new(arena_bytes);
@@ -552,7 +557,6 @@ fn memory_and_requests_in_flight_stay_within_their_limits() {
     for seed in 0..6 {
         let limits = FrontEndLimits {
             requests_per_connection_max: 8,
-            bytes_per_connection_max: 1 << 20,
             requests_max: 12,
             payload_bytes_max: 1 << 20,
             ..FrontEndLimits::default()

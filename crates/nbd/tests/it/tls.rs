@@ -140,6 +140,8 @@ impl Doorkeeper for Door {
         let (proof, database) = (Proof::Certificate("sales".into()), Some("SALES".into()));
         Ok(NbdClient { who, names, scope: Scope::Named, proof, database, may_write: true })
     }
+    fn cut_off(&self, _: &dyn Conn, _: &str, _: &str) {}
+
     fn tls_failed(&self, _: &dyn Conn, reason: &TlsError) {
         self.failures.lock().unwrap().push(reason.to_string());
     }

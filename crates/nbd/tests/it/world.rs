@@ -4,7 +4,7 @@
 use device::net::NetFuture;
 use device::sync::lock;
 use device::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,8 +13,29 @@ use std::time::Duration;
 
 // --- executor and clock ---------------------------------------------------------------------------------------------
 
+/// Tasks that can run, each once.
 #[derive(Default)]
-struct Ready(Mutex<Vec<u64>>);
+struct Ready(Mutex<(Vec<u64>, BTreeSet<u64>)>);
+
+impl Ready {
+    fn push(&self, id: u64) {
+        let (order, known) = &mut *lock(&self.0);
+        if known.insert(id) {
+            order.push(id);
+        }
+    }
+
+    fn pick(&self, prng: &Mutex<Prng>) -> Option<u64> {
+        let (order, known) = &mut *lock(&self.0);
+        if order.is_empty() {
+            return None;
+        }
+        let pick = lock(prng).below(order.len() as u64) as usize;
+        let id = order.swap_remove(pick);
+        known.remove(&id);
+        Some(id)
+    }
+}
 
 struct TaskWaker {
     id: u64,
@@ -23,10 +44,7 @@ struct TaskWaker {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        let mut ready = lock(&self.ready.0);
-        if !ready.contains(&self.id) {
-            ready.push(self.id);
-        }
+        self.ready.push(self.id);
     }
 }
 
@@ -70,7 +88,7 @@ impl Spawn for Executor {
     fn spawn(&self, task: Task) {
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         lock(&self.tasks).insert(id, task);
-        lock(&self.ready.0).push(id);
+        self.ready.push(id);
     }
     fn spawn_on(&self, _thread: usize, task: Task) {
         self.spawn(task);
@@ -123,14 +141,7 @@ impl Executor {
     }
 
     fn run_one(&self) -> bool {
-        let id = {
-            let mut ready = lock(&self.ready.0);
-            if ready.is_empty() {
-                return false;
-            }
-            let pick = lock(&self.prng).below(ready.len() as u64) as usize;
-            ready.swap_remove(pick)
-        };
+        let Some(id) = self.ready.pick(&self.prng) else { return false };
         let Some(mut task) = lock(&self.tasks).remove(&id) else { return true };
         let waker = Waker::from(Arc::new(TaskWaker { id, ready: self.ready.clone() }));
         if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {

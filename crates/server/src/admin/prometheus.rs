@@ -175,6 +175,7 @@ fn front_end(page: &mut Page, context: &Context) {
         ("written_bytes_total", "bytes of successful NBD writes", stats.bytes_written),
         ("malformed_total", "connections closed because their bytes were not the protocol", stats.malformed),
         ("timed_out_total", "connections closed by a time-out", stats.timed_out),
+        ("cut_off_total", "connections closed because they kept from others what they had borrowed", stats.cut_off),
         ("tls_total", "NBD connections over TLS", stats.tls),
         ("tls_failed_total", "NBD connections closed because TLS did not come about", stats.tls_failed),
         ("error_replies_total", "NBD error replies", stats.errors.iter().sum()),
@@ -184,6 +185,11 @@ fn front_end(page: &mut Page, context: &Context) {
         let name = format!("flashcell_nbd_{name}");
         page.family(&name, kind, help);
         page.line(format_args!("{name} {value}"));
+    }
+    let name = "flashcell_nbd_host_cut_off_total";
+    page.family(name, COUNTER, "of these, by client host");
+    for host in context.front_end.hosts() {
+        page.line(format_args!("{name}{{host=\"{}\"}} {}", escaped(&host.name), host.cut_off));
     }
 }
 
