@@ -319,6 +319,7 @@ impl Cell {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
         check_size(name, size_bytes)?;
+        let size_bytes = celldisk::grid_disk_bytes(size_bytes);
         let id = GridDiskId(disk.id());
         let before = disk.size_bytes();
         let generation_before = self.record(&disk).map(|r| r.cache_generation);

@@ -213,6 +213,13 @@ impl GridDisk {
         }
     }
 
+    /// Whether zeroing so much is quicker than a client's writing zeroes. In flush order they are written on flash: quicker by the bytes
+    /// that the client need not send, where they are few; and no hole comes of it, which is what `no_hole` asks to be sure of.
+    pub(crate) fn zeroes_fast(&self, len: u64, no_hole: bool) -> bool {
+        let few = !no_hole && len <= crate::session::ZERO_PIECE_BYTES_MAX;
+        self.disk.geometry().fast_zeroes && (few || !self.is_ordered())
+    }
+
     /// Who may use it from now on, names separated by commas, and whether they may write. A cell sets what its catalog says.
     pub fn set_access(&self, available_to: &str, read_only: bool) {
         self.access.set(available_to, read_only);

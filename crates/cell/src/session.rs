@@ -222,7 +222,7 @@ impl Session {
         let _going = self.active.begin(ActiveKind::Zero, offset, len);
         self.disk.await_release().await;
         let epoch = self.check_change(offset, len)?;
-        if flags.fast && !self.disk.limits().fast_zeroes {
+        if flags.fast && !self.disk.zeroes_fast(len, flags.no_hole) {
             return self.counted(Err(RequestError::NotSupported));
         }
         self.begins(ActiveKind::Zero, offset, len);

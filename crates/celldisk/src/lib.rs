@@ -41,5 +41,5 @@ pub use sabotage::Sabotage;
 pub use slice::{Slice, join_outcomes};
 pub use store::{
     CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec,
-    JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+    JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport, grid_disk_bytes,
 };

@@ -13,7 +13,7 @@ mod stamps;
 
 pub use error::{ChangeError, GridDiskError, ReplicaFailure, StoreError};
 pub use flash::{FlashCacheSpace, FlashCacheSpec, FlashLogSpec};
-pub use grid_disks::GridDiskSpec;
+pub use grid_disks::{GridDiskSpec, grid_disk_bytes};
 pub use journal::JournalSpace;
 pub use open::{OpenOptions, Opened, StoreReport};
 pub use stamps::Renewal;

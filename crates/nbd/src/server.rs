@@ -37,12 +37,17 @@ use hosts::Hosts;
 use registry::Registry;
 use rustls::ServerConfig;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long to wait after a failed accept (out of descriptors): it heals when connections close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most a request takes besides its payload: what the cell keeps of it while it is under way, and its reply.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// The most a connection takes besides its requests: the receive buffer, its task, and over TLS the buffers of records.
+const CONNECTION_BYTES_MAX: usize = 72 << 10;
 
 /// The NBD front end of a cell: any number of listeners, one set of limits.
 pub struct FrontEnd {
@@ -66,8 +71,17 @@ struct Shared {
     registry: Registry,
     counters: Counters,
     hosts: Hosts,
+    /// What the empty export name means.
+    default: OnceLock<String>,
     /// Connections per executor thread.
     threads: Vec<AtomicUsize>,
+}
+
+impl Shared {
+    fn exports<'a>(&'a self, client: &'a Client) -> CellExports<'a> {
+        let default = self.default.get().map(String::as_str);
+        CellExports { client, cell: &self.cell, limits: &self.limits, default }
+    }
 }
 
 impl FrontEnd {
@@ -91,6 +105,7 @@ impl FrontEnd {
             registry: Registry::default(),
             counters: Counters::default(),
             hosts: Hosts::default(),
+            default: OnceLock::new(),
             cell,
             world,
             arena,
@@ -98,6 +113,12 @@ impl FrontEnd {
             threads,
         };
         FrontEnd { shared: Arc::new(shared) }
+    }
+
+    /// Let the empty export name mean grid disk `name`, for clients that come from now on. Said once; otherwise it means the only
+    /// grid disk there is for a client.
+    pub fn set_default_export(&self, name: String) {
+        let _ = self.shared.default.set(name);
     }
 
     /// Serve every grid disk to whoever connects to `listener`; otherwise as [`FrontEnd::serve_at`].
@@ -144,6 +165,14 @@ impl FrontEnd {
     #[must_use]
     pub fn hosts(&self) -> Vec<cell::metrics::HostUse> {
         self.shared.hosts.snapshot()
+    }
+
+    /// The most memory it takes, in bytes: the arena, requests, and connections with the buffers of TLS.
+    #[must_use]
+    pub fn memory_bytes_max(&self) -> u64 {
+        let shared = &self.shared;
+        let (requests, connections) = (shared.limits.requests_max, shared.limits.connections_max);
+        (shared.arena.size_bytes() + requests * REQUEST_BYTES_MAX + connections * CONNECTION_BYTES_MAX) as u64
     }
 
     /// The limits in force.
@@ -262,7 +291,7 @@ async fn session(
                 return;
             }
         };
-        let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
+        let exports = shared.exports(&client);
         let done = handshake::negotiate(conn, &exports).await;
         return serve(shared, conn, handle, client, done, keeper).await;
     };
@@ -290,7 +319,7 @@ async fn session(
     match client {
         Ok((_place, client)) => {
             handle.known();
-            let exports = CellExports { client: &client, cell: &shared.cell, limits: &shared.limits };
+            let exports = shared.exports(&client);
             let done = handshake::choose(&over_tls, negotiation, &exports).await;
             serve(shared, &over_tls, handle, client, done, keeper).await;
         }

@@ -126,6 +126,9 @@ pub struct Config {
     /// Who may administer it.
     #[serde(skip_serializing_if = "Admin::is_default")]
     pub admin: Admin,
+    /// How grid disks are exported.
+    #[serde(skip_serializing_if = "Nbd::is_default")]
+    pub nbd: Nbd,
     /// What it takes.
     pub memory: Memory,
     /// The flash cache at work.
@@ -163,6 +166,21 @@ impl From<IoChoice> for Backend {
             IoChoice::Uring => Backend::Uring,
             IoChoice::Threads => Backend::Threads,
         }
+    }
+}
+
+/// How grid disks are exported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nbd {
+    /// The grid disk that clients without an export name get; the only one of the cell unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+impl Nbd {
+    fn is_default(&self) -> bool {
+        *self == Nbd::default()
     }
 }
 
@@ -337,6 +355,7 @@ impl Default for Config {
             stop_deadline_s: 60,
             listen: Listen::default(),
             admin: Admin::default(),
+            nbd: Nbd::default(),
             memory: Memory::default(),
             flash_cache: FlashCacheTuning::default(),
             history: History::default(),

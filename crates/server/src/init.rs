@@ -400,7 +400,12 @@ async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) 
     };
     let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
     let disk = made.map_err(|error| InitError::Object { what: format!("grid disk {}", wanted.name), error })?;
-    Ok(format!("grid disk {} of {}", disk.name(), cellcli::answer::size_text(disk.size_bytes())))
+    let (size_bytes, asked_bytes) = (disk.size_bytes(), wanted.size_bytes);
+    let rounded = match size_bytes == asked_bytes {
+        true => String::new(),
+        false => format!(", {size_bytes} bytes: {asked_bytes} rounded up to a multiple of 64K"),
+    };
+    Ok(format!("grid disk {} of {}{rounded}", disk.name(), cellcli::answer::size_text(size_bytes)))
 }
 
 /// The disk with the most free space.

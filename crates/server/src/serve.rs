@@ -20,6 +20,7 @@ use device::{Address, Arena, MemoryGuard, Runtime, RuntimeConfig, RuntimeError};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, select};
 use nbd::{FrontEnd, FrontEndLimits};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -34,6 +35,12 @@ use tracing::{error, info, warn};
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// How long a start waits for the index of the flash cache, which it has of ten million blocks by then: without it grid disks have no hits.
 const INDEX_WAIT: Duration = Duration::from_secs(1);
+
+/// The most the process takes besides what it serves with: the program, stacks, rings, administration, history of metrics.
+const PROCESS_BYTES_MAX: u64 = 64 << 20;
+
+/// Descriptors for everything but NBD connections: devices, rings, administration.
+const DESCRIPTORS_OF_OTHERS: usize = 512;
 
 /// Why a cell was not served, or not stopped clean.
 #[derive(Debug, thiserror::Error)]
@@ -153,9 +160,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         info!(
             "the index of the flash cache is still being read: grid disks are served from disk, those in write-back wait for it"
         );
-        world.spawn.spawn(Box::pin(tell_when_whole(cell.clone(), arena.clone())));
+        world.spawn.spawn(Box::pin(tell_when_whole(cell.clone())));
     } else {
-        announce_memory(&cell, &arena);
+        announce_index(&cell);
     }
 
     let access = Arc::new(Access {
@@ -164,7 +171,17 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         tokens: Some(located.trust_dir().join(tls::TOKENS)),
         revoked: Some(located.trust_dir().join(tls::REVOKED)),
     });
-    let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, FrontEndLimits::default());
+    let front_end = FrontEnd::new(cell.clone(), world.clone(), arena, client_limits());
+    announce_memory(&cell, &front_end);
+    if let Some(name) = &located.config.nbd.default {
+        if cell.grid_disk(name).is_none() {
+            warn!(
+                grid_disk = name,
+                "nbd.default in cell.toml names no grid disk: clients that name none are refused until it is created"
+            );
+        }
+        front_end.set_default_export(name.clone());
+    }
     let certificates = Arc::new(Certificates::new(located.trust_dir()));
     let nbd = door::listen(&located, &front_end, &access, &certificates, &runtime, &world)?;
     let admin = AdminThread::start(&located, &certificates)?;
@@ -209,6 +226,31 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     runtime.shutdown(left).map_err(|error| ServeError::Hang { what: error.to_string(), deadline })?;
     info!("stopped clean");
     Ok(())
+}
+
+/// The limits of clients: as many connections as there are descriptors for, which a process may ask for more of.
+fn client_limits() -> FrontEndLimits {
+    let limits = FrontEndLimits::default();
+    let wanted = (limits.connections_max + DESCRIPTORS_OF_OTHERS) as u64;
+    let now = getrlimit(Resource::Nofile);
+    // None: there is no limit.
+    let may = now.maximum.unwrap_or(wanted).min(wanted);
+    if now.current.is_some_and(|current| current < may) {
+        let more = Rlimit { current: Some(may), maximum: now.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, more) {
+            warn!(%error, "the limit of open files stays as it is");
+        }
+    }
+    let has = getrlimit(Resource::Nofile).current.unwrap_or(wanted);
+    let fits = usize::try_from(has).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_OF_OTHERS).max(1);
+    if fits < limits.connections_max {
+        warn!(
+            connections = fits,
+            open_files = has,
+            "fewer NBD connections than usual: raise the limit of open files (ulimit -n)"
+        );
+    }
+    FrontEndLimits { connections_max: limits.connections_max.min(fits), ..limits }
 }
 
 fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
@@ -282,26 +324,33 @@ fn tell(report: &OpenReport) {
     }
 }
 
-async fn tell_when_whole(cell: Arc<Cell>, arena: Arena) {
+async fn tell_when_whole(cell: Arc<Cell>) {
     cell.index_is_whole().await;
     if let Some(report) = cell.take_late_report() {
         tell(&report);
     }
     info!("the index of the flash cache is whole");
-    announce_memory(&cell, &arena);
+    announce_index(&cell);
 }
 
-fn announce_memory(cell: &Cell, arena: &Arena) {
+/// The most memory this process takes (I8).
+fn announce_memory(cell: &Cell, front_end: &FrontEnd) {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (clients, work) = (front_end.memory_bytes_max(), cell.memory_bytes_max());
+    info!(
+        connections_max = front_end.limits().connections_max,
+        clients_max_mib = mib(clients),
+        cell_and_index_max_mib = mib(work),
+        process_max_mib = mib(PROCESS_BYTES_MAX),
+        all_max_mib = mib(clients + work + PROCESS_BYTES_MAX),
+        "memory"
+    );
+}
+
+/// What the index of the flash cache takes, now that it is whole.
+fn announce_index(cell: &Cell) {
     // Reading the index took as much again in small pieces, which the allocator would keep for ever.
     device::give_back_memory();
-    let mib = |bytes: u64| bytes >> 20;
-    let (requests, work) = (arena.size_bytes() as u64, cell.memory_bytes_max());
-    info!(
-        requests_mib = mib(requests),
-        cell_and_index_max_mib = mib(work),
-        all_max_mib = mib(requests + work),
-        "memory set aside"
-    );
     let Some(cache) = cell.flash_cache() else { return };
     for (id, member) in cell.flash_cache_devices().into_iter().zip(cache.members()) {
         let need = member.memory_need();

@@ -11,7 +11,7 @@ use crate::catalog::{
 use crate::disk::CellDisk;
 use crate::error::IoError;
 use crate::ids::{DeviceId, GridDiskId};
-use crate::layout::{EXTENTS_MAX, PAGE_BYTES};
+use crate::layout::{AU_BYTES_MIN, EXTENTS_MAX, PAGE_BYTES};
 use crate::media;
 use device::WallTime;
 use device::sync::lock;
@@ -26,7 +26,7 @@ pub struct GridDiskSpec {
     pub name: String,
     /// The cell disk to put it on.
     pub cell_disk: DeviceId,
-    /// Bytes; rounded down to whole allocation units, at least one.
+    /// Bytes, as clients see them; rounded up by [`grid_disk_bytes`]. It takes whole allocation units on its cell disk.
     pub size_bytes: u64,
     /// What it carries.
     pub purpose: Purpose,
@@ -105,6 +105,13 @@ pub(super) fn raise_if_uncached(now: &mut GridDisk, old: &GridDisk) -> Result<()
     Ok(())
 }
 
+/// The size of a grid disk of which so many bytes are asked for, rounded up to [`AU_BYTES_MIN`]: so no block of the flash cache,
+/// of which that is the largest, reaches beyond its end.
+#[must_use]
+pub fn grid_disk_bytes(size_bytes: u64) -> u64 {
+    size_bytes.checked_next_multiple_of(AU_BYTES_MIN).unwrap_or(u64::MAX / AU_BYTES_MIN * AU_BYTES_MIN)
+}
+
 /// Physical stretches of `from..to` of something that lies in `extents`.
 fn stretches(extents: &[Extent], au_bytes: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
@@ -180,13 +187,14 @@ impl CellStore {
         if spec.size_bytes == 0 {
             return Err(GridDiskError::TooSmall { size_bytes: 0, au_bytes });
         }
-        let count_au = (spec.size_bytes / au_bytes).max(1);
+        let size_bytes = grid_disk_bytes(spec.size_bytes);
+        let count_au = size_bytes.div_ceil(au_bytes);
         let mut new = GridDisk {
             id: GridDiskId(0),
             name: spec.name,
             cell_disk: spec.cell_disk,
             extents: Vec::new(),
-            size_bytes: count_au * au_bytes,
+            size_bytes,
             purpose: spec.purpose,
             caching_mode: spec.caching_mode,
             mode_switch: None,
@@ -242,11 +250,11 @@ impl CellStore {
         Ok(changed)
     }
 
-    /// Grow or shrink a grid disk to `size_bytes`, rounded down to whole allocation units. New space reads as zeroes. A
+    /// Grow or shrink a grid disk to `size_bytes`, rounded up by [`grid_disk_bytes`]. New space reads as zeroes. A
     /// shrink raises the cache generation; requests beyond the new end must have completed.
     ///
     /// # Errors
-    /// Below one allocation unit, no space, cell disk missing or failing, or another command changed it meanwhile.
+    /// No bytes at all, no space, cell disk missing or failing, or another command changed it meanwhile.
     pub async fn resize_grid_disk(
         &self,
         id: GridDiskId,
@@ -257,16 +265,17 @@ impl CellStore {
         let old = catalog.grid_disks.get(&id).ok_or(GridDiskError::NoSuch)?;
         let Some(member) = catalog.members.get(&old.cell_disk) else { return Err(GridDiskError::NoSuch) };
         let au_bytes = member.au_bytes;
-        let count_au = size_bytes / au_bytes;
-        if count_au == 0 {
+        if size_bytes == 0 {
             return Err(GridDiskError::TooSmall { size_bytes, au_bytes });
         }
-        if count_au * au_bytes <= old.size_bytes {
-            return self.shrink(old, count_au, au_bytes).await;
+        let size_bytes = grid_disk_bytes(size_bytes);
+        let count_au = size_bytes.div_ceil(au_bytes);
+        if size_bytes <= old.size_bytes {
+            return self.shrink(old, size_bytes, count_au).await;
         }
         let disk = self.disk_in_service(old.cell_disk)?;
         let mut new = old.clone();
-        new.size_bytes = count_au * au_bytes;
+        new.size_bytes = size_bytes;
         // A piece that continues the last extent costs no entry.
         let pieces_max = (EXTENTS_MAX + 1).saturating_sub(old.extents.len());
         let more = count_au - count(&old.extents);
@@ -299,16 +308,16 @@ impl CellStore {
         Ok(changed?)
     }
 
-    async fn shrink(&self, old: &GridDisk, count_au: u64, au_bytes: u64) -> Result<Changed<GridDisk>, GridDiskError> {
+    async fn shrink(&self, old: &GridDisk, size_bytes: u64, count_au: u64) -> Result<Changed<GridDisk>, GridDiskError> {
         let changed = self
             .change(|catalog| {
                 let now = grid_disk(catalog, old.id)?;
                 if (&now.extents, now.size_bytes) != (&old.extents, old.size_bytes) {
                     return Err(GridDiskError::Busy);
                 }
-                if count_au * au_bytes < now.size_bytes {
+                if size_bytes < now.size_bytes {
                     cut(&mut now.extents, count_au);
-                    now.size_bytes = count_au * au_bytes;
+                    now.size_bytes = size_bytes;
                     ranges::trim(&mut now.caching_ranges, now.size_bytes);
                     raise_generation(now)?;
                 }

@@ -26,22 +26,31 @@ fn one_disk() -> (Arc<CellStore>, Vec<Arc<TestDisk>>) {
 fn nothing(_: u64, _: u64) {}
 
 #[test]
-fn created_space_is_zero_and_sizes_round_down() {
+fn created_space_is_zero_and_sizes_are_those_asked_for() {
     let (store, media) = one_disk();
     let mut steps = Vec::new();
-    let big =
-        run(store.create_grid_disk(spec(&store, "CD_01_c1", "DATA_CD_00_c1", 40 * MIB + 5), &mut |done, total| {
+    let big = run(store.create_grid_disk(
+        spec(&store, "CD_01_c1", "DATA_CD_00_c1", 40 * MIB - (64 << 10)),
+        &mut |done, total| {
             steps.push((done, total));
-        }))
-        .whole();
-    assert_eq!(steps, [(16 * MIB, 40 * MIB), (32 * MIB, 40 * MIB), (40 * MIB, 40 * MIB)]);
-    assert_eq!((big.size_bytes, big.id, big.cache_generation), (40 * MIB, GridDiskId(1), 1));
+        },
+    ))
+    .whole();
+    let size = 40 * MIB - (64 << 10);
+    assert_eq!(steps, [(16 * MIB, size), (32 * MIB, size), (size, size)]);
+    assert_eq!((big.size_bytes, big.id, big.cache_generation), (size, GridDiskId(1), 1));
     let slice = store.slice(big.id).unwrap();
-    for at in (0..40).step_by(8) {
+    for at in (0..32).step_by(8) {
         assert!(read(&*slice, at * MIB, (8 * MIB) as usize).unwrap().iter().all(|&b| b == 0));
     }
+    assert_eq!(device::Io::geometry(&*slice).size_bytes, size, "nothing beyond the end can be reached");
     let small = create(&store, "small", 1);
-    assert_eq!(small.size_bytes, AU, "at least one unit");
+    assert_eq!(small.size_bytes, 64 << 10, "whole blocks of the flash cache, however large");
+    // It grows within its unit, whose rest reads as zeroes whatever lay there.
+    let grown = run(store.resize_grid_disk(small.id, 192 << 10, &mut nothing)).whole();
+    assert_eq!((grown.size_bytes, &grown.extents), (192 << 10, &small.extents));
+    let slice = store.slice(small.id).unwrap();
+    assert!(read(&*slice, 0, 192 << 10).unwrap().iter().all(|&b| b == 0));
     let again = open(&media, 2).unwrap();
     assert_eq!(again.store.catalog().grid_disks, store.catalog().grid_disks, "state survives a restart");
 }
@@ -96,7 +105,7 @@ fn growth_prefers_its_place_and_reads_as_zeroes() {
     let b = create(&store, "b", AU);
     let slice = store.slice(a.id).unwrap();
     assert_eq!(write(&*slice, 0, &vec![7; 2 * AU as usize], true), Outcome::Done);
-    let grown = run(store.resize_grid_disk(a.id, 4 * AU + 17, &mut nothing)).whole();
+    let grown = run(store.resize_grid_disk(a.id, 3 * AU + 17, &mut nothing)).whole();
     assert_eq!(grown.extents, [Extent { start_au: 0, count_au: 2 }, Extent { start_au: 3, count_au: 2 }]);
     assert_eq!(grown.cache_generation, a.cache_generation, "growth voids nothing");
     run(store.drop_grid_disk(b.id)).whole();
@@ -107,14 +116,14 @@ fn growth_prefers_its_place_and_reads_as_zeroes() {
 }
 
 #[test]
-fn a_shrink_raises_the_generation_and_stops_at_one_unit() {
+fn a_shrink_raises_the_generation_and_stops_at_nothing() {
     let (store, _media) = one_disk();
     let a = create(&store, "a", 4 * AU);
     let slice = store.slice(a.id).unwrap();
     assert_eq!(write(&*slice, 3 * AU, &[9; 512], true), Outcome::Done);
     let cut = run(store.resize_grid_disk(a.id, 2 * AU, &mut nothing)).whole();
     assert_eq!((cut.size_bytes, cut.cache_generation), (2 * AU, 2));
-    assert!(matches!(run(store.resize_grid_disk(a.id, AU - 1, &mut nothing)), Err(GridDiskError::TooSmall { .. })));
+    assert!(matches!(run(store.resize_grid_disk(a.id, 0, &mut nothing)), Err(GridDiskError::TooSmall { .. })));
     let same = run(store.resize_grid_disk(a.id, 2 * AU, &mut nothing)).whole();
     assert_eq!(same.cache_generation, 2, "no change, no news");
     run(store.resize_grid_disk(a.id, 4 * AU, &mut nothing)).whole();

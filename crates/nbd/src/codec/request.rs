@@ -171,6 +171,10 @@ impl Request {
     /// The errno the protocol names for what is wrong with it.
     pub fn check(&self, shape: &ExportShape) -> Result<(), Refusal> {
         let inval = |message| Refusal { errno: Errno::Inval, message };
+        if self.command == Command::Disconnect {
+            // It has no reply that could refuse it: flags nobody knows change nothing about leaving.
+            return Ok(());
+        }
         if let Command::Unknown(_) = self.command {
             return Err(inval("unknown command"));
         }

@@ -36,6 +36,8 @@ pub enum NoExport {
     Unknown,
     /// The client may not have it: why, for people.
     NotForYou(String),
+    /// The default export is a grid disk of this name, which there is not.
+    NoDefault(String),
 }
 
 /// Where a handshake looks exports up.
@@ -73,6 +75,8 @@ pub(super) struct CellExports<'a> {
     pub(super) client: &'a Client,
     pub(super) cell: &'a cell::Cell,
     pub(super) limits: &'a FrontEndLimits,
+    /// The grid disk that the empty name means; none: the only one there is for the client.
+    pub(super) default: Option<&'a str>,
 }
 
 impl CellExports<'_> {
@@ -140,10 +144,14 @@ impl Exports for CellExports<'_> {
             None => (name, None),
         };
         if grid_disk.is_empty() {
-            // The default export: there is one only when this client can mean no other.
-            return match &self.own()[..] {
-                [only] => self.open(only, tag),
-                _ => Err(NoExport::Unknown),
+            // The default export: the one that is named so, or the only one that this client can mean.
+            return match (self.default, &self.own()[..]) {
+                (Some(name), _) => match self.cell.grid_disk(name) {
+                    Some(disk) => self.open(&disk, tag),
+                    None => Err(NoExport::NoDefault(name.to_owned())),
+                },
+                (None, [only]) => self.open(only, tag),
+                (None, _) => Err(NoExport::Unknown),
             };
         }
         // Looked for among those that are for the client: the work is the same whether or not there is another one of that name.

@@ -348,8 +348,15 @@ fn is_known(option: u32) -> bool {
 }
 
 fn no_export(name: &str, why: NoExport, exports: &dyn Exports) -> OptionReply {
-    if let NoExport::NotForYou(message) = why {
-        return OptionReply::error(RepError::Policy, message);
+    match why {
+        NoExport::NotForYou(message) => return OptionReply::error(RepError::Policy, message),
+        NoExport::NoDefault(wanted) => {
+            let message = format!(
+                "the default export is grid disk {wanted}, which does not exist; hint: nbd.default in cell.toml"
+            );
+            return OptionReply::error(RepError::Unknown, message);
+        }
+        NoExport::Unknown => {}
     }
     // None that is not for this client.
     let names: Vec<String> = exports.list().into_iter().map(|(name, _)| name).take(16).collect();

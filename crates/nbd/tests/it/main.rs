@@ -8,6 +8,7 @@ mod corpus;
 mod doors;
 mod dying;
 mod fair;
+mod leaving;
 mod remote;
 mod session;
 mod tls;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) const SIZE: usize = 8 << 20;
-const STAMP: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+pub(crate) const STAMP: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 
 pub(crate) struct Bench {
     pub(crate) w: TestWorld,

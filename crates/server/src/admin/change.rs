@@ -298,8 +298,15 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
         };
         let made = context.cell.create_grid_disk(spec, &mut |_, _| ()).await?;
         lines.push(format::created(ObjectType::GridDisk, &made.name()));
+        lines.extend(settings.size_bytes.and_then(|asked| told_size(&made.name(), asked, made.size_bytes())));
     }
     Ok(())
+}
+
+/// That a grid disk has not exactly the size that was asked for.
+pub(crate) fn told_size(name: &str, asked_bytes: u64, size_bytes: u64) -> Option<String> {
+    let text = || format!("GridDisk {name} has {size_bytes} bytes: {asked_bytes} rounded up to a multiple of 64K");
+    (asked_bytes != size_bytes).then(text)
 }
 
 /// As ALTER CELL flashCacheMode has it, for data on disks.
@@ -386,6 +393,8 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
                 return Err(Refusal::new(ErrorCode::NotPermittedNow, what, Some("use FORCE if that is wanted")));
             }
             cell.resize_grid_disk(&name, size_bytes, &mut |_, _| ()).await?;
+            let size_now = cell.grid_disk(&name).map_or(size_bytes, |disk| disk.size_bytes());
+            lines.extend(told_size(&name, size_bytes, size_now));
         }
         if settings.labels != GridDiskLabels::default() {
             cell.set_grid_disk_labels(&name, settings.labels.clone()).await?;

@@ -18,6 +18,8 @@ use tokio::sync::watch;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many looks apart the devices are asked for their size.
 const LOOKS_PER_SIZE: u64 = 10;
+/// So many connections fewer than there were: what they took is worth giving back.
+const CONNECTIONS_GONE_MIN: u64 = 64;
 /// Alerts that are sent, unless `notificationPolicy` says otherwise.
 const POLICY: [Severity; 4] = [Severity::Critical, Severity::Warning, Severity::Info, Severity::Clear];
 
@@ -27,6 +29,8 @@ struct Memory {
     seen: Seen,
     thresholds: Watch,
     last: Option<(Instant, Vec<Sample>)>,
+    /// The most NBD connections since memory was given back.
+    connections_most: u64,
 }
 
 /// End the sessions of NBD clients whose leave is withdrawn, until told to stop. By itself, so that nothing else that is looked at
@@ -86,11 +90,22 @@ async fn use_growth(context: Arc<Context>) {
     }
 }
 
+/// When many clients have gone, what they took in small pieces goes back to the system: the allocator would keep it.
+fn give_back(context: &Context, memory: &mut Memory) {
+    let open = context.front_end.stats().connections_open;
+    memory.connections_most = memory.connections_most.max(open);
+    if open + CONNECTIONS_GONE_MIN <= memory.connections_most {
+        memory.connections_most = open;
+        device::give_back_memory();
+    }
+}
+
 /// Look once; what was raised, has changed or is over.
 fn look(context: &Context, memory: &mut Memory, is_minute: bool) -> Vec<Record> {
     activity_rows::note(context);
     context.certificates.look();
     context.audit.tell_suppressed(|| rows::timestamp(context.world.clock.wall()).text());
+    give_back(context, memory);
     let now_ns = context.world.clock.wall().0;
     let mut conditions = conditions::of_second(context, &mut memory.seen);
     let cell_name = context.cell_name();

@@ -9,6 +9,7 @@ pub(super) const HEAD: &str = "\
 #                first. nbd takes \"tcp-plain:HOST[:PORT]\" as well: no TLS and no login, open to whoever reaches it.
 # [admin]        group = \"dba\": its members administer the cell over the unix socket, as root and the user it is served as
 #                do; everybody else may look. trust = \"trust\": the directory of the certificates.
+# [nbd]          default = \"data\": the grid disk of clients that name none; unless stated the only one there is.
 # [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
