@@ -44,7 +44,7 @@ fn main() {
         let disk = Memory::new(data_bytes.next_multiple_of(1 << 20));
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let config = CacheConfig { block_bytes: 4096, ..CacheConfig::default() };
-        let members = vec![MemberDevice { device: flash.clone(), owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device: flash.clone(), owner, life: 1, durable: true, checkpoint: None }];
         let bare: Device = flash;
         let (cache, _) = FlashCache::open(config, members, &[CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true }], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {

@@ -20,7 +20,7 @@ use device::{
     Arena, Bufs, Class, Completion, Geometry, Io, Outcome, Prng, Runtime, RuntimeConfig, World, give_back_memory,
 };
 use flashcache::format::{self, BlockName, ChunkHeader, EntryKind, HeadKind, Owner, Record, SegmentLife};
-use flashcache::units::{Position, SegmentId};
+use flashcache::units::{Opening, Position, SegmentId};
 use flashcache::{CacheConfig, CachedDisk, Evidence, FlashCache, MemberDevice};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ const BLOCK_PARTS: u32 = 4;
 const CHUNK_DATA_PAGES: u32 = 64;
 /// Pages left to the footer of a segment.
 const FOOTER_PAGES: u32 = 8;
-/// Each segment has been opened so often.
-const GENERATION: u32 = 3;
+/// The life in which all segments were opened.
+const LIFE: u32 = 3;
 /// One segment in so many has no footer.
 const UNSEALED_EVERY: u32 = 100;
 /// Segments that are free after the crash, beside those for the checkpoint: 36 bytes a block and slack.
@@ -149,7 +149,8 @@ fn crashed(entries: u64) -> LogDevice {
     let mut again: Option<(u64, Record)> = None;
     while blocks.peek().is_some() || again.is_some() {
         let segment = SegmentId(written.len() as u32);
-        let life = SegmentLife { segment, generation: GENERATION, nonce: prng.next_u64(), head: HeadKind::Small };
+        let opening = Opening::new(LIFE, segment.0 + 1);
+        let life = SegmentLife { segment, opening, head: HeadKind::Small };
         let sealed = !segment.0.is_multiple_of(UNSEALED_EVERY);
         let mut records: Vec<Record> = Vec::new();
         let mut first: Box<[u8]> = Box::default();
@@ -167,13 +168,13 @@ fn crashed(entries: u64) -> LogDevice {
                 && let Some(block) = blocks.next()
             {
                 if again.is_none() && blocks.peek().is_some() {
-                    let (generation, position, mask) = (GENERATION, Position(at), (1 << BLOCK_PARTS) - 1);
-                    again = Some((block, Record::Invalidation { segment, generation, position, mask, cleaned: false }));
+                    let (position, mask) = (Position(at), (1 << BLOCK_PARTS) - 1);
+                    again = Some((block, Record::Invalidation { segment, opening, position, mask, cleaned: false }));
                 }
                 own.push(entry(block, at));
                 at += BLOCK_PARTS;
             }
-            own.extend(link.replace(Record::Link { segment, generation: GENERATION, sequence }));
+            own.extend(link.replace(Record::Link { segment, opening, sequence }));
             let (pages, durable) = (at - position, sequence - 1);
             let header = ChunkHeader { owner: OWNER, life, position: Position(position), pages, sequence, durable };
             let mut page = vec![0; 4096];
@@ -243,7 +244,7 @@ async fn clean_restart(
     assert!(checkpoint.is_some(), "there is room for the checkpoint");
     drop(cache);
     let (cpu, start) = (cpu_ns(), Instant::now());
-    let members = vec![MemberDevice { checkpoint, ..member }];
+    let members = vec![MemberDevice { checkpoint, life: member.life + 1, ..member }];
     let (_cache, found) = FlashCache::open(CacheConfig::default(), members, &[DISK], world).await.unwrap();
     let (cpu, wall) = (cpu_ns() - cpu, start.elapsed().as_nanos() as u64);
     let found = found[0].clone().unwrap();
@@ -268,7 +269,8 @@ fn main() {
         // Most while it lasts is told from here on.
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = status_bytes("VmRSS");
-        let member = MemberDevice { device: flash, owner: OWNER, durable: true, checkpoint: None };
+        let member =
+            MemberDevice { device: flash, owner: OWNER, life: u64::from(LIFE) + 1, durable: true, checkpoint: None };
         let members = vec![member.clone()];
         let (cpu, start) = (cpu_ns(), Instant::now());
         let (cache, recovered) =

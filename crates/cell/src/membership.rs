@@ -352,7 +352,13 @@ impl Cell {
             };
             let label = disk.label();
             let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: label.cache_era };
-            devices.push(MemberDevice { device, owner, durable: label.class == Class::Durable, checkpoint: None });
+            devices.push(MemberDevice {
+                device,
+                owner,
+                life: label.sequence,
+                durable: label.class == Class::Durable,
+                checkpoint: None,
+            });
             ids.push(*id);
         }
         let share = self.config.cache.memory_bytes_max.map(|limit_bytes| {

@@ -301,6 +301,7 @@ impl Cell {
             members.push(MemberDevice {
                 device: slice,
                 owner,
+                life: disk.label().sequence,
                 durable: disk.label().class == Class::Durable,
                 checkpoint,
             });

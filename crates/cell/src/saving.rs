@@ -191,7 +191,7 @@ mod tests {
         let (disk, flash) = (slow(4_000_000, 8 << 20), slow(100_000, 64 << 20));
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
-        let members = vec![MemberDevice { device: flash, owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device: flash, owner, life: 1, durable: true, checkpoint: None }];
         let (cache, _) = FlashCache::open(CacheConfig::default(), members, &[named], world).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {
             id: 7,

@@ -320,7 +320,16 @@ impl CellDisk {
     /// memory stays what it was, the one on the device is the old or the new one, and later changes are tried anew;
     /// after a write of unknown fate (or a dropped future in mid-write) the cell disk is latched.
     pub async fn update_label(&self, change: impl FnOnce(&mut Label)) -> Result<(), CellDiskError> {
-        let round = self.enqueue(change)?;
+        let round = self.enqueue(change, Rewrite::Changed)?;
+        self.written(round).await
+    }
+
+    /// The same, but the label is written although nothing changes: its sequence is higher than ever before, durably.
+    ///
+    /// # Errors
+    /// As [`CellDisk::update_label`].
+    pub async fn rewrite_label(&self, change: impl FnOnce(&mut Label)) -> Result<(), CellDiskError> {
+        let round = self.enqueue(change, Rewrite::Always)?;
         self.written(round).await
     }
 
@@ -354,7 +363,7 @@ impl CellDisk {
     }
 
     /// Apply a change to what the next write will carry; `None` when there is nothing to wait for: the device certainly has it.
-    fn enqueue(&self, change: impl FnOnce(&mut Label)) -> Result<Option<Arc<Round>>, CellDiskError> {
+    fn enqueue(&self, change: impl FnOnce(&mut Label), rewrite: Rewrite) -> Result<Option<Arc<Round>>, CellDiskError> {
         let mut state = lock(&self.state);
         if let Some(why) = &state.latched {
             return Err(self.latched_error(why));
@@ -368,7 +377,8 @@ impl CellDisk {
         change(&mut next);
         next.sequence = base.sequence;
         // After a write that has failed, the device may have what that one said.
-        if next == *base && (waiting.is_some() || state.is_label_certain()) {
+        let needless = rewrite == Rewrite::Changed && (waiting.is_some() || state.is_label_certain());
+        if next == *base && needless {
             return Ok(waiting);
         }
         check_fixed(base, &next, self.device.geometry().size_bytes)?;
@@ -472,6 +482,15 @@ impl std::fmt::Debug for CellDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "CellDisk({} {})", self.name(), self.device_id)
     }
+}
+
+/// When a label is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rewrite {
+    /// When it says something else than the one that is there.
+    Changed,
+    /// In any case.
+    Always,
 }
 
 /// The one who writes a round. Dropped in mid-write, the fate of the write is unknown.

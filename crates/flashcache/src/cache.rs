@@ -91,6 +91,9 @@ pub struct MemberDevice {
     pub device: Device,
     /// Cell, device and era.
     pub owner: Owner,
+    /// Higher than whenever the device was opened in this era before, durably: openings of segments are named by it, and no name may be
+    /// used twice. The cell takes the sequence of the device's label, which it writes at each open.
+    pub life: u64,
     /// What was flushed there survives a power cut (I1): without that it takes no dirty data.
     pub durable: bool,
     /// The checkpoint of a clean stop, if nothing there has changed since. Whoever passes it has made sure that nobody will
@@ -808,6 +811,7 @@ pub(crate) fn new_seat(
         memory_bytes_max,
         device: device.device,
         owner: device.owner,
+        life: device.life,
         segment_bytes: config.segment_bytes,
         block_bytes: config.block_bytes,
         staging: Arena::new(config.staging_bytes),

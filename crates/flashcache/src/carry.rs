@@ -4,20 +4,20 @@
 //! Never looks at flash or memory of the cache: the caller decides what is still needed.
 
 use crate::format::{HeadKind, Record};
-use crate::units::{Position, SegmentId};
+use crate::units::{Opening, Position, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records to be said again.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     /// Which parts of the entry there are dead, or clean.
-    invalidations: BTreeMap<(SegmentId, u32, u32, bool), u16>,
-    /// The last generation of a segment that is free.
-    frees: BTreeMap<SegmentId, u32>,
+    invalidations: BTreeMap<(SegmentId, Opening, u32, bool), u16>,
+    /// The last opening of a segment that is free.
+    frees: BTreeMap<SegmentId, Opening>,
     /// Marked regions, by grid disk and generation.
     marks: BTreeSet<(u64, u32, u64)>,
-    /// Where a segment of this generation has its place among the others, and since when: the last word.
-    kept: BTreeMap<SegmentId, (u64, u32, HeadKind)>,
+    /// Where a segment of this opening has its place among the others, and since when: the last word.
+    kept: BTreeMap<SegmentId, (u64, Opening, HeadKind)>,
     /// What the policy asked to be told.
     policy_note: Option<u8>,
 }
@@ -26,19 +26,19 @@ impl Carried {
     /// Say it again. Entries, chunks and links are not for carrying.
     pub(crate) fn add(&mut self, record: &Record) {
         match *record {
-            Record::Invalidation { segment, generation, position, mask, cleaned } => {
-                *self.invalidations.entry((segment, generation, position.0, cleaned)).or_insert(0) |= mask;
+            Record::Invalidation { segment, opening, position, mask, cleaned } => {
+                *self.invalidations.entry((segment, opening, position.0, cleaned)).or_insert(0) |= mask;
             }
-            Record::Free { segment, generation } => {
-                let last = self.frees.entry(segment).or_insert(generation);
-                *last = (*last).max(generation);
+            Record::Free { segment, opening } => {
+                let last = self.frees.entry(segment).or_insert(opening);
+                *last = (*last).max(opening);
             }
             Record::Mark { disk, generation, region, set: true } => {
                 self.marks.insert((disk, generation, region));
             }
-            Record::Kept { segment, generation, head, sequence } => {
-                let last = self.kept.entry(segment).or_insert((sequence, generation, head));
-                *last = (*last).max((sequence, generation, head));
+            Record::Kept { segment, opening, head, sequence } => {
+                let last = self.kept.entry(segment).or_insert((sequence, opening, head));
+                *last = (*last).max((sequence, opening, head));
             }
             Record::PolicyNote { note } => self.policy_note = Some(note),
             Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
@@ -49,8 +49,8 @@ impl Carried {
     /// one goes by the order of the log.
     pub(crate) fn is_said(&mut self, record: &Record) {
         match *record {
-            Record::Invalidation { segment, generation, position, mask, cleaned } => {
-                let key = (segment, generation, position.0, cleaned);
+            Record::Invalidation { segment, opening, position, mask, cleaned } => {
+                let key = (segment, opening, position.0, cleaned);
                 if let Some(left) = self.invalidations.get_mut(&key) {
                     *left &= !mask;
                     if *left == 0 {
@@ -58,9 +58,7 @@ impl Carried {
                     }
                 }
             }
-            Record::Free { segment, generation }
-                if self.frees.get(&segment).is_some_and(|&last| last <= generation) =>
-            {
+            Record::Free { segment, opening } if self.frees.get(&segment).is_some_and(|&last| last <= opening) => {
                 self.frees.remove(&segment);
             }
             _ => {}
@@ -75,12 +73,12 @@ impl Carried {
 
     /// The records.
     pub(crate) fn into_records(self) -> impl Iterator<Item = Record> {
-        let invalidation = |((segment, generation, position, cleaned), mask): ((SegmentId, u32, u32, bool), u16)| {
-            Record::Invalidation { segment, generation, position: Position(position), mask, cleaned }
+        let invalidation = |((segment, opening, position, cleaned), mask): ((SegmentId, Opening, u32, bool), u16)| {
+            Record::Invalidation { segment, opening, position: Position(position), mask, cleaned }
         };
-        let free = |(segment, generation): (SegmentId, u32)| Record::Free { segment, generation };
+        let free = |(segment, opening): (SegmentId, Opening)| Record::Free { segment, opening };
         let mark = |(disk, generation, region): (u64, u32, u64)| Record::Mark { disk, generation, region, set: true };
-        let kept = |(segment, (sequence, generation, head))| Record::Kept { segment, generation, head, sequence };
+        let kept = |(segment, (sequence, opening, head))| Record::Kept { segment, opening, head, sequence };
         let invalidations = self.invalidations.into_iter().map(invalidation);
         let warmth = self.kept.into_iter().map(kept).chain(self.policy_note.map(|note| Record::PolicyNote { note }));
         let marks = self.marks.into_iter().map(mark);
@@ -93,13 +91,19 @@ mod tests {
     use super::*;
 
     fn dead(segment: u32, position: u32, mask: u16, cleaned: bool) -> Record {
-        Record::Invalidation { segment: SegmentId(segment), generation: 1, position: Position(position), mask, cleaned }
+        Record::Invalidation {
+            segment: SegmentId(segment),
+            opening: Opening(1),
+            position: Position(position),
+            mask,
+            cleaned,
+        }
     }
 
     #[test]
     fn what_was_said_twice_is_said_once_and_parts_are_put_together() {
         let mut carried = Carried::default();
-        let free = |generation| Record::Free { segment: SegmentId(4), generation };
+        let free = |opening| Record::Free { segment: SegmentId(4), opening: Opening(opening) };
         let mark = Record::Mark { disk: 1, generation: 2, region: 3, set: true };
         for record in [dead(1, 2, 1, false), dead(1, 2, 1, false), dead(1, 2, 6, false), dead(1, 2, 1, true), free(3)] {
             carried.add(&record);
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn what_a_segment_that_stays_says_is_left_out() {
         let mut carried = Carried::default();
-        let free = |generation| Record::Free { segment: SegmentId(4), generation };
+        let free = |opening| Record::Free { segment: SegmentId(4), opening: Opening(opening) };
         let mark = Record::Mark { disk: 1, generation: 2, region: 3, set: true };
         for record in [dead(1, 2, 7, false), dead(1, 3, 1, false), free(3), mark.clone()] {
             carried.add(&record);

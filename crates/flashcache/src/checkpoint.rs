@@ -4,12 +4,12 @@
 //! that one of another checkpoint, or of another device, never counts. The layout is drawn in `docs/internals/flash-cache.md`.
 
 use crate::format::{FormatError, HeadKind, Owner};
-use crate::units::{DISK_SLOTS_MAX, SegmentId};
+use crate::units::{DISK_SLOTS_MAX, Opening, SegmentId};
 
 /// "FCcp", a part of a checkpoint.
 pub const CHECKPOINT_MAGIC: u32 = 0x7063_4346;
 /// The version this code writes; of another one nothing is believed.
-pub const CHECKPOINT_VERSION: u16 = 2;
+pub const CHECKPOINT_VERSION: u16 = 3;
 /// A part: the smallest segment, and a multiple of every true page.
 pub const PART_BYTES: usize = 64 << 10;
 /// Bytes of a part before its items.
@@ -82,8 +82,8 @@ impl IndexItem<'_> {
 pub struct SegmentItem {
     /// Which.
     pub segment: SegmentId,
-    /// Its generation.
-    pub generation: u32,
+    /// Its last opening.
+    pub opening: Opening,
     /// Where it is in its life.
     pub fate: Fate,
     /// It was of the keep head and has aged.
@@ -169,7 +169,7 @@ impl Writer {
 
     /// Add what is no entry. A part that is full, if one is: its number and bytes.
     pub fn push(&mut self, item: &Item<'_>) -> Option<(u32, Vec<u8>)> {
-        let full = self.make_room(20);
+        let full = self.make_room(24);
         let out = &mut self.part;
         match *item {
             Item::Disk { number, generation, id } => {
@@ -178,14 +178,14 @@ impl Writer {
                 out.extend(generation.to_le_bytes());
                 out.extend(id.to_le_bytes());
             }
-            Item::Segment(SegmentItem { segment, generation, fate, aged, last_sequence }) => {
+            Item::Segment(SegmentItem { segment, opening, fate, aged, last_sequence }) => {
                 let fate = match fate {
                     Fate::Free => FATE_FREE,
                     Fate::Sealed(head) => head as u8,
                 };
                 out.extend([KIND_SEGMENT, fate, u8::from(aged), 0]);
                 out.extend(segment.0.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                out.extend(opening.0.to_le_bytes());
                 out.extend(last_sequence.to_le_bytes());
             }
             Item::PolicyNote(note) => out.extend([KIND_POLICY_NOTE, note]),
@@ -294,7 +294,7 @@ fn open<'a>(binding: &Binding, index: u32, part: &'a [u8]) -> Result<&'a [u8], F
         return Err(FormatError::Checksum);
     }
     if version != CHECKPOINT_VERSION {
-        return Err(FormatError::Newer(version));
+        return Err(FormatError::Version(version));
     }
     Ok(&part[PART_FIXED_BYTES..end])
 }
@@ -343,8 +343,8 @@ fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
             let head = HeadKind::ALL.get(usize::from(flag)).copied().map(Fate::Sealed);
             let fate = if flag == FATE_FREE { Some(Fate::Free) } else { head };
             let fate = fate.ok_or(FormatError::Limits("head"))?;
-            let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
-            Ok(Item::Segment(SegmentItem { segment, generation, fate, aged, last_sequence: from.u64()? }))
+            let (segment, opening) = (SegmentId(from.u32()?), Opening(from.u64()?));
+            Ok(Item::Segment(SegmentItem { segment, opening, fate, aged, last_sequence: from.u64()? }))
         }
         KIND_POLICY_NOTE => Ok(Item::PolicyNote(flag)),
         KIND_REGION => Ok(Item::Region { disk: from.u16()?, region: from.u64()? }),

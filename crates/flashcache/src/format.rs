@@ -1,12 +1,12 @@
-//! What the cache writes on flash, format version 1: chunk headers, footers and the records in them.
+//! What the cache writes on flash, format version 2: chunk headers, footers and the records in them.
 //!
 //! Pure bytes in, values out: no I/O, no allocation beyond the limits, no panic on any input. Every entry kind that later
-//! work needs is in version 1. The layout is drawn in `docs/internals/flash-cache.md`.
+//! work needs is there. The layout is drawn in `docs/internals/flash-cache.md`.
 
-use crate::units::{Page, Position, SEGMENT_PAGES_MAX, SegmentId};
+use crate::units::{Opening, Page, Position, SEGMENT_PAGES_MAX, SegmentId};
 
 /// The format this code writes.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// "FCch", a chunk header.
 pub const CHUNK_MAGIC: u32 = 0x6863_4346;
 /// "FCft", a footer's trailer.
@@ -31,13 +31,13 @@ pub enum FormatError {
     /// Not ours, or torn, or rotten.
     #[error("magic or checksum does not match")]
     Checksum,
-    /// Written by a newer version.
-    #[error("format version {0} is newer than this program's {FORMAT_VERSION}")]
-    Newer(u16),
+    /// Whole as far as can be told, but written in another version of the format.
+    #[error("format version {0}, and this program knows version {FORMAT_VERSION} alone")]
+    Version(u16),
     /// A field is outside its limits.
     #[error("field out of limits: {0}")]
     Limits(&'static str),
-    /// A record kind that version 1 does not have.
+    /// A record kind that this version does not have.
     #[error("unknown record kind {0}")]
     UnknownKind(u8),
 }
@@ -81,11 +81,8 @@ pub struct Owner {
 pub struct SegmentLife {
     /// Which segment.
     pub segment: SegmentId,
-    /// Raised at each reuse.
-    pub generation: u32,
-    /// Random for each opening: after a power cut a generation may be opened again, and chunks of the first opening
-    /// must not be taken for chunks of the second.
-    pub nonce: u64,
+    /// When it was opened, see [`Opening`].
+    pub opening: Opening,
     /// The append point.
     pub head: HeadKind,
 }
@@ -156,8 +153,8 @@ pub enum Record {
     Invalidation {
         /// The entry's segment,
         segment: SegmentId,
-        /// its generation then,
-        generation: u32,
+        /// its opening then,
+        opening: Opening,
         /// and its first page within the segment.
         position: Position,
         /// Which parts of its block.
@@ -176,20 +173,20 @@ pub enum Record {
         /// Set or cleared.
         set: bool,
     },
-    /// Every entry of a segment up to this generation is gone; the segment may be reused.
+    /// Every entry of a segment up to this opening is gone; the segment may be reused.
     Free {
         /// Which segment.
         segment: SegmentId,
-        /// Its last generation.
-        generation: u32,
+        /// Its last opening.
+        opening: Opening,
     },
     /// The chunk the member closed before this one: one that was durable and is not there shows that the device has lost
     /// what it acknowledged.
     Link {
         /// Its segment,
         segment: SegmentId,
-        /// the segment's generation then,
-        generation: u32,
+        /// the segment's opening then,
+        opening: Opening,
         /// and its sequence.
         sequence: u64,
     },
@@ -197,8 +194,8 @@ pub enum Record {
     Kept {
         /// Which segment,
         segment: SegmentId,
-        /// its generation then,
-        generation: u32,
+        /// its opening then,
+        opening: Opening,
         /// the head,
         head: HeadKind,
         /// and the sequence that was next then.
@@ -232,11 +229,10 @@ impl Record {
     pub fn encoded_bytes(&self) -> usize {
         match self {
             Record::Entry { crcs, .. } => 28 + 4 * crcs.len(),
-            Record::Invalidation { .. } | Record::Chunk { .. } => 16,
-            Record::Mark { .. } => 24,
-            Record::Link { .. } | Record::Kept { .. } => 20,
+            Record::Free { .. } | Record::Chunk { .. } => 16,
+            Record::Invalidation { .. } => 20,
+            Record::Mark { .. } | Record::Link { .. } | Record::Kept { .. } => 24,
             Record::PolicyNote { .. } => 4,
-            Record::Free { .. } => 12,
         }
     }
 
@@ -254,11 +250,11 @@ impl Record {
                     out.extend(crc.to_le_bytes());
                 }
             }
-            Record::Invalidation { segment, generation, position, mask, cleaned } => {
+            Record::Invalidation { segment, opening, position, mask, cleaned } => {
                 out.extend([KIND_INVALIDATION, u8::from(*cleaned)]);
                 out.extend(mask.to_le_bytes());
                 out.extend(segment.0.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                out.extend(opening.0.to_le_bytes());
                 out.extend(position.0.to_le_bytes());
             }
             Record::Mark { disk, generation, region, set } => {
@@ -267,21 +263,21 @@ impl Record {
                 out.extend(disk.to_le_bytes());
                 out.extend(region.to_le_bytes());
             }
-            Record::Free { segment, generation } => {
+            Record::Free { segment, opening } => {
                 out.extend([KIND_FREE, 0, 0, 0]);
                 out.extend(segment.0.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                out.extend(opening.0.to_le_bytes());
             }
-            Record::Link { segment, generation, sequence } => {
+            Record::Link { segment, opening, sequence } => {
                 out.extend([KIND_LINK, 0, 0, 0]);
                 out.extend(segment.0.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                out.extend(opening.0.to_le_bytes());
                 out.extend(sequence.to_le_bytes());
             }
-            Record::Kept { segment, generation, head, sequence } => {
+            Record::Kept { segment, opening, head, sequence } => {
                 out.extend([KIND_KEPT, *head as u8, 0, 0]);
                 out.extend(segment.0.to_le_bytes());
-                out.extend(generation.to_le_bytes());
+                out.extend(opening.0.to_le_bytes());
                 out.extend(sequence.to_le_bytes());
             }
             Record::PolicyNote { note } => out.extend([KIND_POLICY_NOTE, *note, 0, 0]),
@@ -353,10 +349,10 @@ impl<'a> Seen<'a> {
             9 => EntryKind::Redo,
             KIND_INVALIDATION => {
                 let segment = SegmentId(from.u32()?);
-                let generation = from.u32()?;
+                let opening = Opening(from.u64()?);
                 let position = from.position()?;
                 let cleaned = flag != 0;
-                return Ok(Seen::Other(Record::Invalidation { segment, generation, position, mask, cleaned }));
+                return Ok(Seen::Other(Record::Invalidation { segment, opening, position, mask, cleaned }));
             }
             KIND_MARK => {
                 let generation = from.u32()?;
@@ -364,20 +360,21 @@ impl<'a> Seen<'a> {
                 return Ok(Seen::Other(Record::Mark { disk, generation, region, set: flag != 0 }));
             }
             KIND_FREE => {
-                let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
-                return Ok(Seen::Other(Record::Free { segment, generation }));
+                let (segment, opening) = (SegmentId(from.u32()?), Opening(from.u64()?));
+                return Ok(Seen::Other(Record::Free { segment, opening }));
             }
             KIND_CHUNK => {
                 let (position, sequence) = (from.position()?, from.u64()?);
                 return Ok(Seen::Other(Record::Chunk { position, sequence }));
             }
             KIND_LINK => {
-                let (segment, generation) = (SegmentId(from.u32()?), from.u32()?);
-                return Ok(Seen::Other(Record::Link { segment, generation, sequence: from.u64()? }));
+                let (segment, opening) = (SegmentId(from.u32()?), Opening(from.u64()?));
+                return Ok(Seen::Other(Record::Link { segment, opening, sequence: from.u64()? }));
             }
             KIND_KEPT => {
-                let (head, segment, generation) = (HeadKind::decode(flag)?, SegmentId(from.u32()?), from.u32()?);
-                return Ok(Seen::Other(Record::Kept { segment, generation, head, sequence: from.u64()? }));
+                let (head, segment) = (HeadKind::decode(flag)?, SegmentId(from.u32()?));
+                let opening = Opening(from.u64()?);
+                return Ok(Seen::Other(Record::Kept { segment, opening, head, sequence: from.u64()? }));
             }
             KIND_POLICY_NOTE => return Ok(Seen::Other(Record::PolicyNote { note: flag })),
             other => return Err(FormatError::UnknownKind(other)),
@@ -459,8 +456,8 @@ fn encode_fixed(magic: u32, header: &ChunkHeader, records: &[u8], count: u32) ->
     out.extend(header.owner.device_id.to_le_bytes());
     out.extend(header.owner.era.to_le_bytes());
     out.extend(header.life.segment.0.to_le_bytes());
-    out.extend(header.life.generation.to_le_bytes());
-    out.extend(header.life.nonce.to_le_bytes());
+    out.extend([0; 4]);
+    out.extend(header.life.opening.0.to_le_bytes());
     out.extend(header.position.0.to_le_bytes());
     out.extend(header.pages.to_le_bytes());
     out.extend(header.sequence.to_le_bytes());
@@ -495,8 +492,8 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
     let records_len = from.u32()? as usize;
     let found = Owner { cell_id: from.u128()?, device_id: from.u128()?, era: from.u64()? };
     let segment = SegmentId(from.u32()?);
-    let generation = from.u32()?;
-    let nonce = from.u64()?;
+    let _ = from.u32()?;
+    let opening = Opening(from.u64()?);
     let position = from.u32()?;
     let pages = from.u32()?;
     let sequence = from.u64()?;
@@ -506,10 +503,10 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
     if found != *owner {
         return Err(FormatError::Checksum);
     }
-    if version > FORMAT_VERSION {
-        return Err(FormatError::Newer(version));
+    if version != FORMAT_VERSION {
+        return Err(FormatError::Version(version));
     }
-    let life = SegmentLife { segment, generation, nonce, head: HeadKind::decode(head)? };
+    let life = SegmentLife { segment, opening, head: HeadKind::decode(head)? };
     let header = ChunkHeader { owner: found, life, position: Position(position), pages, sequence, durable };
     Ok(Fixed { crc, records_len, record_count, header })
 }

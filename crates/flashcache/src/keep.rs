@@ -8,7 +8,7 @@ use crate::counters::add;
 use crate::format::HeadKind;
 use crate::governor::{Allowance, admits};
 use crate::member::{Member, MemberError};
-use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
+use crate::units::{BlockKey, Opening, PART_BYTES, Page, SegmentId};
 use crate::worth::{Worth, Worths};
 use device::Instant;
 use device::spawn::yield_now;
@@ -45,7 +45,7 @@ pub(crate) struct Keep {
     /// What is KEEP or NONE has changed since the last look.
     changed: AtomicBool,
     /// By segment: its life, and when it was last seen to be used.
-    ages: Mutex<BTreeMap<SegmentId, (u32, Instant)>>,
+    ages: Mutex<BTreeMap<SegmentId, (Opening, Instant)>>,
     /// Rung when there is something to do.
     pub(crate) wake: Notify,
 }
@@ -151,11 +151,11 @@ impl Member {
             ages.retain(|id, _| self.keep.holds(*id));
             let sealed: Vec<SegmentId> = log.sealed[HeadKind::Keep as usize].iter().copied().collect();
             for id in sealed {
-                let generation = log.segments[id.0 as usize].generation;
-                let age = ages.entry(id).or_insert((generation, now));
+                let opening = log.segments[id.0 as usize].opening;
+                let age = ages.entry(id).or_insert((opening, now));
                 let used = self.keep.used[id.0 as usize].swap(false, Ordering::Relaxed);
-                if used || age.0 != generation {
-                    *age = (generation, now);
+                if used || age.0 != opening {
+                    *age = (opening, now);
                 } else if u128::from(now.ns_since(age.1)) >= unused_ns {
                     log.age(id);
                     aged += 1;

@@ -5,7 +5,7 @@
 
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
 use crate::reclaim::FREE_SEGMENTS_LOW;
-use crate::units::{Page, Position, SegmentId};
+use crate::units::{Opening, Page, Position, SegmentId};
 use device::{Buf, Prng, SharedBuf, SharedBufs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -52,9 +52,10 @@ pub(crate) enum SegmentState {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    pub(crate) generation: u32,
+    /// Its last opening.
+    pub(crate) opening: Opening,
     pub(crate) state: SegmentState,
-    /// Its first chunk is durable, so its generation proves itself and older free records need not be kept.
+    /// Its first chunk is durable, so its opening proves itself and older free records need not be kept.
     pub(crate) proven: bool,
     /// It was in the keep head, unused for so long that its blocks count as others.
     pub(crate) aged: bool,
@@ -156,6 +157,9 @@ pub(crate) struct LogState {
     pub(crate) shape: Shape,
     owner: Owner,
     prng: Prng,
+    /// The life of the member, and the segments opened in it.
+    pub(crate) life: u32,
+    opened: u32,
     pub(crate) segments: Vec<Segment>,
     /// Opened segments whose first chunk is not known to be durable.
     unproven: BTreeSet<SegmentId>,
@@ -220,9 +224,9 @@ impl std::fmt::Debug for LogState {
 }
 
 impl LogState {
-    pub(crate) fn new(shape: Shape, owner: Owner, sequence: Arc<AtomicU64>, prng: Prng) -> LogState {
+    pub(crate) fn new(shape: Shape, owner: Owner, life: u32, sequence: Arc<AtomicU64>, prng: Prng) -> LogState {
         let blank = Segment {
-            generation: 0,
+            opening: Opening::NEVER,
             state: SegmentState::Free,
             proven: false,
             aged: false,
@@ -234,6 +238,8 @@ impl LogState {
             shape,
             owner,
             prng,
+            life,
+            opened: 0,
             segments: vec![blank; shape.segments as usize],
             unproven: BTreeSet::new(),
             readable: (0..shape.segments).map(|_| AtomicU32::new(u32::MAX)).collect(),
@@ -268,9 +274,9 @@ impl LogState {
         self.kept.clone()
     }
 
-    /// In which generation the segment of a page is.
-    pub(crate) fn generation_at(&self, page: Page) -> u32 {
-        self.segments[self.shape.place(page).0.0 as usize].generation
+    /// In which opening the segment of a page is.
+    pub(crate) fn opening_at(&self, page: Page) -> Opening {
+        self.segments[self.shape.place(page).0.0 as usize].opening
     }
 
     /// A segment goes on in its life.
@@ -472,7 +478,7 @@ impl LogState {
         }
         if self.heads[head as usize].is_none() {
             let share_full = head == HeadKind::Keep && self.keep_segments() >= self.keep_segments_max();
-            if self.free.len() <= reserve || share_full {
+            if self.free.len() <= reserve || share_full || self.is_spent() {
                 return Err(NoSpace);
             }
             self.open(head);
@@ -507,19 +513,25 @@ impl LogState {
         self.free.len() > reserve || self.chunk_takes(head, pages, record_bytes)
     }
 
+    /// Openings have no number left in this life of the member.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.opened == u32::MAX
+    }
+
     fn open(&mut self, head: HeadKind) {
         let Some(id) = self.free.pop_front() else { unreachable!("the caller looked") };
+        self.opened += 1;
         let segment = &mut self.segments[id.0 as usize];
         assert_eq!(segment.state, SegmentState::Free, "only a free segment is opened");
-        segment.generation += 1;
+        segment.opening = Opening::new(self.life, self.opened);
         segment.proven = false;
         segment.aged = false;
         segment.last_sequence = 0;
         segment.kept_at = 0;
-        let generation = segment.generation;
+        let opening = segment.opening;
         self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);
-        let life = SegmentLife { segment: id, generation, nonce: self.prng.next_u64(), head };
+        let life = SegmentLife { segment: id, opening, head };
         self.heads[head as usize] =
             Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, chunk: None });
     }
@@ -545,8 +557,8 @@ impl LogState {
         let pages = (shape.align + chunk.data_pages).next_multiple_of(shape.align);
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.last_closed = sequence;
-        let SegmentLife { segment, generation, .. } = open.life;
-        self.link = Some(Record::Link { segment, generation, sequence });
+        let SegmentLife { segment, opening, .. } = open.life;
+        self.link = Some(Record::Link { segment, opening, sequence });
         let (position, durable) = (Position(chunk.position), self.durable);
         let header = ChunkHeader { owner: self.owner, life: open.life, position, pages, sequence, durable };
         let mut page = Buf::zeroed(shape.align as usize * 4096);
@@ -665,10 +677,10 @@ impl LogState {
     }
 
     /// The segments whose first chunk has been written: after the next device flush they are proven.
-    pub(crate) fn provable(&self) -> Vec<(SegmentId, u32)> {
+    pub(crate) fn provable(&self) -> Vec<(SegmentId, Opening)> {
         let ready = |id: &SegmentId| {
             let segment = &self.segments[id.0 as usize];
-            (!segment.unwritten.contains(&0) && self.has_chunks(segment)).then_some((*id, segment.generation))
+            (!segment.unwritten.contains(&0) && self.has_chunks(segment)).then_some((*id, segment.opening))
         };
         self.unproven.iter().filter_map(ready).collect()
     }
@@ -681,10 +693,10 @@ impl LogState {
     }
 
     /// Note that the segments' first chunks are durable.
-    pub(crate) fn prove(&mut self, which: &[(SegmentId, u32)]) {
-        for &(id, generation) in which {
+    pub(crate) fn prove(&mut self, which: &[(SegmentId, Opening)]) {
+        for &(id, opening) in which {
             let segment = &mut self.segments[id.0 as usize];
-            if segment.generation == generation {
+            if segment.opening == opening {
                 segment.proven = true;
                 self.unproven.remove(&id);
             }
@@ -694,23 +706,23 @@ impl LogState {
     /// Whether a record found in a segment that is being reclaimed is still needed, so that it must be written again.
     pub(crate) fn still_needed(&self, record: &Record, reclaiming: SegmentId) -> bool {
         match record {
-            Record::Invalidation { segment, generation, .. } => {
+            Record::Invalidation { segment, opening, .. } => {
                 *segment != reclaiming
                     && self
                         .segments
                         .get(segment.0 as usize)
-                        .is_some_and(|target| target.generation == *generation && target.state != SegmentState::Free)
+                        .is_some_and(|target| target.opening == *opening && target.state != SegmentState::Free)
             }
-            Record::Free { segment, generation } => self
+            Record::Free { segment, opening } => self
                 .segments
                 .get(segment.0 as usize)
-                .is_some_and(|target| !(target.generation > *generation && target.proven)),
-            Record::Kept { segment, generation, sequence, .. } => {
+                .is_some_and(|target| !(target.opening > *opening && target.proven)),
+            Record::Kept { segment, opening, sequence, .. } => {
                 *segment != reclaiming
                     && self
                         .segments
                         .get(segment.0 as usize)
-                        .is_some_and(|target| target.generation == *generation && target.kept_at <= *sequence)
+                        .is_some_and(|target| target.opening == *opening && target.kept_at <= *sequence)
             }
             Record::PolicyNote { note } => *note == self.policy_note,
             _ => false,
@@ -757,8 +769,8 @@ impl LogState {
         let sequence = self.next_sequence();
         let kept = &mut self.segments[segment.0 as usize];
         kept.kept_at = sequence;
-        let generation = kept.generation;
-        self.append_record(Record::Kept { segment, generation, head, sequence });
+        let opening = kept.opening;
+        self.append_record(Record::Kept { segment, opening, head, sequence });
     }
 
     /// What the policy asks to be told after a restart, if that is not said yet.
@@ -779,11 +791,11 @@ impl LogState {
 
 #[cfg(test)]
 impl LogState {
-    /// A segment is given up and opened anew, as reclaim and the next append would; its generation then.
-    pub(crate) fn open_anew_for_test(&mut self, id: SegmentId) -> u32 {
-        let segment = &mut self.segments[id.0 as usize];
-        segment.generation += 1;
-        segment.generation
+    /// A segment is given up and opened anew, as reclaim and the next append would; that opening.
+    pub(crate) fn open_anew_for_test(&mut self, id: SegmentId) -> Opening {
+        self.opened += 1;
+        self.segments[id.0 as usize].opening = Opening::new(self.life, self.opened);
+        self.segments[id.0 as usize].opening
     }
 
     /// Records that wait for the next chunk.

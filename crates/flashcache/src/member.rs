@@ -28,6 +28,10 @@ use std::time::Duration;
 /// segment before what they say has freed another.
 const SEGMENT_CHUNKS_MIN: u32 = 16;
 
+/// Lives have 32 bits of an [`crate::units::Opening`]. With a label written every second that is 136 years.
+const LIVES_SPENT: &str = "the label of the flash device has been written 2^32 times: openings of the flash cache have no number left\n\
+    hint: drop the cell disk and create it again";
+
 /// Why a member cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
@@ -51,6 +55,8 @@ pub struct MemberConfig {
     pub device: Device,
     /// Who writes.
     pub owner: Owner,
+    /// Higher than at every opening of the device before, durably: see [`crate::cache::MemberDevice::life`].
+    pub life: u64,
     /// Bytes of a segment: a power of two, 64 KiB to 64 MiB.
     pub segment_bytes: u32,
     /// Bytes of a block: a power of two, 4 to 64 KiB.
@@ -182,7 +188,10 @@ impl Member {
         let entries_max = config.memory_bytes_max.map_or(pages, |limit_bytes| {
             memory::entries_within(area_bytes, config.segment_bytes, config.block_bytes, limit_bytes) as usize
         });
-        let log = LogState::new(shape, config.owner, config.sequence.clone(), world.prng.fork("flash log nonces"));
+        let life = if config.sabotage == Some(Sabotage::OpeningUsedAgain) { 1 } else { config.life };
+        let life = u32::try_from(life).map_err(|_| MemberError::Config(LIVES_SPENT))?;
+        let prng = world.prng.fork("flash log");
+        let log = LogState::new(shape, config.owner, life, config.sequence.clone(), prng);
         let readable = log.readable();
         let keep = Keep::new(log.kept());
         let forgets_tenants = config.sabotage == Some(Sabotage::TenantLostWhenMoved);
@@ -418,8 +427,8 @@ impl Member {
     /// The record that an entry is dead, or clean from now on, in the parts of `mask`.
     pub(crate) fn names(&self, log: &LogState, page: Page, mask: u16, cleaned: bool) -> Record {
         let (segment, position) = self.shape.place(page);
-        let generation = log.generation_at(page);
-        Record::Invalidation { segment, generation, position, mask, cleaned }
+        let opening = log.opening_at(page);
+        Record::Invalidation { segment, opening, position, mask, cleaned }
     }
 
     /// Issue log writes: each in a task of its own, since nobody may cancel them.

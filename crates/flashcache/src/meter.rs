@@ -10,7 +10,7 @@ const ENTRY_BYTES: usize = 28;
 /// Bytes of a chunk's record in a footer.
 const CHUNK_RECORD_BYTES: usize = 16;
 /// Bytes of what a chunk says of the one before it.
-const LINK_BYTES: usize = 20;
+const LINK_BYTES: usize = 24;
 
 /// A segment being filled.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ mod tests {
             let segment_pages = [64, 128, 512][prng.below(3) as usize];
             let shape = Shape { segments: 5, segment_pages, align };
             let owner = Owner { cell_id: 1, device_id: 2, era: 3 };
-            let mut log = LogState::new(shape, owner, Arc::new(AtomicU64::new(1)), prng.fork("nonces"));
+            let mut log = LogState::new(shape, owner, 1, Arc::new(AtomicU64::new(1)), prng.fork("nonces"));
             log.free.extend((0..5).map(crate::units::SegmentId));
             let mut meter = Meter::new(segment_pages * 4096, align * 4096);
             let mut writes = Vec::new();

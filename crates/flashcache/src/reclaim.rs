@@ -174,14 +174,14 @@ impl Member {
         origin: Origin,
         keeps: u32,
     ) -> Result<Option<Reclaimed>, MemberError> {
-        let (generation, last_sequence) = {
+        let (opening, last_sequence) = {
             let log = lock(&self.log);
             let segment = &log.segments[id.0 as usize];
-            (segment.generation, segment.last_sequence)
+            (segment.opening, segment.last_sequence)
         };
         let found = read_segment::<Vec<(u64, Record)>>(self, id).await;
         // To its end: of a segment that has lost its footer and a chunk, a walk finds what came before.
-        let is_whole = |f: &Found<_>| f.life.generation == generation && f.last_sequence == last_sequence;
+        let is_whole = |f: &Found<_>| f.life.opening == opening && f.last_sequence == last_sequence;
         let Some(found) = found.ok().flatten().filter(is_whole) else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));
@@ -227,7 +227,7 @@ impl Member {
             }
             carried.into_records().for_each(|record| log.append_record(record));
             if !self.sabotaged(Sabotage::FreeRecordSkipped) {
-                log.append_record(Record::Free { segment: id, generation });
+                log.append_record(Record::Free { segment: id, opening });
             }
         }
         self.sync_at_last().await?;

@@ -1,17 +1,20 @@
 //! Recovery: the index and the unsettled regions back from the footers and chunks on flash.
 //!
 //! Reads footers of sealed segments, walks chunks only where there is no footer, and believes nothing of an older era,
-//! generation or opening. It only adds to the log: what it finds in force and at risk is written again before anything
+//! opening of a segment. It only adds to the log: what it finds in force and at risk is written again before anything
 //! is served.
 
 use crate::carry::Carried;
 use crate::counters::add;
-use crate::format::{self, ChunkHeader, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES};
+use crate::format::{
+    self, ChunkHeader, FORMAT_VERSION, FormatError, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES,
+};
 use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::restore::{FoundSparse, Place, Said, Sparse};
-use crate::units::{Position, SegmentId};
+use crate::sabotage::Sabotage;
+use crate::units::{Opening, Position, SegmentId};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
 use futures_util::StreamExt;
@@ -68,18 +71,31 @@ pub(crate) enum Footer {
     Unreadable,
 }
 
-/// The flash did not answer a read: what it holds there is not known, and may say that something elsewhere is dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReadFailed {
-    pub(crate) offset: u64,
-    pub(crate) outcome: Outcome,
+/// What the flash holds there is not known, and may say that something elsewhere is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unread {
+    /// It did not answer.
+    #[error("read at {offset}: {outcome:?}")]
+    Failed { offset: u64, outcome: Outcome },
+    /// Another release has written it.
+    #[error(
+        "the flash cache has format version {0}, and this release knows version {FORMAT_VERSION} alone\n\
+         hint: with the release that wrote it flush and drop the flash cache, then create it with this one"
+    )]
+    Version(u16),
 }
 
-pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, ReadFailed> {
+impl From<Unread> for MemberError {
+    fn from(why: Unread) -> MemberError {
+        MemberError::Failed(format!("recovery: {why}"))
+    }
+}
+
+pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, Unread> {
     let read = member.config.device.read(offset, Buf::zeroed(len).into());
     match member.within_hard_limit(read).await {
         Some(done) if done.outcome == Outcome::Done => Ok(Bytes::of(done.bufs)),
-        done => Err(ReadFailed { offset, outcome: done.map_or(Outcome::Unknown, |done| done.outcome) }),
+        done => Err(Unread::Failed { offset, outcome: done.map_or(Outcome::Unknown, |done| done.outcome) }),
     }
 }
 
@@ -111,13 +127,17 @@ impl std::ops::Deref for Bytes {
 }
 
 /// Read what a segment says of itself: by its footer, or chunk by chunk. None: nothing of this owner.
-pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Option<Found<R>>, ReadFailed> {
+pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Option<Found<R>>, Unread> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
     let first = read_bytes(member, start, unit).await?;
-    let Ok(header) = format::visit_chunk(&first, owner, &mut |_, _| {}) else { return Ok(None) };
+    let header = match format::visit_chunk(&first, owner, &mut |_, _| {}) {
+        Ok(header) => header,
+        Err(FormatError::Version(version)) => return Err(Unread::Version(version)),
+        Err(_) => return Ok(None),
+    };
     if header.life.segment != id || header.position.0 != 0 {
         return Ok(None);
     }
@@ -213,8 +233,8 @@ pub struct Recovered {
     pub torn_parts: u64,
 }
 
-/// By segment: since which sequence it has its place, in which generation, at which head.
-type KeptAt = BTreeMap<SegmentId, (u64, u32, HeadKind)>;
+/// By segment: since which sequence it has its place, in which opening, at which head.
+type KeptAt = BTreeMap<SegmentId, (u64, Opening, HeadKind)>;
 
 /// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
 const LIFE_SHIFT: u32 = 32;
@@ -236,7 +256,7 @@ fn life_of(sequence: u64) -> u64 {
 ///
 /// A header proves something of chunks of its own life only: what an earlier life had lost, undurable, was found missing then,
 /// and is not there for a good reason.
-fn missing_chunk(found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>) -> Option<u64> {
+fn missing_chunk(found: &FoundSparse, freed: &BTreeMap<SegmentId, Opening>) -> Option<u64> {
     let mut durable: BTreeMap<u64, u64> = BTreeMap::new();
     for segment in found.values().filter(|segment| segment.durable > 0) {
         let last = durable.entry(life_of(segment.durable)).or_insert(0);
@@ -246,12 +266,12 @@ fn missing_chunk(found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>) -> Optio
     there.sort_unstable();
     let notes = found.values().flat_map(|segment| &segment.records.notes);
     let links = notes.filter_map(|(_, record)| match record {
-        Record::Link { segment, generation, sequence } => Some((*segment, *generation, *sequence)),
+        Record::Link { segment, opening, sequence } => Some((*segment, *opening, *sequence)),
         _ => None,
     });
-    let missing = |&(segment, generation, sequence): &(SegmentId, u32, u64)| {
-        let freed_since = || freed.get(&segment).is_some_and(|&last| last >= generation);
-        let reused = || found.get(&segment).is_some_and(|f| f.life.generation > generation);
+    let missing = |&(segment, opening, sequence): &(SegmentId, Opening, u64)| {
+        let freed_since = || freed.get(&segment).is_some_and(|&last| last >= opening);
+        let reused = || found.get(&segment).is_some_and(|f| f.life.opening > opening);
         let was_durable = || durable.get(&life_of(sequence)).is_some_and(|&last| sequence <= last);
         there.binary_search(&sequence).is_err() && was_durable() && !freed_since() && !reused()
     };
@@ -269,8 +289,19 @@ impl Member {
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Recovered, MemberError> {
         let mut found = self.read_all().await?;
+        let life = lock(&self.log).life;
+        let later = |segment: &Found<Sparse>| segment.life.opening.life() >= life;
+        let is_checked = !self.sabotaged(Sabotage::OpeningUsedAgain);
+        if let Some((id, later)) = found.iter().find(|(_, segment)| is_checked && later(segment)) {
+            return Err(MemberError::Failed(format!(
+                "recovery: segment {} was opened in life {} of the flash cache, and this is life {life}: the label of the flash device was \
+                 put back in time without its content",
+                id.0,
+                later.life.opening.life()
+            )));
+        }
         let mut result = Recovered::default();
-        let mut freed: BTreeMap<SegmentId, u32> = BTreeMap::new();
+        let mut freed: BTreeMap<SegmentId, Opening> = BTreeMap::new();
         let mut said = Said::default();
         let mut durable = 0;
         let mut marks: BTreeMap<RegionKey, (u64, bool)> = BTreeMap::new();
@@ -284,12 +315,12 @@ impl Member {
             result.torn_footers += u64::from(segment.footer == Footer::Torn);
             for (sequence, record) in &segment.records.notes {
                 match record {
-                    Record::Free { segment, generation } => {
-                        let last = freed.entry(*segment).or_insert(0);
-                        *last = (*last).max(*generation);
+                    Record::Free { segment, opening } => {
+                        let last = freed.entry(*segment).or_insert(Opening::NEVER);
+                        *last = (*last).max(*opening);
                     }
-                    Record::Invalidation { segment, generation, position, mask, cleaned } => {
-                        said.say((*segment, *generation, position.0), *mask, *cleaned);
+                    Record::Invalidation { segment, opening, position, mask, cleaned } => {
+                        said.say((*segment, *opening, position.0), *mask, *cleaned);
                     }
                     Record::Mark { disk, generation, region, set } => {
                         if let Some(key) = self.region_key(*disk, *generation, *region) {
@@ -299,9 +330,9 @@ impl Member {
                             }
                         }
                     }
-                    Record::Kept { segment, generation, head, sequence } => {
-                        let last = kept.entry(*segment).or_insert((*sequence, *generation, *head));
-                        *last = (*last).max((*sequence, *generation, *head));
+                    Record::Kept { segment, opening, head, sequence } => {
+                        let last = kept.entry(*segment).or_insert((*sequence, *opening, *head));
+                        *last = (*last).max((*sequence, *opening, *head));
                     }
                     Record::PolicyNote { note } => policy_note = policy_note.max((*sequence, *note)),
                     Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
@@ -314,7 +345,7 @@ impl Member {
             )));
         }
         said.sort();
-        let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.generation);
+        let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.opening);
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
         self.restore_segments(&found, &freed, &kept, last_sequence);
@@ -325,8 +356,8 @@ impl Member {
             result.torn_parts += u64::from(mask.count_ones());
             said.say(place, mask, false);
             let mut log = lock(&self.log);
-            let (segment, generation, position) = (place.0, place.1, Position(place.2));
-            log.append_record(Record::Invalidation { segment, generation, position, mask, cleaned: false });
+            let (segment, opening, position) = (place.0, place.1, Position(place.2));
+            log.append_record(Record::Invalidation { segment, opening, position, mask, cleaned: false });
         }
         add(&self.counters.dirty_torn, result.torn_parts);
         for (&key, &(_, set)) in &marks {
@@ -337,7 +368,7 @@ impl Member {
         }
         // What only a freed segment still says would be lost with its reuse: say it again before anything is reused.
         self.carry_from_freed(&found, &freed, durable);
-        found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.generation));
+        found.retain(|id, s| freed.get(id).is_none_or(|&g| g < s.life.opening));
         result.segments = found.len() as u64;
         said.sort();
         result.entries = self.restore_entries(found, &said, owned).await;
@@ -361,7 +392,7 @@ impl Member {
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
             for record in segment.records.dirty_after(self, segment.life, durable) {
                 let Record::Entry { kind, name, mask, position, crcs } = record else { continue };
-                let place = (*id, segment.life.generation, position.0);
+                let place = (*id, segment.life.opening, position.0);
                 let dirty = said.dirty(place, kind, mask);
                 if dirty != 0 {
                     doubtful.push((place, name, (mask, dirty), crcs));
@@ -386,9 +417,9 @@ impl Member {
             let Some((place, name, (mask, dirty), crcs, read)) = under_way.next().await else { break };
             let bytes = match read {
                 Ok(bytes) => bytes,
-                Err(ReadFailed { offset, outcome }) => {
+                Err(why) => {
                     add(&self.counters.errors, 1);
-                    return Err(MemberError::Failed(format!("recovery: read at {offset}: {outcome:?}")));
+                    return Err(why.into());
                 }
             };
             let mut bad = 0;
@@ -450,9 +481,9 @@ impl Member {
                     found.insert(id, segment);
                 }
                 Some((_, Ok(None))) => {}
-                Some((_, Err(ReadFailed { offset, outcome }))) => {
+                Some((_, Err(why))) => {
                     add(&self.counters.errors, 1);
-                    return Err(MemberError::Failed(format!("recovery: read at {offset}: {outcome:?}")));
+                    return Err(why.into());
                 }
                 None => return Ok(found),
             }
@@ -462,7 +493,7 @@ impl Member {
     fn restore_segments(
         &self,
         found: &FoundSparse,
-        freed: &BTreeMap<SegmentId, u32>,
+        freed: &BTreeMap<SegmentId, Opening>,
         kept: &KeptAt,
         last_sequence: u64,
     ) {
@@ -470,16 +501,16 @@ impl Member {
         let mut order: Vec<(u64, SegmentId, HeadKind)> = Vec::new();
         for index in 0..self.shape.segments {
             let id = SegmentId(index);
-            let freed_at = freed.get(&id).copied().unwrap_or(0);
+            let freed_at = freed.get(&id).copied().unwrap_or(Opening::NEVER);
             let segment = &mut log.segments[index as usize];
             match found.get(&id) {
-                Some(f) if f.life.generation > freed_at => {
-                    segment.generation = f.life.generation;
+                Some(f) if f.life.opening > freed_at => {
+                    segment.opening = f.life.opening;
                     segment.proven = true;
                     segment.last_sequence = f.last_sequence;
                     // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
                     // clean may be lost. One without a footer may be gone on with.
-                    let place = kept.get(&id).filter(|(_, generation, _)| *generation == f.life.generation);
+                    let place = kept.get(&id).filter(|(_, opening, _)| *opening == f.life.opening);
                     let place = place.filter(|_| f.life.head != HeadKind::Dirty && f.footer == Footer::Whole);
                     segment.kept_at = place.map_or(0, |(sequence, _, _)| *sequence);
                     let head = place.map_or(f.life.head, |(_, _, head)| *head);
@@ -488,7 +519,7 @@ impl Member {
                     order.push((since, id, head));
                 }
                 other => {
-                    segment.generation = other.map_or(freed_at, |f| f.life.generation.max(freed_at));
+                    segment.opening = other.map_or(freed_at, |f| f.life.opening.max(freed_at));
                     segment.state = SegmentState::Free;
                     log.free.push_back(id);
                 }
@@ -507,8 +538,8 @@ impl Member {
         lock(&self.log).policy_note = note;
     }
 
-    fn carry_from_freed(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, u32>, durable: u64) {
-        let is_freed = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_some_and(|&g| g >= s.life.generation);
+    fn carry_from_freed(&self, found: &FoundSparse, freed: &BTreeMap<SegmentId, Opening>, durable: u64) {
+        let is_freed = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_some_and(|&g| g >= s.life.opening);
         let mut carried = Carried::default();
         for (id, segment) in found.iter().filter(|(id, segment)| is_freed(id, segment)) {
             for (_, record) in &segment.records.notes {

@@ -9,7 +9,7 @@ use crate::member::{DiskName, Member};
 use crate::recover::{Found, Gather};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
-use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Position, REGION_PARTS, SegmentId};
+use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Opening, Position, REGION_PARTS, SegmentId};
 use device::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -158,16 +158,32 @@ impl Sparse {
     }
 }
 
-/// A segment, a generation of it, a position.
-pub(crate) type Place = (SegmentId, u32, u32);
+/// A segment, an opening of it, a position.
+pub(crate) type Place = (SegmentId, Opening, u32);
 
 /// What a record says of parts of an entry elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct Word {
-    place: Place,
+    opening: Opening,
+    segment: SegmentId,
+    /// The position, and in the top bit whether they are clean, though the entry was dirty; otherwise they are dead.
+    position_and_cleaned: u16,
     mask: u16,
-    /// They are clean, though the entry was dirty; otherwise they are dead.
-    cleaned: bool,
+}
+
+const CLEANED_BIT: u16 = 1 << 15;
+const _: () = assert!(crate::units::SEGMENT_PAGES_MAX <= CLEANED_BIT as u32);
+
+impl Word {
+    fn position(&self) -> u32 {
+        u32::from(self.position_and_cleaned & !CLEANED_BIT)
+    }
+    fn cleaned(&self) -> bool {
+        self.position_and_cleaned & CLEANED_BIT != 0
+    }
+    fn place(&self) -> Place {
+        (self.segment, self.opening, self.position())
+    }
 }
 
 const _: () = assert!(std::mem::size_of::<Word>() == 16);
@@ -181,21 +197,23 @@ pub(crate) struct Said {
 
 impl Said {
     pub(crate) fn say(&mut self, place: Place, mask: u16, cleaned: bool) {
-        self.words.push(Word { place, mask, cleaned });
+        let (segment, opening, position) = place;
+        let position_and_cleaned = position as u16 | if cleaned { CLEANED_BIT } else { 0 };
+        self.words.push(Word { opening, segment, position_and_cleaned, mask });
         self.sorted = false;
     }
 
     /// Before anything is asked.
     pub(crate) fn sort(&mut self) {
-        self.words.sort_unstable_by_key(|word| word.place);
+        self.words.sort_unstable_by_key(Word::place);
         self.sorted = true;
     }
 
     /// What is said of one life of a segment.
-    fn of(&self, segment: SegmentId, generation: u32) -> &[Word] {
+    fn of(&self, segment: SegmentId, opening: Opening) -> &[Word] {
         assert!(self.sorted, "what was said is sorted before it is asked");
-        let from = self.words.partition_point(|word| word.place < (segment, generation, 0));
-        let len = self.words[from..].partition_point(|word| (word.place.0, word.place.1) == (segment, generation));
+        let from = self.words.partition_point(|word| word.place() < (segment, opening, 0));
+        let len = self.words[from..].partition_point(|word| (word.segment, word.opening) == (segment, opening));
         &self.words[from..from + len]
     }
 
@@ -208,10 +226,10 @@ impl Said {
 
 /// Dead and cleaned parts of the entry at a position.
 fn said_of(words: &[Word], position: u32) -> (u16, u16) {
-    let from = words.partition_point(|word| word.place.2 < position);
+    let from = words.partition_point(|word| word.position() < position);
     let (mut dead, mut cleaned) = (0, 0);
-    for word in words[from..].iter().take_while(|word| word.place.2 == position) {
-        *(if word.cleaned { &mut cleaned } else { &mut dead }) |= word.mask;
+    for word in words[from..].iter().take_while(|word| word.position() == position) {
+        *(if word.cleaned() { &mut cleaned } else { &mut dead }) |= word.mask;
     }
     (dead, cleaned)
 }
@@ -289,7 +307,7 @@ impl Member {
         let mut chunks: Vec<(u64, SegmentId, u32)> = Vec::new();
         let mut dirty: Vec<(u64, SegmentId, FoundEntry)> = Vec::new();
         for (&id, segment) in &mut found {
-            let words = said.of(id, segment.life.generation);
+            let words = said.of(id, segment.life.opening);
             let sparse = &mut segment.records;
             if !words.is_empty() {
                 for entry in &mut sparse.entries {

@@ -51,11 +51,13 @@ pub enum Sabotage {
     EarlyWritesForgotten,
     /// What flash has is not void while grid disks are served before the index is whole.
     EarlyContentKept,
+    /// The life of a member is not raised: openings of segments are named as others were before.
+    OpeningUsedAgain,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 23] = [
+    pub const ALL: [Sabotage; 24] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -79,6 +81,7 @@ impl Sabotage {
         Sabotage::TenantLostWhenMoved,
         Sabotage::EarlyWritesForgotten,
         Sabotage::EarlyContentKept,
+        Sabotage::OpeningUsedAgain,
     ];
 
     /// Its name on the command line.
@@ -108,6 +111,7 @@ impl Sabotage {
             Sabotage::TenantLostWhenMoved => "tenant-lost-when-moved",
             Sabotage::EarlyWritesForgotten => "early-writes-forgotten",
             Sabotage::EarlyContentKept => "early-content-kept",
+            Sabotage::OpeningUsedAgain => "opening-used-again",
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct CheckpointPlace {
 /// How many segments have to be free at a clean stop for the checkpoint of a member, where blocks are mostly whole.
 pub(crate) fn checkpoint_segments(shape: Shape, block_parts: u32) -> usize {
     let blocks = u64::from(shape.segments) * u64::from(shape.segment_pages) / u64::from(block_parts);
-    let bytes = blocks * u64::from(20 + 4 * block_parts) * 5 / 4 + u64::from(shape.segments) * 20;
+    let bytes = blocks * u64::from(20 + 4 * block_parts) * 5 / 4 + u64::from(shape.segments) * 24;
     let parts = bytes.div_ceil((PART_BYTES - PART_FIXED_BYTES - 128) as u64) + 2;
     parts.div_ceil(parts_per_segment(shape) as u64) as usize
 }
@@ -65,8 +65,8 @@ impl LogState {
         let mut segments = Vec::with_capacity(self.segments.len());
         let mut say = |id: SegmentId, fate| {
             let segment = &self.segments[id.0 as usize];
-            let Segment { generation, aged, last_sequence, .. } = *segment;
-            segments.push(Item::Segment(SegmentItem { segment: id, generation, fate, aged, last_sequence }));
+            let Segment { opening, aged, last_sequence, .. } = *segment;
+            segments.push(Item::Segment(SegmentItem { segment: id, opening, fate, aged, last_sequence }));
         };
         self.free.iter().for_each(|&id| say(id, Fate::Free));
         for head in HeadKind::ALL {
@@ -244,9 +244,9 @@ impl Member {
     fn restore_log(&self, loaded: &Loaded) -> u64 {
         let mut log = lock(&self.log);
         let mut with_content = 0;
-        for &SegmentItem { segment: id, generation, fate, aged, last_sequence } in &loaded.segments {
+        for &SegmentItem { segment: id, opening, fate, aged, last_sequence } in &loaded.segments {
             let segment = &mut log.segments[id.0 as usize];
-            (segment.generation, segment.last_sequence) = (generation, last_sequence);
+            (segment.opening, segment.last_sequence) = (opening, last_sequence);
             match fate {
                 Fate::Free => log.free.push_back(id),
                 Fate::Sealed(head) => {
@@ -270,6 +270,8 @@ impl Member {
 /// A checkpoint while it is read.
 struct Loaded {
     sequence: u64,
+    /// The life that begins: what it says is of earlier ones.
+    life: u32,
     policy_note: u8,
     /// By number in the checkpoint: the grid disk here, if it is registered in that generation.
     slots: Vec<Option<DiskSlot>>,
@@ -288,6 +290,7 @@ impl Loaded {
     fn new(member: &Member, sequence: u64) -> Loaded {
         Loaded {
             sequence,
+            life: lock(&member.log).life,
             policy_note: 0,
             slots: Vec::new(),
             known: 0,
@@ -313,7 +316,7 @@ impl Loaded {
                 self.known += usize::from(slot.is_some());
             }
             Item::Segment(item) => match self.seen.get_mut(item.segment.0 as usize) {
-                Some(seen) if !*seen => {
+                Some(seen) if !*seen && item.opening.life() < self.life => {
                     *seen = true;
                     self.segments.push(item);
                 }

@@ -113,6 +113,10 @@ impl Member {
                 self.fail("no segment left for the records of the log".to_owned());
                 Err(self.error())
             }
+            Err(NoSpace) if lock(&self.log).is_spent() => {
+                self.fail("2^32 segments opened since the cell was started: a restart counts anew".to_owned());
+                Err(self.error())
+            }
             Err(NoSpace) => {
                 add(&self.counters.space_waits, 1);
                 Ok(Begun::Wait)

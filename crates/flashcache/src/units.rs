@@ -15,6 +15,28 @@ pub const SEGMENT_PAGES_MIN: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);
 
+/// One opening of a segment, by the life of the member in which it was opened and a counter within that. Never used again on a member, and
+/// ordered: whatever names one means what was written in it, and nothing that came later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Opening(pub u64);
+
+impl Opening {
+    /// Before the first opening of a segment.
+    pub const NEVER: Opening = Opening(0);
+
+    /// Opening number `counter`, from 1 on, of a life.
+    #[must_use]
+    pub fn new(life: u32, counter: u32) -> Opening {
+        Opening(u64::from(life) << 32 | u64::from(counter))
+    }
+
+    /// The life of the member in which it began.
+    #[must_use]
+    pub fn life(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
 /// A page within a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u32);

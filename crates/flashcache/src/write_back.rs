@@ -15,7 +15,7 @@ use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace};
 use crate::member::{Member, MemberError};
 use crate::read::Hit;
 use crate::tenant::Tenant;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
+use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, SegmentId};
 use device::SharedBufs;
 use device::sync::lock;
 use smallvec::SmallVec;
@@ -39,12 +39,12 @@ pub(crate) struct Destaged {
     pub(crate) key: BlockKey,
     pub(crate) page: Page,
     /// Of the page's segment: once that is reused, another version of the same block may lie at the same place.
-    pub(crate) generation: u32,
+    pub(crate) opening: Opening,
     pub(crate) mask: u16,
 }
 
-/// Places of dirty entries: by block, first page and the generation of its segment, which parts.
-pub(crate) type Places = BTreeMap<(BlockKey, Page, u32), u16>;
+/// Places of dirty entries: by block, first page and the opening of its segment, which parts.
+pub(crate) type Places = BTreeMap<(BlockKey, Page, Opening), u16>;
 
 /// A stretch of consecutive dirty parts, read and written to the disk as one.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl DirtyRun {
     /// Whether all of it is still what counts.
     pub(crate) fn is_current(&self) -> bool {
         let Some(member) = self.hits.first().map(Hit::member) else { return false };
-        self.entries.iter().all(|&Destaged { key, page, generation, mask }| {
-            member.generation_of(page) == generation
+        self.entries.iter().all(|&Destaged { key, page, opening, mask }| {
+            member.opening_of(page) == opening
                 && member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
         })
     }
@@ -80,8 +80,8 @@ impl DirtyRun {
 impl DestagedList {
     /// The run has been written to the disk.
     pub fn push(&mut self, run: &DirtyRun) {
-        for &Destaged { key, page, generation, mask } in &run.entries {
-            *self.entries.entry((key, page, generation)).or_insert(0) |= mask;
+        for &Destaged { key, page, opening, mask } in &run.entries {
+            *self.entries.entry((key, page, opening)).or_insert(0) |= mask;
         }
         for (seat, places) in &run.mirrors {
             let known = self.mirrors.entry(*seat).or_default();
@@ -103,8 +103,8 @@ impl Member {
         (self.shape.segments as usize / 2).saturating_sub(2)
     }
 
-    pub(crate) fn generation_of(&self, page: Page) -> u32 {
-        lock(&self.log).generation_at(page)
+    pub(crate) fn opening_of(&self, page: Page) -> Opening {
+        lock(&self.log).opening_at(page)
     }
 
     pub(crate) fn send_dirty(self: &Arc<Self>) {
@@ -290,7 +290,7 @@ impl Member {
                 let range = hit.parts();
                 let mask = (range.clone().fold(0, |mask, part| mask | 1_u32 << (part - first))) as u16;
                 // The hit holds the segment in this life of it.
-                let destaged = Destaged { key, page, generation: self.generation_of(page), mask };
+                let destaged = Destaged { key, page, opening: self.opening_of(page), mask };
                 parts += range.end - range.start;
                 match runs.last_mut() {
                     Some(run)
@@ -327,8 +327,8 @@ impl Member {
     /// for any more.
     pub(crate) fn record_clean(&self, entries: &Places) {
         let mut log = lock(&self.log);
-        for (&(key, page, generation), mask) in entries {
-            let same_life = log.generation_at(page) == generation;
+        for (&(key, page, opening), mask) in entries {
+            let same_life = log.opening_at(page) == opening;
             let whole = |entry: &Entry| same_life && entry.dirty() && entry.valid() & !mask == 0;
             if let Some(entry) = self.index.get_at(key, page).filter(whole) {
                 let record = self.names(&log, page, entry.valid(), true);
@@ -343,11 +343,11 @@ impl Member {
     /// The member has failed.
     pub(crate) async fn call_clean(self: &Arc<Self>, entries: &Places) -> Result<(), MemberError> {
         let mut cleaned = 0;
-        for (&(key, page, generation), mask) in entries {
+        for (&(key, page, opening), mask) in entries {
             let mut pages = 0;
             // The log's lock keeps the segment in this life meanwhile.
             let log = lock(&self.log);
-            let same_life = log.generation_at(page) == generation;
+            let same_life = log.opening_at(page) == opening;
             self.index.visit(key, |entry| {
                 if same_life && entry.page() == page && entry.dirty() && entry.valid() & !mask == 0 {
                     entry.set_dirty(false);
@@ -372,8 +372,8 @@ impl Member {
     /// Record that mirrors are dead: the disk has them durably.
     pub(crate) fn record_dead(&self, entries: &Places) {
         let mut log = lock(&self.log);
-        for (&(key, page, generation), mask) in entries {
-            let same_life = log.generation_at(page) == generation;
+        for (&(key, page, opening), mask) in entries {
+            let same_life = log.opening_at(page) == opening;
             let dying = |entry: &Entry| same_life && entry.dirty() && entry.valid() & mask != 0;
             if let Some(entry) = self.index.get_at(key, page).filter(dying) {
                 let record = self.names(&log, page, entry.valid() & mask, false);
@@ -393,11 +393,11 @@ impl Member {
 
     /// Dirty parts end in the index.
     pub(crate) fn forget(&self, entries: &Places) {
-        for (&(key, page, generation), &mask) in entries {
+        for (&(key, page, opening), &mask) in entries {
             let pages = {
                 // The log's lock keeps the segment in this life meanwhile.
                 let mut log = lock(&self.log);
-                let same_life = log.generation_at(page) == generation;
+                let same_life = log.opening_at(page) == opening;
                 // Their death is said already.
                 let ended = same_life.then(|| self.index.under(&mut log).cut_at(key, page, mask).unsaid());
                 ended.into_iter().flatten().map(|killed| killed.mask.count_ones()).sum()
@@ -428,7 +428,7 @@ impl Member {
                 found.push((entry.page(), entry.valid() & mask));
             }
         });
-        found.into_iter().map(|(page, mask)| ((key, page, self.generation_of(page)), mask)).collect()
+        found.into_iter().map(|(page, mask)| ((key, page, self.opening_of(page)), mask)).collect()
     }
 
     /// The checksum of a part that is dirty here.

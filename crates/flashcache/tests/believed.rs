@@ -13,12 +13,12 @@ use flashcache::checkpoint::{
     visit_part,
 };
 use flashcache::format::Owner;
-use flashcache::units::SegmentId;
+use flashcache::units::{Opening, SegmentId};
 use flashcache::{
     BLOCKS_MAX, CacheConfig, CachedDisk, CheckpointPlace, DestagedList, Evidence, FillCause, FlashCache, MemberDevice,
     Recovered, Residence, RunLimits, Worth, WorthMap,
 };
-use running::run;
+use running::{next_life, run};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl Stopped {
 async fn open(device: Device, checkpoint: Option<CheckpointPlace>, world: &World) -> (Arc<FlashCache>, Recovered) {
     let config =
         CacheConfig { segment_bytes: SEGMENT_BYTES, chunk_age: Duration::from_millis(1), ..CacheConfig::default() };
-    let members = vec![MemberDevice { device, owner: OWNER, durable: true, checkpoint }];
+    let members = vec![MemberDevice { device, owner: OWNER, life: next_life(), durable: true, checkpoint }];
     let (cache, mut recovered) = FlashCache::open(config, members, &[DISK], world.clone()).await.unwrap();
     (cache, recovered.remove(0).unwrap())
 }
@@ -172,7 +172,7 @@ fn what_cannot_be_is_not_believed() {
         let segment = |n: u32, fate| {
             Owned::Plain(Item::Segment(SegmentItem {
                 segment: SegmentId(n),
-                generation: 1,
+                opening: Opening::new(1, 1),
                 fate,
                 aged: false,
                 last_sequence: 0,

@@ -1,11 +1,11 @@
-//! Goal: the checkpoint's version 2 never changes by accident, no bytes make the decoder panic, and no part of another
+//! Goal: the checkpoint's version 3 never changes by accident, no bytes make the decoder panic, and no part of another
 //! checkpoint, device, era or place is believed. Method: round trips of random items over several parts, single-bit flips,
 //! truncations, and a fixture committed as hex.
 
 use device::Prng;
 use flashcache::checkpoint::*;
-use flashcache::format::{HeadKind, Owner};
-use flashcache::units::SegmentId;
+use flashcache::format::{FormatError, HeadKind, Owner};
+use flashcache::units::{Opening, SegmentId};
 
 const BINDING: Binding = Binding {
     owner: Owner { cell_id: 0x1111_2222_3333_4444, device_id: 0xaaaa_bbbb, era: 3 },
@@ -13,14 +13,15 @@ const BINDING: Binding = Binding {
 };
 
 fn items() -> Vec<Item<'static>> {
-    let item = |n, generation, fate, aged, last_sequence| {
-        Item::Segment(SegmentItem { segment: SegmentId(n), generation, fate, aged, last_sequence })
+    let item = |n, opening, fate, aged, last_sequence| {
+        let opening = Opening(opening);
+        Item::Segment(SegmentItem { segment: SegmentId(n), opening, fate, aged, last_sequence })
     };
     vec![
         Item::Disk { number: 0, generation: 2, id: 9 },
         Item::Disk { number: 4095, generation: u32::MAX, id: u64::MAX },
-        item(5, 7, Fate::Free, false, 0),
-        item(6, 1, Fate::Sealed(HeadKind::Main), true, u64::MAX),
+        item(5, 3 << 32 | 7, Fate::Free, false, 0),
+        item(6, u64::MAX, Fate::Sealed(HeadKind::Main), true, u64::MAX),
         item(0, 1, Fate::Sealed(HeadKind::Dirty), false, 8),
         Item::Region { disk: 4095, region: u64::MAX },
     ]
@@ -151,15 +152,20 @@ fn the_fixture_means_what_it_meant() {
         }
         text.push('\n');
     }
-    let fixture = include_str!("fixtures/checkpoint_v2.hex");
+    let fixture = include_str!("fixtures/checkpoint_v3.hex");
     assert_eq!(text, fixture, "what is on flash must stay readable");
     let [first, second] = parts_of(fixture);
     assert_eq!(decode_root(&BINDING, &first), Ok(root));
     let mut found = Vec::new();
     assert_eq!(visit_part(&BINDING, 1, &second, &mut |item| found.push(said(&item))), Ok(()));
     assert!(found == expected);
-    // Version 1 did not say which chunk of a segment is its last: recovery goes by the log then.
-    let [first, second] = parts_of(include_str!("fixtures/checkpoint_v1.hex"));
-    assert!(decode_root(&BINDING, &first).is_err());
-    assert!(visit_part(&BINDING, 1, &second, &mut |_| {}).is_err());
+    // Recovery goes by the log then: version 1 did not say which chunk of a segment is its last, version 2 had generations of segments.
+    for (version, old) in
+        [include_str!("fixtures/checkpoint_v1.hex"), include_str!("fixtures/checkpoint_v2.hex")].iter().enumerate()
+    {
+        let [first, second] = parts_of(old);
+        let refused = FormatError::Version(version as u16 + 1);
+        assert_eq!(decode_root(&BINDING, &first), Err(refused));
+        assert_eq!(visit_part(&BINDING, 1, &second, &mut |_| {}), Err(refused));
+    }
 }

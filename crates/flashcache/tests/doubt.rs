@@ -13,7 +13,7 @@ use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FlashCache, Member, MemberDevice, PART_BYTES, Residence,
 };
-use running::run;
+use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl Rig {
         let config = CacheConfig { segment_bytes: SEGMENT_BYTES, block_bytes, chunk_age, ..CacheConfig::default() };
         let faults = Faults::new(memory.clone() as Device, world.spawn.clone());
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: faults.clone(), owner, durable: true, checkpoint: None }];
+        let members =
+            vec![MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint: None }];
         let (cache, _) = FlashCache::open(config, members, &[DISK], world.clone()).await.unwrap();
         let disk = cache.disk(DISK);
         Rig { cache, disk, memory, faults, world }
@@ -236,7 +237,8 @@ fn what_is_not_known_to_be_durable_and_is_believed_is_written_again() {
         let gone = Action::Fail(FailKind::Gone);
         rig.faults.add(Fault { verbs: Vec::new(), range: None, skip: 0, count: u64::MAX, action: gone });
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: trace.clone(), owner, durable: true, checkpoint: None }];
+        let members =
+            vec![MemberDevice { device: trace.clone(), owner, life: next_life(), durable: true, checkpoint: None }];
         let config = CacheConfig { segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
         let (_, recovered) = FlashCache::open(config, members, &[DISK], world).await.unwrap();
         assert_eq!(recovered[0].as_ref().unwrap().dirty_parts, 4);

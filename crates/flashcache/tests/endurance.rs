@@ -12,7 +12,7 @@ use device::spawn::yield_now;
 use device::{Arena, Bufs};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, DiskHandle, Endurance, FillCause, FlashCache, MemberDevice, Stretch};
-use running::run;
+use running::{next_life, run};
 use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,13 @@ impl Rig {
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let chunk_age = Duration::from_millis(1);
         let config = CacheConfig { endurance, segment_bytes: 1 << 20, chunk_age, ..CacheConfig::default() };
-        let members = vec![MemberDevice { device: Memory::new(size_bytes), owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice {
+            device: Memory::new(size_bytes),
+            owner,
+            life: next_life(),
+            durable: true,
+            checkpoint: None,
+        }];
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let (cache, _) = FlashCache::open(config, members, &[named], world).await.unwrap();
         let disk = cache.disk(named);

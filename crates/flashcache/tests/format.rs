@@ -1,20 +1,20 @@
-//! Goal: format version 1 never changes by accident, and no bytes make the decoders panic or believe what is not whole.
+//! Goal: format version 2 never changes by accident, and no bytes make the decoders panic or believe what is not whole.
 //! Method: round trips of random values, every single-bit flip, every truncation, and a fixture committed as hex.
 
 use device::Prng;
 use flashcache::format::*;
-use flashcache::units::{Position, SegmentId};
+use flashcache::units::{Opening, Position, SegmentId};
 use smallvec::SmallVec;
 
 const OWNER: Owner = Owner { cell_id: 0x1111_2222_3333_4444, device_id: 0xaaaa_bbbb, era: 3 };
 const LIFE: SegmentLife =
-    SegmentLife { segment: SegmentId(5), generation: 7, nonce: 0x0123_4567_89ab_cdef, head: HeadKind::Main };
+    SegmentLife { segment: SegmentId(5), opening: Opening(0x0123_4567_89ab_cdef), head: HeadKind::Main };
 
 fn record(prng: &mut Prng) -> Record {
     match prng.below(8) {
         0 => Record::Invalidation {
             segment: SegmentId(prng.next_u64() as u32),
-            generation: prng.next_u64() as u32,
+            opening: Opening(prng.next_u64()),
             position: Position(prng.below(512) as u32),
             mask: prng.next_u64() as u16,
             cleaned: prng.chance(1, 2),
@@ -25,15 +25,15 @@ fn record(prng: &mut Prng) -> Record {
             region: prng.next_u64(),
             set: prng.chance(1, 2),
         },
-        2 => Record::Free { segment: SegmentId(prng.next_u64() as u32), generation: prng.next_u64() as u32 },
+        2 => Record::Free { segment: SegmentId(prng.next_u64() as u32), opening: Opening(prng.next_u64()) },
         3 if prng.chance(1, 2) => Record::Link {
             segment: SegmentId(prng.next_u64() as u32),
-            generation: prng.next_u64() as u32,
+            opening: Opening(prng.next_u64()),
             sequence: prng.next_u64(),
         },
         3 if prng.chance(1, 4) => Record::Kept {
             segment: SegmentId(prng.next_u64() as u32),
-            generation: prng.next_u64() as u32,
+            opening: Opening(prng.next_u64()),
             head: HeadKind::ALL[prng.below(4) as usize],
             sequence: prng.next_u64(),
         },
@@ -102,7 +102,7 @@ fn footers_come_back_as_they_were() {
 
 #[test]
 fn no_more_records_are_read_than_a_footer_may_have() {
-    let record = Record::Free { segment: SegmentId(1), generation: 2 };
+    let record = Record::Free { segment: SegmentId(1), opening: Opening(2) };
     let most = FOOTER_RECORDS_BYTES_MAX / record.encoded_bytes();
     assert_eq!(FOOTER_RECORDS_BYTES_MAX, (64 << 20) / 8, "an eighth of the largest segment");
     for (count, believed) in [(most, true), (most + 1, false)] {
@@ -162,7 +162,7 @@ fn random_bytes_with_a_good_checksum_do_not_panic() {
 }
 
 #[test]
-fn version_1_is_what_it_was() {
+fn version_2_is_what_it_was() {
     let header = ChunkHeader { owner: OWNER, life: LIFE, position: Position(12), pages: 3, sequence: 41, durable: 0 };
     let name = BlockName { disk: 9, generation: 2, block: 1000 };
     let records = vec![
@@ -176,19 +176,35 @@ fn version_1_is_what_it_was() {
         Record::Entry { kind: EntryKind::Trim, name, mask: 0b0001, position: Position(0), crcs: SmallVec::new() },
         Record::Invalidation {
             segment: SegmentId(3),
-            generation: 4,
+            opening: Opening(4 << 32 | 5),
             position: Position(20),
             mask: 0b11,
             cleaned: false,
         },
         Record::Mark { disk: 9, generation: 2, region: 77, set: true },
-        Record::Free { segment: SegmentId(6), generation: 8 },
+        Record::Free { segment: SegmentId(6), opening: Opening(4 << 32 | 8) },
+        Record::Link { segment: SegmentId(7), opening: Opening(3 << 32 | 1), sequence: 40 },
+        Record::Kept { segment: SegmentId(8), opening: Opening(2 << 32 | 9), head: HeadKind::Keep, sequence: 39 },
+        Record::PolicyNote { note: 3 },
     ];
     let mut page = vec![0; 4096];
     encode_chunk(&header, &records, &mut page);
     let used = CHUNK_FIXED_BYTES + records.iter().map(Record::encoded_bytes).sum::<usize>();
     let hex: String = page[..used].iter().map(|b| format!("{b:02x}")).collect();
-    let fixture = include_str!("fixtures/chunk_v1.hex");
-    assert_eq!(hex, fixture.split_whitespace().collect::<String>(), "format version 1 is frozen");
+    let fixture = include_str!("fixtures/chunk_v2.hex");
+    assert_eq!(hex, fixture.split_whitespace().collect::<String>(), "format version 2 is frozen");
     assert_eq!(decode_chunk(&page, &OWNER).expect("whole"), (header, records));
+}
+
+/// Of the same owner: another owner's bytes are nobody's, whatever their version.
+#[test]
+fn version_1_is_refused_by_its_number() {
+    let hex = include_str!("fixtures/chunk_v1.hex").split_whitespace().collect::<String>();
+    let digits: Vec<char> = hex.chars().collect();
+    let byte = |pair: &[char]| pair.iter().fold(0, |byte, digit| byte << 4 | digit.to_digit(16).expect("hex") as u8);
+    let mut page: Vec<u8> = digits.chunks(2).map(byte).collect();
+    page.resize(4096, 0);
+    assert_eq!(decode_chunk(&page, &OWNER), Err(FormatError::Version(1)));
+    let other = Owner { era: OWNER.era + 1, ..OWNER };
+    assert_eq!(decode_chunk(&page, &other), Err(FormatError::Checksum));
 }

@@ -16,7 +16,7 @@ use flashcache::{
     Residence, RunLimits, Stretch, Worth, WorthMap,
 };
 use futures_util::future::{Either, select};
-use running::run;
+use running::{next_life, run};
 use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,7 +53,8 @@ impl Rig {
         let chunk_age = Duration::from_millis(1);
         let config = CacheConfig { segment_bytes: SEGMENT_BYTES, chunk_age, ..CacheConfig::default() };
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: device.clone(), owner, durable: true, checkpoint: None }];
+        let members =
+            vec![MemberDevice { device: device.clone(), owner, life: next_life(), durable: true, checkpoint: None }];
         let disks = [7, 8].map(|id| CachedDisk { id, generation: 1, home: 1, is_home_there: true });
         let (cache, _) = FlashCache::open(config, members, &disks, world.clone()).await.unwrap();
         let [keep, other] = disks.map(|disk| cache.disk(disk));

@@ -14,7 +14,7 @@ use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FillReport, FlashCache, Member, MemberDevice, MemberError,
     PART_BYTES, Residence, Stretch, check_area,
 };
-use running::run;
+use running::{next_life, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,7 +38,13 @@ fn config() -> CacheConfig {
 }
 
 fn device(id: u128, device: Device) -> MemberDevice {
-    MemberDevice { device, owner: Owner { cell_id: 1, device_id: id, era: 1 }, durable: true, checkpoint: None }
+    MemberDevice {
+        device,
+        owner: Owner { cell_id: 1, device_id: id, era: 1 },
+        life: next_life(),
+        durable: true,
+        checkpoint: None,
+    }
 }
 
 fn fresh(id: u128) -> MemberDevice {

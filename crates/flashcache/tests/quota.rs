@@ -14,7 +14,7 @@ use flashcache::{
     CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
     Quota, Residence, RunLimits, Sabotage, Stretch, Tenant,
 };
-use running::run;
+use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ impl Rig {
         let chunk_age = Duration::from_millis(1);
         let config = CacheConfig { segment_bytes: SEGMENT_BYTES, chunk_age, sabotage, ..CacheConfig::default() };
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: device.clone(), owner, durable: true, checkpoint: None }];
+        let members =
+            vec![MemberDevice { device: device.clone(), owner, life: next_life(), durable: true, checkpoint: None }];
         let disk = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let (cache, _) = FlashCache::open(config, members, &[disk], world.clone()).await.unwrap();
         let nobody = cache.disk(disk);

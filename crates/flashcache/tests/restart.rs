@@ -11,12 +11,12 @@ use device::spawn::yield_now;
 use device::{Arena, Buf, Device, Outcome, World};
 use flashcache::checkpoint::PART_BYTES;
 use flashcache::format::{self, BlockName, ChunkHeader, EntryKind, HeadKind, Owner, Record, SegmentLife};
-use flashcache::units::{Position, SegmentId};
+use flashcache::units::{Opening, Position, SegmentId};
 use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice, MemberError,
     Recovered, Residence,
 };
-use running::run;
+use running::{next_life, run};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ async fn open(
 ) -> Open {
     let chunk_age = Duration::from_millis(1);
     let config = CacheConfig { segment_bytes, block_bytes, chunk_age, ..CacheConfig::default() };
-    let members = vec![MemberDevice { device: device.clone(), owner: OWNER, durable: true, checkpoint }];
+    let members =
+        vec![MemberDevice { device: device.clone(), owner: OWNER, life: next_life(), durable: true, checkpoint }];
     let (cache, mut recovered) = FlashCache::open(config, members, disks, world.clone()).await.unwrap();
     let handle = cache.disk(disks[0]);
     Open { cache, handle, recovered: recovered.remove(0) }
@@ -185,7 +186,7 @@ fn a_log_without_a_free_segment_goes_on_in_one_without_a_footer() {
         records
     };
     for n in 0..8 {
-        let life = SegmentLife { segment: SegmentId(n), generation: 1, nonce: u64::from(n), head: HeadKind::Small };
+        let life = SegmentLife { segment: SegmentId(n), opening: Opening::new(1, n + 1), head: HeadKind::Small };
         // Block 1 comes twice, and nothing says that the older is dead: recovery has to.
         let sequence = u64::from(n) + 1;
         let mut records = vec![Record::Chunk { position: Position(0), sequence }];
@@ -208,7 +209,7 @@ fn a_log_without_a_free_segment_goes_on_in_one_without_a_footer() {
         assert_eq!((found.reopened, found.entries), (1, 7));
         let at = (7 * PAGES + 2) * 4096;
         let (header, records) = format::decode_chunk(&crashed[at..at + 4096], &OWNER).unwrap();
-        assert_eq!((header.life.nonce, header.position, header.pages), (7, Position(2), 1));
+        assert_eq!((header.life.opening, header.position, header.pages), (Opening::new(1, 8), Position(2), 1));
         let dead = |record: &Record| matches!(record, Record::Invalidation { segment: SegmentId(0), .. });
         assert!(records.iter().any(dead), "{records:?}");
 

@@ -47,7 +47,7 @@ impl AtWork {
         // Chunks are not closed by age: the replay knows no time.
         let chunk_age = Duration::from_secs(3600);
         let config = CacheConfig { block_bytes: BLOCK_BYTES, segment_bytes, chunk_age, ..CacheConfig::default() };
-        let members = vec![MemberDevice { device: flash.clone(), owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device: flash.clone(), owner, life: 1, durable: true, checkpoint: None }];
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let (cache, _) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {

@@ -105,6 +105,7 @@ impl Cached {
         let members = vec![MemberDevice {
             device: flash.device("flash", 128 << 20, world),
             owner,
+            life: 1,
             durable: true,
             checkpoint: None,
         }];

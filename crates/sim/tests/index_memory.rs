@@ -26,7 +26,7 @@ async fn open(flash: &Device, limit_bytes: u64, world: &World) -> (Arc<GridDisk>
     let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
     let config =
         CacheConfig { memory_bytes_max: Some(limit_bytes), segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
-    let members = vec![MemberDevice { device: flash.clone(), owner, durable: true, checkpoint: None }];
+    let members = vec![MemberDevice { device: flash.clone(), owner, life: 1, durable: true, checkpoint: None }];
     let (cache, recovered) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
     assert!(recovered.iter().all(Result::is_ok));
     let grid_disk = GridDisk::new(GridDiskParts {

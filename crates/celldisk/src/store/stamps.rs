@@ -141,6 +141,7 @@ impl CellStore {
 
         let accepting = flashes.iter().map(|flash| {
             let mine = pairs.iter().filter(|(_, flash_id)| *flash_id == flash.id());
+            let is_paired = mine.clone().next().is_some();
             let entries: Vec<(DeviceId, DiskStamp)> = mine
                 .filter_map(|(disk_id, _)| {
                     let generation = disks.get(disk_id)?.label().device_generation;
@@ -157,8 +158,12 @@ impl CellStore {
                 // One that nobody is paired with any more need not be able to say again what it says.
                 let (before, mut after) = (flash.label(), Label::clone(&flash.label()));
                 accept(&mut after);
-                let result =
-                    if entries.is_empty() && after == *before { Ok(()) } else { flash.update_label(accept).await };
+                // One that is used is written in any case: the sequence of its label is the life of the flash cache there, and no two
+                // openings have the same.
+                let result = match is_paired {
+                    false if after == *before => Ok(()),
+                    _ => flash.rewrite_label(accept).await,
+                };
                 (flash, result)
             }
         });

@@ -8,7 +8,13 @@ use smallvec::SmallVec;
 
 const SEGMENTS: u32 = 12;
 const PAGES: u32 = 64;
+const LIFE: u32 = 5;
 const OWNER: Owner = Owner { cell_id: 1, device_id: 2, era: 3 };
+
+/// The opening of this number in the life of the test; 0: none yet.
+fn opening(nth: u32) -> Opening {
+    if nth == 0 { Opening::NEVER } else { Opening::new(LIFE, nth) }
+}
 
 struct Rig {
     log: LogState,
@@ -22,7 +28,7 @@ impl Rig {
 
     fn with(segments: u32, segment_pages: u32) -> Rig {
         let shape = Shape { segments, segment_pages, align: 1 };
-        let mut log = LogState::new(shape, OWNER, Arc::new(AtomicU64::new(1)), Prng::new(1));
+        let mut log = LogState::new(shape, OWNER, LIFE, Arc::new(AtomicU64::new(1)), Prng::new(1));
         log.free.extend((0..segments).map(SegmentId));
         Rig { log, writes: Vec::new() }
     }
@@ -192,7 +198,8 @@ fn each_chunk_names_the_one_before_it_and_what_is_durable() {
         rig.append(head, 1, 0).expect("room");
         rig.close(0).expect("room");
     }
-    let link = |segment, sequence| Record::Link { segment: SegmentId(segment), generation: 1, sequence };
+    let link =
+        |segment, sequence| Record::Link { segment: SegmentId(segment), opening: opening(segment + 1), sequence };
     assert!(!records_of(&rig.writes[0]).iter().any(|record| matches!(record, Record::Link { .. })));
     assert_eq!(records_of(&rig.writes[1])[1], link(0, 1));
     let header = |write: &LogWrite| format::decode_chunk(&write.data.to_vec(0..4096), &OWNER).expect("a chunk").0;
@@ -207,13 +214,13 @@ fn each_chunk_names_the_one_before_it_and_what_is_durable() {
 #[test]
 fn records_go_as_far_as_the_header_goes_and_then_into_more_chunks() {
     let mut rig = Rig::new();
-    // 4000 bytes of records fit a header of one page: 1000 notes of 4 bytes, or 999 behind the 20 of a link and less.
+    // 4000 bytes of records fit a header of one page: 1000 notes of 4 bytes, or 994 behind the 24 of a link.
     for n in 0..2500 {
         rig.log.append_record(note(n as u8));
     }
     rig.close(0).expect("room");
     let counts: Vec<usize> = rig.writes.iter().map(|write| records_of(write).len()).collect();
-    assert_eq!(counts, [1000, 996, 506]);
+    assert_eq!(counts, [1000, 995, 507]);
     assert_eq!(rig.log.shape.header_capacity(), 4000);
     let said = rig.writes.iter().flat_map(records_of).filter_map(|record| match record {
         Record::PolicyNote { note } => Some(note),
@@ -342,12 +349,12 @@ fn a_segment_is_proven_when_its_first_chunk_is_durable() {
     rig.close(0).expect("room");
     assert_eq!(rig.log.provable(), [], "it is under way");
     rig.write_all();
-    assert_eq!(rig.log.provable(), [(SegmentId(0), 1)]);
+    assert_eq!(rig.log.provable(), [(SegmentId(0), opening(1))]);
     rig.append(HeadKind::Small, 4, 0).expect("room");
-    assert_eq!(rig.log.provable(), [(SegmentId(0), 1)], "whatever comes behind it");
-    rig.log.prove(&[(SegmentId(0), 2)]);
+    assert_eq!(rig.log.provable(), [(SegmentId(0), opening(1))], "whatever comes behind it");
+    rig.log.prove(&[(SegmentId(0), opening(2))]);
     assert!(!rig.log.segments[0].proven, "that is another life");
-    rig.log.prove(&[(SegmentId(0), 1)]);
+    rig.log.prove(&[(SegmentId(0), opening(1))]);
     assert!(rig.log.segments[0].proven && rig.log.provable().is_empty());
 }
 
@@ -356,17 +363,17 @@ fn records_are_needed_as_long_as_what_they_are_about() {
     let mut rig = Rig::new();
     rig.seal(HeadKind::Small, 3);
     rig.sync();
-    let dead = |segment, generation| Record::Invalidation {
+    let dead = |segment, nth| Record::Invalidation {
         segment: SegmentId(segment),
-        generation,
+        opening: opening(nth),
         position: Position(1),
         mask: 1,
         cleaned: false,
     };
-    let free = |segment, generation| Record::Free { segment: SegmentId(segment), generation };
-    let kept = |segment, generation, sequence| Record::Kept {
+    let free = |segment, nth| Record::Free { segment: SegmentId(segment), opening: opening(nth) };
+    let kept = |segment, nth, sequence| Record::Kept {
         segment: SegmentId(segment),
-        generation,
+        opening: opening(nth),
         head: HeadKind::Main,
         sequence,
     };
@@ -374,7 +381,7 @@ fn records_are_needed_as_long_as_what_they_are_about() {
     for (record, needed) in [
         (dead(0, 1), true),
         (dead(0, 2), false),
-        (dead(1, 1), false),
+        (dead(1, 2), false),
         (dead(11, 0), false),
         (dead(99, 1), false),
         // Its next life proves itself; before that it is needed.
@@ -384,10 +391,10 @@ fn records_are_needed_as_long_as_what_they_are_about() {
         (free(99, 0), false),
         (kept(0, 1, 7), true),
         (kept(0, 2, 7), false),
-        (kept(1, 1, 7), false),
+        (kept(1, 2, 7), false),
         (note(0), true),
         (note(3), false),
-        (Record::Link { segment: SegmentId(0), generation: 1, sequence: 1 }, false),
+        (Record::Link { segment: SegmentId(0), opening: opening(1), sequence: 1 }, false),
     ] {
         assert_eq!(rig.log.still_needed(&record, of), needed, "{record:?}");
     }
@@ -403,7 +410,7 @@ fn records_are_needed_as_long_as_what_they_are_about() {
 
 #[test]
 fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
-    let life = SegmentLife { segment: SegmentId(0), generation: 4, nonce: 9, head: HeadKind::Main };
+    let life = SegmentLife { segment: SegmentId(0), opening: opening(4), head: HeadKind::Main };
     let fresh = || {
         let mut rig = Rig::new();
         rig.log.free.pop_front();
@@ -419,7 +426,7 @@ fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
     }
     let mut rig = fresh();
     // The footer has to hold what is there already: 40 pages of records.
-    let many = vec![dead_everywhere(); 10_240];
+    let many = vec![dead_everywhere(); 8_192];
     assert!(!rig.log.reopen(life, 24, many));
     assert!(rig.log.reopen(life, 10, Vec::new()));
     assert!(!rig.log.reopen(life, 10, Vec::new()), "the head is there already");
@@ -430,7 +437,7 @@ fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
 }
 
 fn dead_everywhere() -> Record {
-    Record::Invalidation { segment: SegmentId(1), generation: 1, position: Position(1), mask: 1, cleaned: true }
+    Record::Invalidation { segment: SegmentId(1), opening: opening(2), position: Position(1), mask: 1, cleaned: true }
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn with_member(test: impl FnOnce(Arc<Member>) + Send + 'static) {
         let config = CacheConfig { segment_bytes: SEGMENT_BYTES, memory_bytes_max: Some(1), ..CacheConfig::default() };
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let device = Memory::new(64 * u64::from(SEGMENT_BYTES));
-        let members = vec![MemberDevice { device, owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device, owner, life: 1, durable: true, checkpoint: None }];
         let (cache, _) = FlashCache::open(config, members, &[], world).await.expect("it opens");
         test(cache.seats[0].member.clone());
         cache.stop().await;

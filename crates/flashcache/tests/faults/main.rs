@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod mirrors;
+mod openings;
 mod rig;
 #[path = "../running/mod.rs"]
 mod running;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig::*;
-use running::run;
+use running::{next_life, run};
 
 #[test]
 fn a_device_that_cannot_be_read_is_given_up_and_writes_wait_for_the_label() {
@@ -151,7 +152,7 @@ fn a_device_that_is_there_alone_covers_nothing() {
         rig.cache.stop().await;
         let faults = Faults::new(rig.media[0].clone() as Device, rig.world.clone().spawn);
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: faults, owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device: faults, owner, life: next_life(), durable: true, checkpoint: None }];
         let config = CacheConfig { mirrored: true, ..config() };
         let (cache, _) = FlashCache::open(config, members, &[DISK], rig.world.clone()).await.unwrap();
         let disk = cache.disk(DISK);
@@ -591,7 +592,7 @@ fn recovery_gives_up_what_it_cannot_read_or_what_has_lost_what_was_durable() {
         let faults = Faults::new(media[0].clone() as Device, world.spawn.clone());
         faults.add(Fault { range: Some(0..4096), ..Fault::every(Verb::Read, Action::Fail(FailKind::Media)) });
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-        let members = vec![MemberDevice { device: faults, owner, durable: true, checkpoint: None }];
+        let members = vec![MemberDevice { device: faults, owner, life: next_life(), durable: true, checkpoint: None }];
         let (cache, recovered) = FlashCache::open(config(), members, &[DISK], world.clone()).await.unwrap();
         assert_eq!(recovered[0], Err(MemberError::Failed("recovery: read at 0: Failed(Media)".to_owned())));
         assert!(cache.members().next().unwrap().has_failed());

@@ -1,5 +1,6 @@
 //! A cache on memory devices with faults on demand, in which the bytes of each part tell which it is.
 
+use super::running::next_life;
 use device::io::FailKind;
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Device, Geometry, SharedBufs, World};
@@ -74,7 +75,7 @@ impl Rig {
             media.iter().map(|memory| Faults::new(memory.clone() as Device, world.spawn.clone())).collect();
         let member = |(n, faults): (usize, &Arc<Faults>)| {
             let owner = Owner { cell_id: 1, device_id: 2 + n as u128, era: 1 };
-            MemberDevice { device: faults.clone(), owner, durable: true, checkpoint: None }
+            MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint: None }
         };
         let members = faults.iter().enumerate().map(member).collect();
         let config = CacheConfig { mirrored: media.len() > 1, ..config };
@@ -85,19 +86,23 @@ impl Rig {
 
     /// The process dies, and another opens the devices as they are.
     pub(super) async fn again(self) -> Rig {
+        self.again_with(config()).await
+    }
+
+    pub(super) async fn again_with(self, config: CacheConfig) -> Rig {
         self.faults.iter().for_each(|faults| {
             let _ = faults.add(every(FailKind::Gone));
         });
         // Nothing of it is waited for.
         self.cache.members().for_each(|member| member.fail("the process has died".to_owned()));
         self.cache.stop().await;
-        Rig::on(self.media, config(), self.world).await
+        Rig::on(self.media, config, self.world).await
     }
 
     /// Its first device, for another cache.
     pub(super) fn as_member(&self, id: u128) -> MemberDevice {
         let owner = Owner { cell_id: 1, device_id: id, era: 1 };
-        MemberDevice { device: self.faults[0].clone(), owner, durable: true, checkpoint: None }
+        MemberDevice { device: self.faults[0].clone(), owner, life: next_life(), durable: true, checkpoint: None }
     }
 
     pub(super) fn member(&self) -> &Arc<Member> {

@@ -19,7 +19,7 @@ use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DirtyRefused, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice,
     PART_BYTES, Residence, Stretch, Tenant, WorthMap,
 };
-use running::run;
+use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -118,7 +118,7 @@ impl Flash {
 
     fn member(&self, faults: &Arc<Faults>) -> MemberDevice {
         let owner = Owner { cell_id: 1, device_id: self.id, era: self.era };
-        MemberDevice { device: faults.clone(), owner, durable: true, checkpoint: self.checkpoint }
+        MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint: self.checkpoint }
     }
 }
 

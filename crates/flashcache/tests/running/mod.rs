@@ -2,6 +2,7 @@
 
 use device::{Runtime, RuntimeConfig, World};
 use futures_util::future::{Either, select};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
@@ -13,4 +14,10 @@ pub(crate) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Wor
         let limit = clock.sleep(Duration::from_secs(50));
         assert!(matches!(select(test, limit).await, Either::Left(_)), "it stands still");
     });
+}
+
+/// The life of a member: each is higher than those before, as the sequence of a label is. 1 is for what tests write by hand.
+pub(crate) fn next_life() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(1);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }

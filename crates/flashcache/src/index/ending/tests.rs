@@ -22,7 +22,7 @@ async fn filled(world: World) -> (Arc<FlashCache>, Arc<Member>) {
         CacheConfig { segment_bytes: SEGMENT_BYTES, chunk_age: Duration::from_secs(3600), ..CacheConfig::default() };
     let device = Memory::new(32 * u64::from(SEGMENT_BYTES));
     let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
-    let members = vec![MemberDevice { device, owner, durable: true, checkpoint: None }];
+    let members = vec![MemberDevice { device, owner, life: 1, durable: true, checkpoint: None }];
     let (cache, _) = FlashCache::open(config, members, &[DISK], world).await.expect("a cache");
     let disk = cache.disk(DISK);
     let data = SharedBufs::from(Buf::zeroed(16 << 10).freeze());
@@ -60,9 +60,9 @@ fn does_not_name_what_comes_after(end: fn(&FlashCache, &Member)) {
             after
         });
         let mut log = lock(&member.log);
-        let named = log.take_pending_for_test().into_iter().any(|record| {
-            matches!(record, Record::Invalidation { segment: SegmentId(0), generation, .. } if generation == after)
-        });
+        let named = log.take_pending_for_test().into_iter().any(
+            |record| matches!(record, Record::Invalidation { segment: SegmentId(0), opening, .. } if opening == after),
+        );
         assert!(!named, "a death names an opening that began after it");
     });
 }
