@@ -515,6 +515,8 @@ fn clients_that_stall_are_closed_in_time() {
         half.request(Command::Write, NONE, 1, 0, 65536).await;
         half.send(&[1; 1000]).await;
         assert!(half.ended().await);
+        // The client hears of it first, perhaps.
+        clock.sleep(Duration::from_millis(1)).await;
         assert_eq!(arena.free_bytes(), arena.size_bytes());
         // Not reading replies.
         let deaf = Raw::connect(net.clone()).await;
