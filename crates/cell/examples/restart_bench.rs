@@ -140,7 +140,6 @@ fn entry(block: u64, position: u32) -> Record {
 
 /// A crashed log of `entries` blocks, the newest version of each alive.
 fn crashed(entries: u64) -> LogDevice {
-    let mut prng = Prng::new(1);
     let (mut written, mut chunks) = (Vec::new(), BTreeMap::new());
     let mut blocks = shuffled(entries).peekable();
     let mut sequence = (1_u64 << 32) + 1;
