@@ -139,9 +139,11 @@ impl CellStore {
         let all = self.cell_disks();
         let flashes: Vec<&Arc<CellDisk>> = all.iter().filter(|disk| disk.role() == Role::Flash).collect();
 
+        // One that failed before, in this renewal, is given up by the caller.
+        let given_up: BTreeSet<DeviceId> = failures.iter().map(|failure| failure.device_id).collect();
         let accepting = flashes.iter().map(|flash| {
             let mine = pairs.iter().filter(|(_, flash_id)| *flash_id == flash.id());
-            let is_paired = mine.clone().next().is_some();
+            let is_paired = mine.clone().next().is_some() && !given_up.contains(&flash.id());
             let entries: Vec<(DeviceId, DiskStamp)> = mine
                 .filter_map(|(disk_id, _)| {
                     let generation = disks.get(disk_id)?.label().device_generation;
