@@ -16,7 +16,7 @@ use lab::trace::TraceReader;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const BLOCK_BYTES: u32 = 4096;
@@ -40,6 +40,9 @@ struct AtWork {
     flash: Arc<Memory>,
 }
 
+/// Each opening is a life of its own, later than those before.
+static LIVES: AtomicU64 = AtomicU64::new(1);
+
 impl AtWork {
     async fn open(world: &World, flash: Arc<Memory>, distinct: u32, segment_bytes: u32) -> AtWork {
         let disk_bytes = (u64::from(distinct) * u64::from(BLOCK_BYTES)).next_multiple_of(1 << 20);
@@ -47,7 +50,8 @@ impl AtWork {
         // Chunks are not closed by age: the replay knows no time.
         let chunk_age = Duration::from_secs(3600);
         let config = CacheConfig { block_bytes: BLOCK_BYTES, segment_bytes, chunk_age, ..CacheConfig::default() };
-        let members = vec![MemberDevice { device: flash.clone(), owner, life: 1, durable: true, checkpoint: None }];
+        let life = LIVES.fetch_add(1, Ordering::Relaxed);
+        let members = vec![MemberDevice { device: flash.clone(), owner, life, durable: true, checkpoint: None }];
         let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
         let (cache, _) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
         let grid_disk = GridDisk::new(GridDiskParts {

@@ -12,7 +12,7 @@ use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Member, MemberDevice, MemoryNeed};
 use sim::plain::in_a_world;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const DATA_BYTES: u64 = 256 << 20;
@@ -21,12 +21,16 @@ const BLOCK_BYTES: u64 = 16 << 10;
 const SEGMENT_BYTES: u32 = 256 << 10;
 const PART_BYTES: u64 = 4096;
 
+/// Each opening is a life of its own, later than those before.
+static LIVES: AtomicU64 = AtomicU64::new(1);
+
 async fn open(flash: &Device, limit_bytes: u64, world: &World) -> (Arc<GridDisk>, Arc<FlashCache>) {
     let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
     let named = CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true };
     let config =
         CacheConfig { memory_bytes_max: Some(limit_bytes), segment_bytes: SEGMENT_BYTES, ..CacheConfig::default() };
-    let members = vec![MemberDevice { device: flash.clone(), owner, life: 1, durable: true, checkpoint: None }];
+    let life = LIVES.fetch_add(1, Ordering::Relaxed);
+    let members = vec![MemberDevice { device: flash.clone(), owner, life, durable: true, checkpoint: None }];
     let (cache, recovered) = FlashCache::open(config, members, &[named], world.clone()).await.unwrap();
     assert!(recovered.iter().all(Result::is_ok));
     let grid_disk = GridDisk::new(GridDiskParts {

@@ -26,7 +26,7 @@ const WIDE_MIB: u64 = 32;
 const NARROW: &str = "NARROW";
 
 fn refusing(range: Range<u64>) -> Fault {
-    Fault { range: Some(range), ..Fault::every(Verb::Write, Action::Fail(FailKind::Media)) }
+    Fault { range: Some(range), ..Fault::every(Verb::Write, Action::Fail(FailKind::Gone)) }
 }
 
 /// Where each has data: regions of the cache are 1 MiB, and each has two flash devices of its own.
@@ -59,8 +59,8 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
         // What flash has of it is void when the second has failed: that is recorded first, and takes as long as a label does.
         cell.create_grid_disk(spec("THROUGH"), &mut |_, _| ()).await.unwrap();
         let fail = |flash: usize| {
-            all[flash].add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
-            all[flash].add(Fault::every(Verb::Flush, Action::Fail(FailKind::Media)));
+            all[flash].add(Fault::every(Verb::Write, Action::Fail(FailKind::Gone)));
+            all[flash].add(Fault::every(Verb::Flush, Action::Fail(FailKind::Gone)));
         };
         // Whoever writes there finds out; of some nobody ever hears again.
         let write_everywhere = |name: &str| {
