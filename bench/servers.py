@@ -102,7 +102,7 @@ class Cell(Server):
         self.binary = binary or harness.binary()
         self.dir = os.path.join(directory, name)
         self.log_path = os.path.join(directory, name + ".log")
-        command = [self.binary, "init", self.dir, "--disk", disk, "--griddisk", grid_disk]
+        command = [self.binary, "init", "--sparse", self.dir, "--disk", disk, "--griddisk", grid_disk]
         command += ["--flash", flash] if flash else []
         command += ["--disk-model", model] if model else []
         place.run(command)

@@ -167,6 +167,7 @@ class Cell:
         name="cell",
         init=True,
         force=False,
+        sparse=True,
         prefix=(),
     ):
         self.place = place
@@ -186,6 +187,8 @@ class Cell:
                 command += ["--griddisk", griddisk]
             if model:
                 command += ["--disk-model", model]
+            if sparse:
+                command += ["--sparse"]
             if force:
                 command += ["--force"]
             run(command)

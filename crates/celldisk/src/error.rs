@@ -3,7 +3,7 @@
 use crate::codec::DecodeError;
 use crate::ids::{CellId, DeviceId};
 use crate::label::LabelError;
-use device::{Outcome, Verb};
+use device::{FailKind, Outcome, Verb};
 use std::fmt;
 
 /// A request to a device that did not succeed.
@@ -46,6 +46,17 @@ impl fmt::Display for IoError {
 impl std::error::Error for IoError {}
 
 impl IoError {
+    /// What the operator can do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self.outcome {
+            Outcome::Failed(FailKind::NoSpace) => {
+                "free space on the file system of the image, or in the pool of the volume; an image made without --sparse has its space"
+            }
+            _ => "check the device's log",
+        }
+    }
+
     /// Whether the request may still take effect later.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
@@ -144,7 +155,7 @@ impl CellDiskError {
             CellDiskError::Shrunk { .. } => Some("give the device back the size it had"),
             CellDiskError::TooSmall { .. } => Some("use a larger device"),
             CellDiskError::Latched { .. } => Some("restart the cell once the device answers again"),
-            CellDiskError::Io(_) => Some("check the device's log"),
+            CellDiskError::Io(error) => Some(error.hint()),
             CellDiskError::Geometry { .. } | CellDiskError::Label(_) => None,
         }
     }

@@ -10,7 +10,7 @@ use device::buf::{Arena, Buf, SharedBuf, SharedBufs};
 use device::net::{Address, Conn};
 use device::spawn::yield_now;
 use device::sync::one_shot;
-use device::{Backend, Device, OpenOptions, Prng, Runtime, RuntimeConfig, World, create_file};
+use device::{Backend, Device, OpenOptions, Prng, Runtime, RuntimeConfig, Space, World, create_file};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const DEPTH: usize = 32;
 fn main() {
     let directory = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "/dev/shm".to_owned()));
     let path = directory.join(format!("device-bench-{}", std::process::id()));
-    create_file(&path, FILE_BYTES, false).unwrap();
+    create_file(&path, FILE_BYTES, Space::Reserved).unwrap();
     for backend in [Backend::Uring, Backend::Threads] {
         let arena = Arena::new(64 << 20);
         let runtime = Runtime::new(RuntimeConfig { threads: 1, backend, arenas: vec![arena.clone()] }).unwrap();

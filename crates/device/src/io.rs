@@ -154,8 +154,9 @@ pub enum FailKind {
     /// The medium could not read or write it (EIO).
     #[error("medium error")]
     Media,
-    /// No space (ENOSPC, EDQUOT): thin-provisioned media.
-    #[error("no space on the device")]
+    /// No space (ENOSPC, EDQUOT): a sparse image on a full file system, a thin volume of a full pool. Nothing is wrong with the medium:
+    /// the same request succeeds once there is room.
+    #[error("no space left below the device")]
     NoSpace,
     /// The device does not have this verb.
     #[error("not supported by the device")]

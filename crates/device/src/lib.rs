@@ -25,8 +25,8 @@ pub use io::{
 pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
 pub use prng::Prng;
 pub use real::{
-    Backend, Direct, HeldSignals, MemoryGuard, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError,
-    create_file, give_back_memory, guard_memory,
+    Backend, Direct, HeldSignals, MemoryGuard, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, Space,
+    copies_on_write, create_file, free_bytes, give_back_memory, guard_memory,
 };
 pub use spawn::{Spawn, Task};
 

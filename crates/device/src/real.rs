@@ -5,6 +5,7 @@
 
 mod backend;
 mod driver;
+mod exclusive;
 mod executor;
 mod files;
 mod inbox;
@@ -22,7 +23,7 @@ mod worker;
 
 pub use backend::Backend;
 pub use memory::{MemoryGuard, give_back_memory, guard_memory};
-pub use open::{Direct, OpenError, OpenOptions, create_file};
+pub use open::{Direct, OpenError, OpenOptions, Space, copies_on_write, create_file, free_bytes};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;
 

@@ -79,6 +79,9 @@ struct Init {
     /// Emulate a medium on every disk: sata-7200, sas-15k, network-volume, sata-ssd, pcie-flash, fixed:TIME[:PARALLEL]
     #[arg(long, value_name = "NAME")]
     disk_model: Option<String>,
+    /// Files take space as they need it, instead of having all of it from the beginning: for tests and demos
+    #[arg(long)]
+    sparse: bool,
     /// Destroy what is there
     #[arg(long)]
     force: bool,
@@ -449,6 +452,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
                 flash: init.flash,
                 grid_disks: init.grid_disks,
                 disk_model: init.disk_model,
+                sparse: init.sparse,
                 force: init.force,
             };
             for line in server::init(&plan)? {

@@ -283,6 +283,10 @@ pub struct DeviceConfig {
     /// Past the page cache: `auto` where the file system can, `always`, `never`.
     #[serde(default, skip_serializing_if = "DirectChoice::is_auto")]
     pub direct: DirectChoice,
+    /// An image file that takes space as it needs it and gives back what is zeroed or trimmed: it fails when its file system is full.
+    /// Others keep what is allocated to them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sparse: bool,
     /// For tests: keep un-flushed writes in memory, so that killing the server loses them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forgetful: bool,
@@ -426,6 +430,7 @@ impl DeviceConfig {
             class: None,
             page: None,
             direct: DirectChoice::Auto,
+            sparse: false,
             forgetful: false,
         }
     }
@@ -583,6 +588,7 @@ mod tests {
         device.model = Some("sata-7200".to_owned());
         device.page = Some(Size(4096));
         device.class = Some(ClassChoice::Ephemeral);
+        device.sparse = true;
         device.forgetful = true;
         config.device.push(device);
         config.device.push(DeviceConfig::new("/dev/nvme0n1".into(), DeviceKind::Flash));

@@ -3,15 +3,19 @@
 //! Never decides what a device is worth: its label and the cell do.
 
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
+use crate::{claim, images, init};
 use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
+use celldisk::claim::{ClaimError, Claimed, Holder};
 use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::{BusyTime, VerbSnapshot};
 use device::layers::{Delay, Forgetful, Stats};
 use device::{
     Address, Class, Clock, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
+    copies_on_write,
 };
+use futures_util::future::join_all;
 use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -85,6 +89,8 @@ pub(crate) struct OpenDevice {
     pub(crate) path: PathBuf,
     /// What it has done.
     pub(crate) io: Arc<BySize>,
+    /// Its claim, below every layer.
+    claimed: Arc<Claimed>,
     /// Its identity, when it carries a label.
     pub(crate) device_id: Option<DeviceId>,
 }
@@ -93,6 +99,39 @@ impl OpenDevice {
     /// The device to hand to the cell.
     pub(crate) fn device(&self) -> Device {
         self.io.clone()
+    }
+
+    /// Take the claim on it: it carries a label, and is about to be used.
+    ///
+    /// # Errors
+    /// Another process uses it.
+    pub(crate) fn claim(&self, world: &World) -> impl Future<Output = Result<(), DeviceError>> + Send + use<> {
+        let us = claim::holder(world.prng.fork("claims").next_u128() ^ u128::from(init::seed()));
+        let (claimed, path, world) = (self.claimed.clone(), self.path.clone(), world.clone());
+        async move {
+            let tell = |other: Option<&Holder>| claim::tell_of_watching(&path, other, &us);
+            match claimed.take(us.clone(), claim::is_alive, tell).await {
+                Ok(()) => claim::keep(&claimed, &path, &world),
+                Err(ClaimError::InUse(holder)) => {
+                    return Err(DeviceError::Claimed { path: path.display().to_string(), holder });
+                }
+                // A bad sector there says nothing about the rest of the device, which has its own ways to fail.
+                Err(ClaimError::Io(error)) => {
+                    tracing::warn!(device = %path.display(), %error, "used without a claim, which cannot be written");
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Give the claim back: the cell uses the device no more. A stamp that stays makes a start on another host wait.
+    pub(crate) fn release(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (claimed, path) = (self.claimed.clone(), self.path.display().to_string());
+        async move {
+            if let Err(error) = claimed.release().await {
+                tracing::warn!(device = path, %error, "the claim was not given back");
+            }
+        }
     }
 
     /// What makes a cell disk of this name of it, as its configuration says.
@@ -133,6 +172,16 @@ pub enum DeviceError {
         /// Why.
         error: ClientError,
     },
+    /// Somebody else uses it.
+    #[error(
+        "{path} is in use by {holder}\nhint: stop that server first; two that write to one device destroy what is on it"
+    )]
+    Claimed {
+        /// Which.
+        path: String,
+        /// Who.
+        holder: Holder,
+    },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
     Unusable {
@@ -162,17 +211,26 @@ pub(crate) fn open(
     let name = path.display().to_string();
     let mut device = match remote {
         Some(uri) => connect(located, config, uri, &name, runtime, world)?,
-        None => runtime.open(
-            &path,
-            &OpenOptions {
+        None => {
+            if let Ok(Some(file_system)) = copies_on_write(&path)
+                && path.is_file()
+                && !config.sparse
+            {
+                tracing::warn!(device = name, "{}", images::copy_on_write_limit(file_system));
+            }
+            let options = OpenOptions {
                 direct: config.direct.into(),
                 page_override: config.page.and_then(|page| u32::try_from(page.0).ok()),
+                sparse: config.sparse,
                 class_override: config.class.map(Into::into),
                 name: Some(name.clone()),
                 ..OpenOptions::default()
-            },
-        )?,
+            };
+            runtime.open(&path, &options)?
+        }
     };
+    let claimed = Claimed::new(device, world);
+    device = claimed.clone();
     if config.forgetful {
         tracing::warn!(device = name, "forgetful: killing this process loses un-flushed writes, on purpose");
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
@@ -181,7 +239,7 @@ pub(crate) fn open(
         let prng = world.prng.fork(&name);
         device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
     }
-    Ok(OpenDevice { path, io: BySize::new(device, world), device_id: None })
+    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, device_id: None })
 }
 
 /// Opens devices of the configuration while the cell is served: those that were written into it since.
@@ -316,6 +374,11 @@ pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> R
         }
     }
     keep_one_cell(labelled, &mut found)?;
+    // At once: where several are to be watched, they are for as long as one.
+    let claims: Vec<_> = found.devices.iter().map(|device| device.claim(world)).collect();
+    for claimed in runtime.block_on(join_all(claims)) {
+        claimed?;
+    }
     Ok(found)
 }
 

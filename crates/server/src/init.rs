@@ -6,11 +6,12 @@
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError};
 use crate::dir;
+use crate::images;
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError};
-use cellcli::answer::parse_size;
+use cellcli::answer::{parse_size, size_text};
 use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
-use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World, create_file};
+use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World};
 use nbd::Uri;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub struct InitPlan {
     pub grid_disks: Vec<GridDiskPlan>,
     /// A medium to emulate on every disk.
     pub disk_model: Option<String>,
+    /// Image files take space as they need it, instead of having it from the beginning.
+    pub sparse: bool,
     /// Destroy what is there.
     pub force: bool,
 }
@@ -147,6 +150,19 @@ pub enum InitError {
         /// Why.
         source: std::io::Error,
     },
+    /// An image does not fit.
+    #[error(
+        "{path}: {} asked, {} free\nhint: make it smaller, free some space, or add --sparse: a sparse image fails when its file system is full",
+        size_text(*.wanted_bytes), size_text(*.free_bytes)
+    )]
+    NoRoom {
+        /// Which.
+        path: PathBuf,
+        /// What was asked.
+        wanted_bytes: u64,
+        /// What its file system has.
+        free_bytes: u64,
+    },
     /// A device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -230,8 +246,9 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     let mut config = Config::default();
     for (kind, wanted) in [(DeviceKind::Disk, &plan.disks), (DeviceKind::Flash, &plan.flash)] {
         for (index, text) in wanted.iter().enumerate() {
-            let path = device_path(&dir, kind, index, text, plan.force, &runtime, &mut made)?;
+            let path = device_path(&dir, (kind, index), text, plan, &runtime, &mut made)?;
             let mut device = DeviceConfig::new(path, kind);
+            device.sparse = plan.sparse && parse_size(text).is_some();
             if kind == DeviceKind::Disk {
                 device.model.clone_from(&plan.disk_model);
             }
@@ -290,10 +307,9 @@ pub(crate) fn seed() -> u64 {
 /// The path of one device, made as a file when a size was given. Relative to the directory when it lies there.
 fn device_path(
     dir: &Path,
-    kind: DeviceKind,
-    index: usize,
+    (kind, index): (DeviceKind, usize),
     text: &str,
-    force: bool,
+    plan: &InitPlan,
     runtime: &Runtime,
     made: &mut Made,
 ) -> Result<PathBuf, InitError> {
@@ -310,7 +326,7 @@ fn device_path(
     };
     let path = dir.join(&name);
     if path.exists() {
-        if !force {
+        if !plan.force {
             return Err(InitError::FileExists { path });
         }
         // Opened with its lock: a server that is still finishing its last request keeps it.
@@ -319,7 +335,7 @@ fn device_path(
         }
         std::fs::remove_file(&path).map_err(|source| InitError::Io { path: path.clone(), source })?;
     }
-    create_file(&path, size_bytes, true).map_err(|source| InitError::Io { path: path.clone(), source })?;
+    images::make(&path, size_bytes, kind, plan.sparse)?;
     made.0.push(path);
     Ok(name.into())
 }
@@ -369,7 +385,7 @@ fn make_cell(
         })?;
         let mut summary = Vec::new();
         for disk in store.cell_disks() {
-            let size = cellcli::answer::size_text(disk.label().size_bytes);
+            let size = size_text(disk.label().size_bytes);
             summary.push(format!("cell disk {} on {size}", disk.name()));
         }
         drop(store);
@@ -405,7 +421,7 @@ async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) 
         true => String::new(),
         false => format!(", {size_bytes} bytes: {asked_bytes} rounded up to a multiple of 64K"),
     };
-    Ok(format!("grid disk {} of {}{rounded}", disk.name(), cellcli::answer::size_text(size_bytes)))
+    Ok(format!("grid disk {} of {}{rounded}", disk.name(), size_text(size_bytes)))
 }
 
 /// The disk with the most free space.

@@ -11,6 +11,7 @@
 mod admin;
 mod alerting;
 mod certificates;
+mod claim;
 pub mod config;
 pub mod console;
 pub mod dcli;
@@ -20,6 +21,7 @@ mod door;
 pub mod files;
 mod hot_file;
 mod http;
+mod images;
 mod init;
 mod lock;
 pub mod metrics;

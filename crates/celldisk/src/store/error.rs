@@ -210,7 +210,7 @@ impl GridDiskError {
             GridDiskError::Busy => Some("try again"),
             GridDiskError::Exists { .. } => Some("drop it first"),
             GridDiskError::Generations => Some("drop the grid disk and create it anew"),
-            GridDiskError::Zeroing { .. } => Some("check the device's log"),
+            GridDiskError::Zeroing { error, .. } => Some(error.hint()),
             GridDiskError::Label { error, .. } => error.hint(),
             GridDiskError::Invalid(error) => error.hint(),
             GridDiskError::Lost { failed } => failed.first().and_then(|failure| failure.error.hint()),

@@ -14,6 +14,7 @@ use crate::buf::Bufs;
 use crate::io::{Completed, Completer, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome};
 use crate::sync::lock;
 use smallvec::SmallVec;
+use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -67,8 +68,11 @@ pub(crate) struct DeviceFile {
     direct: bool,
     read_only: bool,
     locked: bool,
+    /// Of a block device; others find it busy as long as this is there.
+    _exclusive: Option<Arc<File>>,
     in_memory: bool,
     fua_by_flush: bool,
+    keeps_space: bool,
     /// As it was opened; its size by now is `size_bytes`.
     geometry: Geometry,
     size_bytes: AtomicU64,
@@ -88,16 +92,20 @@ pub(crate) struct Opened {
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
     pub(crate) locked: bool,
+    pub(crate) exclusive: Option<Arc<File>>,
     /// Its content lives in memory: short transfers are carried out at once.
     pub(crate) in_memory: bool,
     /// A durable write is a write and a flush: the file system does not honour the flag.
     pub(crate) fua_by_flush: bool,
+    /// Zeroing and discarding leave the space allocated to the file as it is.
+    pub(crate) keeps_space: bool,
     pub(crate) geometry: Geometry,
 }
 
 impl DeviceFile {
     pub(crate) fn new(opened: Opened, fixed: Option<FixedSlot>, shared: &Arc<Shared>) -> DeviceFile {
-        let Opened { name, fd, kind, direct, read_only, locked, in_memory, fua_by_flush, geometry } = opened;
+        let Opened { name, fd, kind, direct, read_only, locked, exclusive, .. } = opened;
+        let Opened { in_memory, fua_by_flush, keeps_space, geometry, .. } = opened;
         // Thread names are cut at 15 bytes by the kernel: the end of a path says more than its start.
         let tail = name.rsplit('/').next().unwrap_or_default();
         DeviceFile {
@@ -110,8 +118,10 @@ impl DeviceFile {
             direct,
             read_only,
             locked,
+            _exclusive: exclusive,
             in_memory,
             fua_by_flush,
+            keeps_space,
             size_bytes: AtomicU64::new(geometry.size_bytes),
             geometry,
             fixed: fixed.map(Arc::new),
@@ -162,7 +172,8 @@ impl DeviceFile {
 
     fn zero(&self, offset: u64, len: u64, fua: bool, may_unmap: bool) -> Outcome {
         let zeroed = match self.kind {
-            FileKind::Regular => sys::zero_file(self.fd(), offset, len, may_unmap),
+            FileKind::Regular if may_unmap && !self.keeps_space => sys::punch_file(self.fd(), offset, len),
+            FileKind::Regular => sys::zero_file(self.fd(), offset, len),
             FileKind::Block => sys::zero_block(self.fd(), offset, len),
         };
         outcome_of(zeroed.and_then(|()| if fua { sys::fdatasync(self.fd()) } else { Ok(()) }))
@@ -170,7 +181,8 @@ impl DeviceFile {
 
     fn discard(&self, offset: u64, len: u64) -> Outcome {
         outcome_of(match self.kind {
-            FileKind::Regular => sys::zero_file(self.fd(), offset, len, true),
+            FileKind::Regular if self.keeps_space => Ok(()),
+            FileKind::Regular => sys::punch_file(self.fd(), offset, len),
             FileKind::Block => sys::discard_block(self.fd(), offset, len),
         })
     }

@@ -176,11 +176,51 @@ pub(crate) fn fdatasync(fd: RawFd) -> Result<()> {
     check(unsafe { libc::fdatasync(fd) }).map(drop)
 }
 
-/// Make a range of a file read as zeroes, giving its space back or not.
-pub(crate) fn zero_file(fd: RawFd, offset: u64, len: u64, unmap: bool) -> Result<()> {
-    let mode = if unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
+fn allocate(fd: RawFd, mode: i32, offset: u64, len: u64) -> Result<()> {
     // SAFETY: no memory is passed.
     check(unsafe { libc::fallocate(fd, mode | libc::FALLOC_FL_KEEP_SIZE, offset as i64, len as i64) }).map(drop)
+}
+
+/// Have space for a range of a file; what is written there stays.
+pub(crate) fn reserve(fd: RawFd, offset: u64, len: u64) -> Result<()> {
+    if len == 0 { Ok(()) } else { allocate(fd, 0, offset, len) }
+}
+
+/// Make a range of a file read as zeroes, giving its space back.
+pub(crate) fn punch_file(fd: RawFd, offset: u64, len: u64) -> Result<()> {
+    allocate(fd, libc::FALLOC_FL_PUNCH_HOLE, offset, len)
+}
+
+/// Make a range of a file read as zeroes, with space allocated for all of it.
+pub(crate) fn zero_file(fd: RawFd, offset: u64, len: u64) -> Result<()> {
+    match allocate(fd, libc::FALLOC_FL_ZERO_RANGE, offset, len) {
+        // tmpfs has the two parts only. Somebody else may take the space in between: that is said as "no space" then.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            punch_file(fd, offset, len)?;
+            reserve(fd, offset, len)
+        }
+        zeroed => zeroed,
+    }
+}
+
+/// Bytes that files on the file system of an open file may take.
+pub(crate) fn free_bytes(fd: RawFd) -> Result<u64> {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    check(unsafe { libc::fstatvfs(fd, &raw mut stat) })?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The name of the file system of an open file, if it writes what is overwritten to new places.
+pub(crate) fn copies_on_write(fd: RawFd) -> Option<&'static str> {
+    // Of these the libc crate knows the first only.
+    match file_system(fd)? {
+        libc::BTRFS_SUPER_MAGIC => Some("btrfs"),
+        0x2fc1_2fc1 => Some("ZFS"),
+        0xca45_1a4e => Some("bcachefs"),
+        _ => None,
+    }
 }
 
 /// Make a range of a block device read as zeroes.

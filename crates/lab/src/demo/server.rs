@@ -79,7 +79,7 @@ impl Server {
         let (disk, flash) = (["--disk", &plan.disk], ["--flash", &plan.flash]);
         let more = [["--griddisk", &plan.grid_disk], ["--disk-model", &plan.disk_model]];
         let mut init = Command::new(&plan.binary);
-        init.arg("init").arg(&cell).args(disk).args(flash).args(more.concat());
+        init.arg("init").arg("--sparse").arg(&cell).args(disk).args(flash).args(more.concat());
         run(init, "init")?;
         set_segment(&cell.join("cell.toml"), &plan.segment)?;
 

@@ -25,6 +25,7 @@ pub(super) const HEAD: &str = "\
 # [[alerts.webhook]]  url = \"https://alerts.example/cell\", timeout_s = 10, retries = 3, ca = \"ca.pem\": each alert is sent there.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
-#                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium).
+#                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium),
+#                sparse = true (an image that takes space as it needs it, and fails when its file system is full).
 
 ";

@@ -5,7 +5,7 @@ use crate::buf::{Arena, Buf, Bufs, SharedBufs};
 use crate::io::{Device, FailKind, Op, Outcome};
 use crate::prng::Prng;
 use crate::real::backend::Engine;
-use crate::real::{Backend, Direct, OpenError, OpenOptions, create_file};
+use crate::real::{Backend, Direct, OpenError, OpenOptions, Space, create_file, free_bytes};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn round_trips_through_both_back_ends_on_disk_and_memory() {
         for runtime in runtimes(2) {
             for direct in [Direct::Auto, Direct::Never] {
                 let path = directory.file("a");
-                create_file(&path, 4 * MIB, true).unwrap();
+                create_file(&path, 4 * MIB, Space::Sparse).unwrap();
                 let options = OpenOptions { direct, ..OpenOptions::default() };
                 let device = runtime.open(&path, &options).unwrap();
                 runtime.block_on(round_trip(device));
@@ -79,7 +79,7 @@ fn registered_memory_carries_the_same_bytes() {
     let arena = Arena::new(4 << 20);
     let directory = Directory::new(false);
     let path = directory.file("a");
-    create_file(&path, MIB, false).unwrap();
+    create_file(&path, MIB, Space::Reserved).unwrap();
     let runtime = with_arena(2, Backend::Uring, &arena);
     assert!(runtime.facts().iter().any(|f| f.contains("registered")), "{:?}", runtime.facts());
     let device = runtime.open(&path, &OpenOptions::default()).unwrap();
@@ -99,7 +99,7 @@ fn a_file_cut_short_reads_short() {
     let directory = Directory::new(true);
     for runtime in runtimes(1) {
         let path = directory.file("a");
-        create_file(&path, MIB, true).unwrap();
+        create_file(&path, MIB, Space::Sparse).unwrap();
         let device = runtime.open(&path, &OpenOptions::default()).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096 + 512).unwrap();
         runtime.block_on(async move {
@@ -116,7 +116,7 @@ fn a_file_cut_short_reads_short() {
 fn what_does_not_fit_is_refused_and_the_buffers_come_back() {
     let directory = Directory::new(true);
     let path = directory.file("a");
-    create_file(&path, MIB, true).unwrap();
+    create_file(&path, MIB, Space::Sparse).unwrap();
     for runtime in runtimes(1) {
         let options = OpenOptions { read_only: true, ..OpenOptions::default() };
         let device = runtime.open(&path, &options).unwrap();
@@ -138,8 +138,8 @@ fn status_tells_data_from_holes() {
     let directory = Directory::new(true);
     for runtime in runtimes(1) {
         let path = directory.file("a");
-        create_file(&path, MIB, true).unwrap();
-        let device = runtime.open(&path, &OpenOptions::default()).unwrap();
+        create_file(&path, MIB, Space::Sparse).unwrap();
+        let device = runtime.open(&path, &OpenOptions { sparse: true, ..OpenOptions::default() }).unwrap();
         runtime.block_on(async move {
             device.write(64 << 10, rope(&pattern(1, 8192), 8192), false).await;
             let done = device.submit(Op::Status { offset: 0, len: MIB }).await;
@@ -155,11 +155,77 @@ fn status_tells_data_from_holes() {
     }
 }
 
+/// Bytes that the file system has allocated to a file.
+fn allocated_bytes(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn an_image_keeps_what_is_allocated_to_it_and_a_sparse_one_gives_it_back() {
+    // On the disk (the range is zeroed in one go) and in memory (in two).
+    for memory in [false, true] {
+        let directory = Directory::new(memory);
+        for (runtime, name) in runtimes(1).into_iter().zip(["a", "b"]) {
+            let path = directory.file(name);
+            for sparse in [false, true] {
+                let space = if sparse { Space::Sparse } else { Space::Reserved };
+                create_file(&path, 4 * MIB, space).unwrap();
+                assert_eq!(allocated_bytes(&path), if sparse { 0 } else { 4 * MIB });
+                let options = OpenOptions { sparse, ..OpenOptions::default() };
+                let device = runtime.open(&path, &options).unwrap();
+                assert_eq!(device.geometry().discard_bytes == 0, !sparse);
+                runtime.block_on(async move {
+                    let written = device.write(0, rope(&pattern(1, 2 << 20), 64 << 10), true).await;
+                    assert_eq!(written.outcome, Outcome::Done);
+                    assert_eq!(device.write_zeroes(0, MIB, true, true).await.outcome, Outcome::Done);
+                    assert_eq!(device.discard(MIB, MIB).await.outcome, Outcome::Done);
+                    let read = device.read(0, room(1 << 20, 64 << 10)).await;
+                    assert!(read.bufs.to_vec(0..1 << 20).iter().all(|&b| b == 0));
+                });
+                assert_eq!(allocated_bytes(&path), if sparse { 0 } else { 4 * MIB }, "memory {memory}");
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_zeroed_range_of_an_image_is_told_as_zeroes_though_its_space_stays() {
+    // Not in memory: tmpfs calls data whatever has space.
+    let directory = Directory::new(false);
+    for (runtime, name) in runtimes(1).into_iter().zip(["a", "b"]) {
+        let path = directory.file(name);
+        create_file(&path, MIB, Space::Written { progress: &mut |_| () }).unwrap();
+        let device = runtime.open(&path, &OpenOptions::default()).unwrap();
+        runtime.block_on(async move {
+            let extents = |done: crate::io::Completed| done.extents.iter().map(|e| (e.len, e.hole)).collect::<Vec<_>>();
+            let all = || device.submit(Op::Status { offset: 0, len: MIB });
+            assert_eq!(extents(all().await), [(MIB, false)], "written once");
+            assert_eq!(device.write_zeroes(64 << 10, 128 << 10, true, true).await.outcome, Outcome::Done);
+            assert_eq!(extents(all().await), [(64 << 10, false), (128 << 10, true), (MIB - (192 << 10), false)]);
+        });
+        assert_eq!(allocated_bytes(&path), MIB);
+    }
+}
+
+#[test]
+fn a_file_is_written_once_with_progress() {
+    let directory = Directory::new(false);
+    let path = directory.file("a");
+    let mut heard = Vec::new();
+    create_file(&path, 9 * MIB, Space::Written { progress: &mut |done| heard.push(done) }).unwrap();
+    assert_eq!(heard, [4 * MIB, 8 * MIB, 9 * MIB]);
+    assert_eq!((std::fs::metadata(&path).unwrap().len(), allocated_bytes(&path)), (9 * MIB, 9 * MIB));
+    assert!(create_file(&path, MIB, Space::Written { progress: &mut |_| () }).is_err(), "never overwrites");
+    assert!(free_bytes(path.parent().unwrap()).unwrap() > 0);
+}
+
 #[test]
 fn a_lock_keeps_a_second_opening_out_until_the_last_request_is_done() {
     let directory = Directory::new(true);
     let path = directory.file("a");
-    create_file(&path, MIB, true).unwrap();
+    create_file(&path, MIB, Space::Sparse).unwrap();
     for runtime in runtimes(2) {
         let device = runtime.open(&path, &OpenOptions::default()).unwrap();
         let second = runtime.open(&path, &OpenOptions::default());
@@ -183,19 +249,19 @@ fn opening_says_what_is_wrong() {
     };
     assert!(text("none", &OpenOptions::default()).contains("no such file"));
     assert!(text("", &OpenOptions::default()).contains("neither a file nor a block device"));
-    create_file(directory.file("empty"), 0, true).unwrap();
+    create_file(directory.file("empty"), 0, Space::Sparse).unwrap();
     assert!(text("empty", &OpenOptions::default()).contains("is empty"));
-    create_file(directory.file("a"), MIB, true).unwrap();
+    create_file(directory.file("a"), MIB, Space::Sparse).unwrap();
     let odd = OpenOptions { page_override: Some(3000), ..OpenOptions::default() };
     assert!(text("a", &odd).contains("3000"));
-    assert!(create_file(directory.file("a"), MIB, true).is_err(), "never overwrites");
+    assert!(create_file(directory.file("a"), MIB, Space::Sparse).is_err(), "never overwrites");
 }
 
 #[test]
 fn overrides_win() {
     let directory = Directory::new(true);
     let path = directory.file("a");
-    create_file(&path, MIB + 100, true).unwrap();
+    create_file(&path, MIB + 100, Space::Sparse).unwrap();
     let runtime = runtime(1, Backend::Threads);
     let options = OpenOptions {
         page_override: Some(16384),
@@ -220,7 +286,7 @@ fn a_stalled_flush_does_not_delay_another_device() {
         let (release, stalled) = mpsc::channel::<()>();
         for name in ["a", "b"] {
             let path = directory.file(name);
-            create_file(&path, MIB, true).unwrap();
+            create_file(&path, MIB, Space::Sparse).unwrap();
             let opened = crate::real::open::open(&path, &OpenOptions::default()).unwrap();
             devices.push(runtime.adopt_for_test(opened));
         }
@@ -256,7 +322,7 @@ fn a_stalled_flush_does_not_delay_another_device() {
 fn many_reads_in_flight_from_every_thread() {
     let directory = Directory::new(true);
     let path = directory.file("a");
-    create_file(&path, 16 * MIB, true).unwrap();
+    create_file(&path, 16 * MIB, Space::Sparse).unwrap();
     for runtime in runtimes(2) {
         let device = runtime.open(&path, &OpenOptions::default()).unwrap();
         let world = runtime.world(1);
@@ -305,7 +371,7 @@ fn dropping_a_completion_does_not_free_its_memory() {
     let arena = Arena::new(2 << 20);
     let directory = Directory::new(false);
     let path = directory.file("a");
-    create_file(&path, 16 * MIB, false).unwrap();
+    create_file(&path, 16 * MIB, Space::Reserved).unwrap();
     for backend in [Backend::Uring, Backend::Threads] {
         let runtime = with_arena(1, backend, &arena);
         let device = runtime.open(&path, &OpenOptions::default()).unwrap();
