@@ -32,8 +32,15 @@ pub const CATALOG_OFFSET: u64 = TRUE_PAGE_BYTES_MAX;
 /// Room for the label section.
 pub const LABEL_SECTION_BYTES: u64 = CATALOG_OFFSET - LABEL_OFFSET;
 
-/// Room for the catalog section.
-pub const CATALOG_SECTION_BYTES: u64 = PLACE_STRIDE_BYTES - CATALOG_OFFSET;
+/// The claim: at the end of the first place, on a true page of its own, since it is written every few seconds. One copy: what is
+/// lost of it is written anew.
+pub const CLAIM_OFFSET: u64 = PLACE_STRIDE_BYTES - TRUE_PAGE_BYTES_MAX;
+
+/// Longest name of a host in a claim: host names are cut there by the kernel.
+pub const CLAIM_HOST_NAME_BYTES_MAX: usize = 64;
+
+/// Room for the catalog section: up to the claim's page.
+pub const CATALOG_SECTION_BYTES: u64 = CLAIM_OFFSET - CATALOG_OFFSET;
 
 /// First byte of allocation unit 0: all places lie before it, and it is aligned to every erase block in use (2 MiB).
 pub const DATA_OFFSET: u64 = (SLOTS * COPIES) as u64 * PLACE_STRIDE_BYTES;
@@ -175,6 +182,7 @@ const _: () = {
     assert!(LABEL_OFFSET.is_multiple_of(PAGE_BYTES) && CATALOG_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX));
     assert!(HEADER_BYTES + LABEL_PAYLOAD_BYTES <= LABEL_SECTION_BYTES as usize, "the label fits its section");
     assert!(PLACE_STRIDE_BYTES.is_multiple_of(TRUE_PAGE_BYTES_MAX), "places share no true page");
+    assert!(CLAIM_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX), "the claim shares no true page");
     assert!(DATA_OFFSET.is_multiple_of(2 << 20), "allocation units start on an erase block");
     assert!(
         GRID_DISKS_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL <= CATALOG_PAYLOAD_BYTES_MAX,

@@ -8,6 +8,7 @@
 
 mod allocate;
 pub mod catalog;
+pub mod claim;
 pub mod codec;
 pub mod dirty;
 mod disk;

@@ -1,6 +1,7 @@
 //! The time seam.
 //!
-//! Never decides anything by wall time: that is for display and for ages kept across restarts.
+//! Never decides anything by wall time: that is for display and for ages kept across restarts. (A holder of a claim looks at it
+//! once more when wall time has jumped.)
 
 use std::future::Future;
 use std::pin::Pin;

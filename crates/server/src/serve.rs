@@ -18,7 +18,7 @@ use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, MemoryGuard, Runtime, RuntimeConfig, RuntimeError};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use nbd::{FrontEnd, FrontEndLimits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -444,7 +444,14 @@ fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result
     match stopped {
         None => Err(hang("the cell does not come to rest")),
         Some(Err(error)) => Err(error.into()),
-        Some(Ok(())) => Ok(left()),
+        Some(Ok(())) => {
+            let claims: Vec<_> = context.devices().iter().map(|device| device.release()).collect();
+            let timer = context.world.clock.sleep(left());
+            match runtime.block_on(async move { select(join_all(claims), timer).await }) {
+                Either::Left(_) => Ok(left()),
+                Either::Right(_) => Err(hang("a claim is not given back")),
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::Context;
 use super::change::{Refusal, Step, targets};
-use crate::devices::OpenerError;
+use crate::devices::{OpenDevice, OpenerError};
 use cellcli::command::{Change, Target};
 use cellcli::{ErrorCode, ObjectType, format};
 use celldisk::MemberStatus;
@@ -45,6 +45,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change, lines: &mut 
         let (mut opened, config) = context.opener.open(path, &open, &context.world)?;
         let id = context.cell.create_cell_disk(opened.to_be(&config, name.clone()), change.force).await?;
         opened.device_id = Some(id);
+        opened.claim(&context.world).await.map_err(OpenerError::from)?;
         {
             let mut devices = lock(&context.devices);
             devices.retain(|device| device.path != opened.path);
@@ -65,7 +66,11 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change, lines: &mut Ve
     for name in targets(context, change)? {
         let id = context.cell.store().catalog().member_named(&name).map(|(id, _)| id);
         context.cell.drop_cell_disk(&name).await?;
-        lock(&context.devices).retain(|device| device.device_id.is_none() || device.device_id != id);
+        let is_it = |device: &Arc<OpenDevice>| device.device_id.is_some() && device.device_id == id;
+        let dropped: Vec<_> = lock(&context.devices).extract_if(.., |device| is_it(device)).collect();
+        for device in dropped {
+            device.release().await;
+        }
         lines.push(format::dropped(ObjectType::CellDisk, &name));
     }
     Ok(())

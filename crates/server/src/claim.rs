@@ -1,0 +1,83 @@
+//! Who this process is on the devices it claims (see `celldisk::claim`), and what is said about claims.
+
+use celldisk::claim::{Claimed, Holder};
+use device::World;
+use std::path::Path;
+use std::sync::Arc;
+use tracing::{error, warn};
+
+/// The first set of process ids of a boot; the kernel's own number of it.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// This process. `instance`: random.
+pub(crate) fn holder(instance: u128) -> Holder {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    // What cannot be read counts as 0: two hosts without an identity still differ in their boots.
+    let number = |text: &str| u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or_default();
+    let mut boot = number(&read("/proc/sys/kernel/random/boot_id"));
+    // A process id means something within its namespace only: containers of one host are told apart as boots are.
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default().to_string_lossy().into_owned();
+    if namespace != FIRST_PID_NAMESPACE {
+        boot ^= namespace.bytes().fold(0, |sum: u128, byte| sum.wrapping_mul(257).wrapping_add(u128::from(byte)));
+    }
+    let process = std::process::id();
+    Holder {
+        host: number(&read("/etc/machine-id")),
+        boot,
+        instance,
+        process,
+        process_started: started(process).unwrap_or_default(),
+        host_name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+    }
+}
+
+/// Whether the process of a holder of this host and boot is there.
+pub(crate) fn is_alive(holder: &Holder) -> bool {
+    holder.process != std::process::id() && started(holder.process) == Some(holder.process_started)
+}
+
+/// When a process began, in clock ticks since boot.
+fn started(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything; the start is the twentieth field behind it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Renew a claim as long as its device is used, and say so when it is lost.
+pub(crate) fn keep(claimed: &Arc<Claimed>, path: &Path, world: &World) {
+    let (claimed, clock, path) = (Arc::downgrade(claimed), world.clock.clone(), path.display().to_string());
+    world.spawn.spawn(Box::pin(async move {
+        if let Some(other) = Claimed::renew(claimed, clock).await {
+            error!(
+                device = path,
+                "{other} has taken this device: nothing more is written to it; stop one of the two, and check what is on it"
+            );
+        }
+    }));
+}
+
+/// Say that a start has to wait, for whom and who waits.
+pub(crate) fn tell_of_watching(path: &Path, other: Option<&Holder>, us: &Holder) {
+    let who = other.map_or_else(|| "by somebody whose stamp cannot be read".to_owned(), |other| format!("by {other}"));
+    warn!(
+        device = %path.display(),
+        "claimed {who}, which has not given it back; this is {us}: watching it for {} s",
+        celldisk::claim::WATCH_FOR.as_secs()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_known_and_another_start_of_it_is_not() {
+        let us = holder(5);
+        assert!(us.process_started > 0 && us.boot != 0);
+        assert!(!is_alive(&us), "its own stamp is not somebody else");
+        let parent = std::os::unix::process::parent_id();
+        let there = Holder { process: parent, process_started: started(parent).unwrap_or_default(), ..us.clone() };
+        assert!(is_alive(&there));
+        assert!(!is_alive(&Holder { process_started: there.process_started + 1, ..there }), "the id was used again");
+    }
+}

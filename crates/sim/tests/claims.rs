@@ -1,0 +1,227 @@
+//! Goal: of two hosts that reach one device at most one writes to it at any time, and a start waits only where it must.
+//! Method: processes of the virtual world on one device in memory, each with the claim of a host and boot of its own; one is
+//! killed, stopped clean, paused for longer than its claim lasts, or goes on while the other starts. Without claims the same
+//! two processes write over one another, which the check must notice.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, WATCH_FOR};
+use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
+use device::layers::Memory;
+use device::sync::lock;
+use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Timer, WallTime, World};
+use sim::executor::{Executor, Process};
+use sim::plain::{full_of, in_an_executor, process_of};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const SIZE: u64 = 16 << 20;
+
+fn holder(host: u128, boot: u128, instance: u128) -> Holder {
+    Holder { host, boot, instance, process: 1, process_started: 1, host_name: format!("host{host}") }
+}
+
+/// A clock whose wall time can be moved: what a host sees that was suspended.
+struct Suspended {
+    inner: Arc<dyn Clock>,
+    slept_ns: AtomicU64,
+}
+
+impl Clock for Suspended {
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+    fn wall(&self) -> WallTime {
+        WallTime(self.inner.wall().0 + self.slept_ns.load(Ordering::Relaxed))
+    }
+    fn sleep_until(&self, at: Instant) -> Timer {
+        self.inner.sleep_until(at)
+    }
+}
+
+/// One host that uses a device.
+struct User {
+    process: Process,
+    world: World,
+    clock: Arc<Suspended>,
+    claimed: Arc<Claimed>,
+    holder: Holder,
+    /// Whom its start was told to be waiting for.
+    watched: Mutex<Vec<Option<Holder>>>,
+}
+
+impl User {
+    fn new(executor: &Executor, medium: &Device, holder: Holder) -> User {
+        let (process, mut world) = process_of(executor);
+        let clock = Arc::new(Suspended { inner: world.clock.clone(), slept_ns: AtomicU64::new(0) });
+        world.clock = clock.clone();
+        let claimed = Claimed::new(medium.clone(), &world);
+        User { process, world, clock, claimed, holder, watched: Mutex::default() }
+    }
+
+    /// Take the claim as a server does; how long it took.
+    async fn start(&self, others_alive: bool) -> Result<Duration, ClaimError> {
+        let began = self.world.clock.now();
+        let tell = |other: Option<&Holder>| lock(&self.watched).push(other.cloned());
+        self.claimed.take(self.holder.clone(), |_| others_alive, tell).await?;
+        let (claimed, clock) = (Arc::downgrade(&self.claimed), self.world.clock.clone());
+        self.process.spawn(Box::pin(async move { drop(Claimed::renew(claimed, clock).await) }));
+        Ok(Duration::from_nanos(self.world.clock.now().ns_since(began)))
+    }
+
+    async fn write(&self, fill: u8) -> Outcome {
+        let device: Device = self.claimed.clone();
+        device.write(DATA_OFFSET, full_of(4096, fill), true).await.outcome
+    }
+
+    fn watched(&self) -> Vec<Option<Holder>> {
+        lock(&self.watched).clone()
+    }
+}
+
+async fn first_byte(medium: &Device) -> u8 {
+    medium.read(DATA_OFFSET, Bufs::from(Buf::zeroed(4096))).await.bufs.to_vec(0..1)[0]
+}
+
+const GONE: Outcome = Outcome::Failed(FailKind::Gone);
+const MOMENT: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_start_waits_only_after_an_unclean_stop_by_another_host_or_boot() {
+    in_an_executor(async |executor| {
+        for clean in [false, true] {
+            for (host, boot) in [(1, 1), (1, 2), (2, 1)] {
+                let medium: Device = Memory::new(SIZE);
+                let first = User::new(executor, &medium, holder(1, 1, 10));
+                assert!(first.start(false).await.unwrap() < MOMENT, "nobody has used it");
+                assert_eq!(first.write(1).await, Outcome::Done);
+                if clean {
+                    first.claimed.release().await.unwrap();
+                    assert_eq!(first.write(2).await, GONE, "it has been given back");
+                }
+                first.process.kill();
+                let next = User::new(executor, &medium, holder(host, boot, 11));
+                let took = next.start(false).await.unwrap();
+                let waits = !clean && (host, boot) != (1, 1);
+                assert_eq!(took >= WATCH_FOR, waits, "clean {clean}, host {host}, boot {boot}: {took:?}");
+                let told = if waits { vec![Some(first.holder.clone())] } else { Vec::new() };
+                assert_eq!(next.watched(), told, "the log names whom it waits for");
+                assert_eq!(next.write(3).await, Outcome::Done);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_device_in_use_is_refused_and_its_user_is_named() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let first = User::new(executor, &medium, holder(1, 1, 10));
+        first.start(false).await.unwrap();
+        for (host, boot) in [(1, 1), (1, 2), (2, 1)] {
+            let other = User::new(executor, &medium, holder(host, boot, 11));
+            let refused = other.start(true).await.unwrap_err();
+            assert_eq!(refused, ClaimError::InUse(first.holder.clone()));
+            assert!(refused.to_string().contains("host1") && refused.to_string().contains("boot 0"), "{refused}");
+            assert_eq!(first.write(1).await, Outcome::Done, "the refused one has written nothing");
+            other.process.kill();
+        }
+        // A copy of the device, made while it is used: nobody renews the stamp on it.
+        let copy = medium.read(CLAIM_OFFSET, Bufs::from(Buf::zeroed(4096))).await.bufs.freeze();
+        let snapshot: Device = Memory::new(SIZE);
+        assert_eq!(snapshot.write(CLAIM_OFFSET, copy, true).await.outcome, Outcome::Done);
+        let user = User::new(executor, &snapshot, holder(1, 1, 12));
+        assert!(user.start(true).await.unwrap() >= WATCH_FOR);
+    });
+}
+
+#[test]
+fn a_paused_host_looks_before_it_writes_and_finds_the_other() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let paused = User::new(executor, &medium, holder(1, 1, 10));
+        let tell = |_: Option<&Holder>| ();
+        // Paused: it has its claim, and nothing of it runs.
+        paused.claimed.take(paused.holder.clone(), |_| false, tell).await.unwrap();
+        let other = User::new(executor, &medium, holder(2, 2, 11));
+        assert!(other.start(false).await.unwrap() >= WATCH_FOR);
+        assert_eq!(other.write(2).await, Outcome::Done);
+        // It goes on: its clock has stood still or has gone on, both are seen.
+        assert_eq!(paused.write(1).await, GONE);
+        let device: Device = paused.claimed.clone();
+        assert_eq!(device.flush().await.outcome, GONE);
+        assert_eq!(device.write_zeroes(DATA_OFFSET, 4096, true, true).await.outcome, GONE);
+        assert_eq!(device.discard(DATA_OFFSET, 4096).await.outcome, GONE);
+        assert_eq!(device.read(DATA_OFFSET, Bufs::from(Buf::zeroed(4096))).await.outcome, Outcome::Done);
+        assert_eq!(first_byte(&medium).await, 2);
+    });
+}
+
+#[test]
+fn a_suspended_host_whose_monotonic_clock_stood_still_looks_first() {
+    in_an_executor(async |executor| {
+        for taken_over in [false, true] {
+            let medium: Device = Memory::new(SIZE);
+            let suspended = User::new(executor, &medium, holder(1, 1, 10));
+            suspended.claimed.take(suspended.holder.clone(), |_| false, |_| ()).await.unwrap();
+            if taken_over {
+                // In no time, as its own clock sees it.
+                let other = User::new(executor, &medium, holder(1, 1, 11));
+                other.start(false).await.unwrap();
+                assert_eq!(other.write(2).await, Outcome::Done);
+            }
+            suspended.clock.slept_ns.store(OVERDUE_AFTER.as_nanos() as u64 + 1, Ordering::Relaxed);
+            let expected = if taken_over { GONE } else { Outcome::Done };
+            assert_eq!(suspended.write(1).await, expected, "taken over: {taken_over}");
+        }
+    });
+}
+
+#[test]
+fn a_foreign_stamp_ends_writes_with_the_next_renewal_and_is_named() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let first = User::new(executor, &medium, holder(1, 1, 10));
+        first.claimed.take(first.holder.clone(), |_| false, |_| ()).await.unwrap();
+        let (claimed, clock) = (Arc::downgrade(&first.claimed), first.world.clock.clone());
+        let lost = Claimed::renew(claimed, clock);
+        // Of the same host and boot, thought dead: nobody waits.
+        let other = User::new(executor, &medium, holder(1, 1, 11));
+        other.start(false).await.unwrap();
+        let began = first.world.clock.now();
+        assert_eq!(lost.await, Some(other.holder.clone()));
+        assert!(first.world.clock.now().ns_since(began) <= 2 * RENEW_EVERY.as_nanos() as u64);
+        assert_eq!(first.write(1).await, GONE);
+        assert_eq!(other.write(2).await, Outcome::Done);
+        assert_eq!(first.claimed.release().await, Ok(()), "nothing of its own is there to be given back");
+        assert_eq!(other.write(3).await, Outcome::Done);
+    });
+}
+
+#[test]
+fn a_claim_that_was_wiped_or_cannot_be_read_is_written_anew() {
+    in_an_executor(async |executor| {
+        for fill in [0, 0x5a] {
+            let medium: Device = Memory::new(SIZE);
+            let first = User::new(executor, &medium, holder(1, 1, 10));
+            first.start(false).await.unwrap();
+            assert_eq!(medium.write(CLAIM_OFFSET, full_of(4096, fill), true).await.outcome, Outcome::Done);
+            first.world.clock.sleep(2 * RENEW_EVERY).await;
+            assert_eq!(first.write(1).await, Outcome::Done);
+            let other = User::new(executor, &medium, holder(2, 2, 11));
+            assert_eq!(other.start(false).await, Err(ClaimError::InUse(first.holder.clone())), "it is there again");
+        }
+    });
+}
+
+#[test]
+fn without_claims_two_hosts_write_over_one_another() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let [a, b] = [10, 11].map(|instance| User::new(executor, &medium, holder(instance, 1, instance)));
+        assert_eq!((a.write(1).await, b.write(2).await), (Outcome::Done, Outcome::Done));
+        a.world.clock.sleep(OVERDUE_AFTER).await;
+        assert_eq!(a.write(1).await, Outcome::Done, "nothing stops it");
+        assert_eq!(first_byte(&medium).await, 1);
+    });
+}

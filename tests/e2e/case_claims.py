@@ -1,0 +1,156 @@
+"""Who uses a device: block devices are busy for others while a cell serves, and the claim on each device is heeded."""
+
+import os
+import shutil
+import struct
+import time
+
+import nbdclient
+from harness import MIB, Place, Skip, binary, check, contains, equal, need, pattern, run, test, wait_until
+
+CLAIM_OFFSET = MIB - (64 << 10)
+WATCH_SECONDS = 20
+
+
+def crc32c(data):
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def stamp(host, boot, instance, counter=1, released=0, name=b"elsewhere"):
+    """A claim as docs/internals/disk-format.md draws it."""
+    wide = lambda number: number.to_bytes(16, "little")
+    head = b"FCCLAIM\n" + struct.pack("<II", 1, 0) + wide(host) + wide(boot) + wide(instance)
+    head += struct.pack("<QQIBB", counter, 70, 7, released, len(name))
+    sector = bytearray((head.ljust(128, b"\0") + name).ljust(512, b"\0"))
+    sector[12:16] = struct.pack("<I", crc32c(sector))
+    return bytes(sector)
+
+
+def claim_of(path):
+    """(instance, counter, released) of the claim on an image."""
+    with open(path, "rb") as file:
+        file.seek(CLAIM_OFFSET)
+        sector = file.read(512)
+    equal(sector[:8], b"FCCLAIM\n", "magic of the claim")
+    return int.from_bytes(sector[48:64], "little"), *struct.unpack("<Q", sector[64:72]), sector[84]
+
+
+def put(path, sector):
+    with open(path, "r+b") as file:
+        file.seek(CLAIM_OFFSET)
+        file.write(sector)
+        os.fsync(file.fileno())
+
+
+@test
+def a_live_cell_disk_is_busy_for_mkfs_and_mount():
+    need("losetup", "mkfs.ext4", "mount")
+    if os.geteuid() != 0:
+        raise Skip("loop devices need root")
+    with Place("busy") as place:
+        image = place.path("disk")
+        with open(image, "wb") as file:
+            file.truncate(128 * MIB)
+        device = run(["losetup", "--find", "--show", image]).stdout.strip()
+        place.cleanups.append(lambda: run(["losetup", "-d", device], ok=None))
+        message = run([binary(), "init", place.path("f"), "--disk", image], ok=False).stderr
+        contains(message, device, "a file that is a loop device's content is refused by its name")
+        cell = place.cell(disks=(device,), flash=(), griddisks=("data:32M:data:none",)).start()
+        client = nbdclient.Client(cell.socket)
+        client.write(0, pattern("mine", MIB))
+        client.flush()
+        message = run(["mkfs.ext4", "-q", "-F", device], ok=False).stderr
+        contains(message, "in use", "what mkfs says")
+        os.mkdir(place.path("mnt"))
+        done = run(["mount", "-t", "ext4", device, place.path("mnt")], ok=False)
+        contains(done.stderr, "busy", "what mount says")
+        equal(client.read(0, MIB), pattern("mine", MIB), "what was written")
+        client.disconnect()
+        # A process that was killed leaves nothing behind that keeps its successor out.
+        cell.kill()
+        cell.start()
+        cell.stop()
+        run(["mkfs.ext4", "-q", "-F", "-F", device])
+
+
+@test
+def a_start_after_another_host_watches_its_claim_and_names_both():
+    with Place("watch") as place:
+        cell = place.cell(griddisks=("data:32M",)).start()
+        disk = cell.device("disk")
+        first = claim_of(disk)
+        wait_until(lambda: claim_of(disk)[1] > first[1], 15, "the claim is renewed")
+        cell.stop()
+        equal(claim_of(disk)[2], 1, "given back at a clean stop")
+        # As this host has left it, as another has given it back, as another has left it.
+        for left, waits in ((None, False), (stamp(1, 2, 3, released=1), False), (stamp(1, 2, 3), True)):
+            if left:
+                put(disk, left)
+            began = time.monotonic()
+            cell.start()
+            took = time.monotonic() - began
+            equal(took >= WATCH_SECONDS, waits, f"the start took {took:.1f} s")
+            if waits:
+                contains(cell.log(), "process 7 on host elsewhere", "the log names the other")
+                contains(cell.log(), f"this is process {cell.process.pid}", "and this one")
+            # Killed: of this host and boot, and gone. Nobody waits.
+            cell.kill()
+            began = time.monotonic()
+            cell.start()
+            check(time.monotonic() - began < WATCH_SECONDS, "a start after a kill waits for nobody")
+            cell.stop()
+
+
+@test
+def a_cell_whose_disk_another_host_has_taken_writes_no_more_to_it():
+    with Place("taken") as place:
+        cell = place.cell(flash=(), griddisks=("data:32M:data:none",)).start()
+        client = nbdclient.Client(cell.socket)
+        client.write(0, pattern("mine", MIB))
+        client.flush()
+        put(cell.device("disk"), stamp(1, 2, 3))
+        wait_until(lambda: "has taken this device" in cell.log(), 30, "the loss of the claim is said")
+        contains(cell.log(), "process 7 on host elsewhere", "who it was")
+        for what in (lambda: client.write(MIB, bytes(4096)), client.flush):
+            try:
+                what()
+            except OSError:
+                continue
+            check(False, "a change was taken on a device that another host has")
+        client.disconnect()
+        # That connection heard of a loss; another one reads.
+        client = nbdclient.Client(cell.socket)
+        equal(client.read(0, MIB), pattern("mine", MIB), "reads go on")
+        client.disconnect()
+        cell.kill()
+
+
+@test
+def two_cells_on_one_export():
+    need("nbdkit")
+    with Place("twice") as place:
+        socket = place.path("export.sock")
+        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
+        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
+        uri = f"nbd+unix:///?socket={socket}"
+        cell = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",)).start()
+        shutil.copytree(cell.dir, place.path("other"), ignore=shutil.ignore_patterns("*.sock"))
+        other = place.cell(name="other", init=False)
+        message = other.start_fails()
+        contains(message, f"process {cell.process.pid}", "the message names who has it")
+        contains(message, "hint:", "message")
+        client = nbdclient.Client(cell.socket)
+        client.write(0, pattern("mine", MIB))
+        equal(client.read(0, MIB), pattern("mine", MIB), "the first goes on")
+        client.disconnect()
+        cell.stop()
+        other.start()
+        client = nbdclient.Client(other.socket)
+        equal(client.read(0, MIB), pattern("mine", MIB), "the second has it after the first")
+        client.disconnect()
+        other.stop()
