@@ -285,7 +285,7 @@ def tls_is_on_unless_told_otherwise():
         address = [w for w in cell.ready_line.split() if w.startswith("nbd=tcp:")][0].removeprefix("nbd=tcp:")
         run(["nbdinfo", "--size", f"nbd://{address}/data"])
         cell.cellcli("alter griddisk data availableTo='SALES'")
-        contains(refusal(["nbdinfo", "--size", f"nbd://{address}/data"]), "a client without a certificate", "a list")
+        contains(refusal(["nbdinfo", "--size", f"nbd://{address}/data"]), "for this client", "a list")
         cell.stop()
 
 

@@ -113,7 +113,7 @@ impl OpenDevice {
             match claimed.take(us.clone(), claim::is_alive, tell).await {
                 Ok(()) => claim::keep(&claimed, &path, &world),
                 Err(ClaimError::InUse(holder)) => {
-                    return Err(DeviceError::Claimed { path: path.display().to_string(), holder });
+                    return Err(DeviceError::Claimed { path: path.display().to_string(), holder: Box::new(holder) });
                 }
                 // A bad sector there says nothing about the rest of the device, which has its own ways to fail.
                 Err(ClaimError::Io(error)) => {
@@ -180,7 +180,7 @@ pub enum DeviceError {
         /// Which.
         path: String,
         /// Who.
-        holder: Holder,
+        holder: Box<Holder>,
     },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]

@@ -8,7 +8,7 @@ use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, W
 use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
 use device::layers::Memory;
 use device::sync::lock;
-use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Timer, WallTime, World};
+use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Spawn, Timer, WallTime, World};
 use sim::executor::{Executor, Process};
 use sim::plain::{full_of, in_an_executor, process_of};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -75,7 +75,7 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
         write_everywhere(WIDE);
         world.clock.sleep(Duration::from_secs(2)).await;
 
-        all[0].add(Fault { range: Some(0..DATA_OFFSET), ..Fault::every(Verb::Write, Action::Stall) });
+        let label = all[0].add(Fault { range: Some(0..DATA_OFFSET), ..Fault::every(Verb::Write, Action::Stall) });
         fail(second);
         write_everywhere(WIDE);
         world.clock.sleep(Duration::from_millis(1)).await;
@@ -88,6 +88,8 @@ fn offline_after(first: usize, second: usize, refused: Range<u64>) -> Vec<&'stat
             heard.store(wrote.is_ok(), Ordering::Release);
         }));
         world.clock.sleep(Duration::from_millis(1)).await;
+        // A label is written to one slot after the other.
+        all[0].remove(label);
         all[0].release_within(0..DATA_OFFSET);
         world.clock.sleep(Duration::from_secs(2)).await;
         let is_offline = |name: &&str| cell.grid_disk(name).unwrap().offline().is_some();

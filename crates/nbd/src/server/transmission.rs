@@ -358,6 +358,8 @@ where
             Command::Read if len == 0 => self.reply(Reply { cookie, say: Say::Done { command }, held }),
             Command::Read if self.may_be_cut(&request) && len > PIECE_BYTES_MAX => self.begin_long(request, held),
             Command::Read => self.intake = Intake::Memory { request, held },
+            // Nothing comes, and nothing is held for it.
+            Command::Write if len == 0 => self.push(of, held, offset, Task::Write { data: SharedBufs::default(), fua }),
             Command::Write => {
                 self.intake = Intake::Payload(Incoming {
                     request,

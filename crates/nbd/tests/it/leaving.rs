@@ -1,4 +1,5 @@
-//! The ends of a session: goal: the empty export name opens what it should, and a client that leaves is let go. Method: bytes by hand.
+//! The ends of a session and of its requests: goal: the empty export name opens what it should, a client that leaves is let go, and requests of
+//! nothing are answered. Method: bytes by hand.
 
 use crate::session::*;
 use crate::world::*;
@@ -50,4 +51,21 @@ fn a_disconnect_is_one_whatever_its_flags() {
         }
     });
     assert_eq!(b.front.stats().disconnects, 2);
+}
+
+/// A client should send none, and the stream goes on whatever it gets.
+#[test]
+fn requests_of_nothing_are_answered_and_the_stream_goes_on() {
+    let b = bench_with(13, &["data"], 4 << 20, FrontEndLimits::default());
+    let net = b.w.net.clone();
+    b.w.executor.block_on(async move {
+        let mut raw = Raw::connect(net.clone()).await;
+        raw.go("data", false, &[]).await;
+        for (cookie, command) in
+            [Command::Read, Command::Write, Command::WriteZeroes, Command::Flush].into_iter().enumerate()
+        {
+            raw.request(command, CommandFlags::NONE, cookie as u64, 0, 0).await;
+            assert_eq!(raw.simple().await.1, cookie as u64, "{command:?}");
+        }
+    });
 }
