@@ -5,7 +5,8 @@ use crate::support::{self, Fault, Image, MIB, Power, SECTOR, TestDisk, geometry,
 use celldisk::layout::{DATA_OFFSET, PAGE_BYTES};
 use celldisk::section::SectionKind;
 use celldisk::{
-    CellDisk, CellDiskError, DeviceId, FlashMember, FlashState, Label, LabelError, Place, Role, Slot, Stamp,
+    CellDisk, CellDiskError, CellStore, DeviceId, FlashMember, FlashState, Label, LabelError, OpenOptions, Place, Role,
+    Sabotage, Slot, Stamp,
 };
 use device::{FailKind, Prng, Verb};
 use futures_executor::LocalPool;
@@ -140,6 +141,27 @@ fn two_unreadable_copies_never_bring_back_a_label_without_dirty_and_redo_pending
         bad.mend();
         assert!(bad.visible() == medium.visible(), "the bad copies were written again");
     }
+}
+
+#[test]
+fn the_broken_build_forgets_dirty_with_two_unreadable_copies() {
+    let forgotten = |sabotage| {
+        let (_, media) = support::cell(1, 0, SIZE);
+        let options = OpenOptions { sabotage, ..support::open_options(100) };
+        let devices = media.iter().map(TestDisk::device).collect();
+        let disk = run(CellStore::open(devices, options)).unwrap().store.cell_disks().remove(0);
+        run(disk.update_label(restrict)).unwrap();
+        let lacks_dirty = |slot: &Slot| {
+            let mut image = media[0].visible();
+            for place in slot.places() {
+                image.write(SectionKind::Label.offset(place), &[0x5a; SECTOR as usize]);
+            }
+            !reopened(&image).unwrap().label().is_dirty_on(&DeviceId(7))
+        };
+        Slot::BOTH.iter().any(lacks_dirty)
+    };
+    assert!(!forgotten(None));
+    assert!(forgotten(Some(Sabotage::SecondSlotSkipped)), "the test above would notice");
 }
 
 /// Every two of the four.
