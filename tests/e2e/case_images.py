@@ -19,7 +19,12 @@ def small_file_system(place, mib):
         file.truncate(mib * MIB)
     run(["mkfs.ext4", "-q", "-F", "-m", "0", image])
     run(["mount", "-o", "loop", image, directory])
-    place.cleanups.append(lambda: run(["umount", directory], ok=None))
+
+    # The ring of a process that has ended may hold its files a moment longer.
+    def unmounted():
+        return run(["umount", directory], ok=None).returncode == 0
+
+    place.cleanups.append(lambda: wait_until(unmounted, 20, f"umount of {directory}"))
     return directory
 
 
