@@ -173,7 +173,7 @@ fn crashed(entries: u64) -> LogDevice {
                 own.push(entry(block, at));
                 at += BLOCK_PARTS;
             }
-            own.extend(link.replace(Record::Link { segment, opening, sequence }));
+            own.extend(link.replace(Record::Link { segment, opening, sequence, certain: false }));
             let (pages, durable) = (at - position, sequence - 1);
             let header = ChunkHeader { owner: OWNER, life, position: Position(position), pages, sequence, durable };
             let mut page = vec![0; 4096];

@@ -20,10 +20,12 @@ pub(crate) struct Carried {
     kept: BTreeMap<SegmentId, (u64, Opening, HeadKind)>,
     /// What the policy asked to be told.
     policy_note: Option<u8>,
+    /// The last chunk of a segment in use: its opening, its sequence, and whether it was durable for certain.
+    links: BTreeMap<SegmentId, (Opening, u64, bool)>,
 }
 
 impl Carried {
-    /// Say it again. Entries, chunks and links are not for carrying.
+    /// Say it again. Entries and chunks are not for carrying.
     pub(crate) fn add(&mut self, record: &Record) {
         match *record {
             Record::Invalidation { segment, opening, position, mask, cleaned } => {
@@ -41,7 +43,11 @@ impl Carried {
                 *last = (*last).max((sequence, opening, head));
             }
             Record::PolicyNote { note } => self.policy_note = Some(note),
-            Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } | Record::Link { .. } => {}
+            Record::Link { segment, opening, sequence, certain } => {
+                let last = self.links.entry(segment).or_insert((opening, sequence, certain));
+                *last = (*last).max((opening, sequence, certain));
+            }
+            Record::Mark { set: false, .. } | Record::Entry { .. } | Record::Chunk { .. } => {}
         }
     }
 
@@ -68,7 +74,7 @@ impl Carried {
     /// Nothing to say.
     pub(crate) fn is_empty(&self) -> bool {
         let needed = self.invalidations.is_empty() && self.frees.is_empty() && self.marks.is_empty();
-        needed && self.kept.is_empty() && self.policy_note.is_none()
+        needed && self.kept.is_empty() && self.policy_note.is_none() && self.links.is_empty()
     }
 
     /// The records.
@@ -82,6 +88,8 @@ impl Carried {
         let invalidations = self.invalidations.into_iter().map(invalidation);
         let warmth = self.kept.into_iter().map(kept).chain(self.policy_note.map(|note| Record::PolicyNote { note }));
         let marks = self.marks.into_iter().map(mark);
+        let link = |(segment, (opening, sequence, certain))| Record::Link { segment, opening, sequence, certain };
+        let marks = marks.chain(self.links.into_iter().map(link));
         invalidations.chain(self.frees.into_iter().map(free)).chain(marks).chain(warmth)
     }
 }

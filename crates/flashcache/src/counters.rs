@@ -139,6 +139,8 @@ counters! {
         dirty_torn,
         /// Dirty parts read here since another member could not.
         mirror_reads,
+        /// Segments whose first page could not be read back at recovery, and whose footer said the same.
+        segments_headless,
         /// Flash I/O errors.
         errors,
     }

@@ -180,8 +180,8 @@ pub enum Record {
         /// Its last opening.
         opening: Opening,
     },
-    /// The chunk the member closed before this one: one that was durable and is not there shows that the device has lost
-    /// what it acknowledged.
+    /// The chunk the member closed before this one, or the last one of a segment in use: one that was durable and is not there shows
+    /// that the device has lost what it acknowledged.
     Link {
         /// Its segment,
         segment: SegmentId,
@@ -189,6 +189,8 @@ pub enum Record {
         opening: Opening,
         /// and its sequence.
         sequence: u64,
+        /// It was durable when this was written: no header need say so.
+        certain: bool,
     },
     /// A segment is the youngest of a head as it is: it was looked at and stays. For warmth alone.
     Kept {
@@ -268,8 +270,8 @@ impl Record {
                 out.extend(segment.0.to_le_bytes());
                 out.extend(opening.0.to_le_bytes());
             }
-            Record::Link { segment, opening, sequence } => {
-                out.extend([KIND_LINK, 0, 0, 0]);
+            Record::Link { segment, opening, sequence, certain } => {
+                out.extend([KIND_LINK, u8::from(*certain), 0, 0]);
                 out.extend(segment.0.to_le_bytes());
                 out.extend(opening.0.to_le_bytes());
                 out.extend(sequence.to_le_bytes());
@@ -369,7 +371,8 @@ impl<'a> Seen<'a> {
             }
             KIND_LINK => {
                 let (segment, opening) = (SegmentId(from.u32()?), Opening(from.u64()?));
-                return Ok(Seen::Other(Record::Link { segment, opening, sequence: from.u64()? }));
+                let (sequence, certain) = (from.u64()?, flag != 0);
+                return Ok(Seen::Other(Record::Link { segment, opening, sequence, certain }));
             }
             KIND_KEPT => {
                 let (head, segment) = (HeadKind::decode(flag)?, SegmentId(from.u32()?));

@@ -3,6 +3,7 @@
 //! Pure state: every method works on memory under the member's log lock and returns the writes to issue. It never does
 //! I/O and never waits.
 
+use crate::carry::Carried;
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
 use crate::reclaim::FREE_SEGMENTS_LOW;
 use crate::units::{Opening, Page, Position, SegmentId};
@@ -55,7 +56,8 @@ pub(crate) struct Segment {
     /// Its last opening.
     pub(crate) opening: Opening,
     pub(crate) state: SegmentState,
-    /// Its first chunk is durable, so its opening proves itself and older free records need not be kept.
+    /// Its footer is durable, so that first page and footer each name its opening: older free records need not be kept. Until then one of
+    /// the two may be of an older opening.
     pub(crate) proven: bool,
     /// It was in the keep head, unused for so long that its blocks count as others.
     pub(crate) aged: bool,
@@ -161,7 +163,7 @@ pub(crate) struct LogState {
     pub(crate) life: u32,
     opened: u32,
     pub(crate) segments: Vec<Segment>,
-    /// Opened segments whose first chunk is not known to be durable.
+    /// Opened segments whose footer is not known to be durable.
     unproven: BTreeSet<SegmentId>,
     /// For readers without the lock: the position of each segment below which pages are on the device.
     readable: Arc<[AtomicU32]>,
@@ -558,7 +560,7 @@ impl LogState {
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.last_closed = sequence;
         let SegmentLife { segment, opening, .. } = open.life;
-        self.link = Some(Record::Link { segment, opening, sequence });
+        self.link = Some(Record::Link { segment, opening, sequence, certain: false });
         let (position, durable) = (Position(chunk.position), self.durable);
         let header = ChunkHeader { owner: self.owner, life: open.life, position, pages, sequence, durable };
         let mut page = Buf::zeroed(shape.align as usize * 4096);
@@ -655,6 +657,7 @@ impl LogState {
             return false;
         }
         self.set_state(id, SegmentState::Open(head));
+        self.unproven.insert(id);
         self.heads[head as usize] = Some(OpenSegment { life, next, records, records_bytes, chunk: None });
         true
     }
@@ -676,23 +679,17 @@ impl LogState {
         }
     }
 
-    /// The segments whose first chunk has been written: after the next device flush they are proven.
+    /// The segments whose footer has been written: after the next device flush they are proven.
     pub(crate) fn provable(&self) -> Vec<(SegmentId, Opening)> {
         let ready = |id: &SegmentId| {
             let segment = &self.segments[id.0 as usize];
-            (!segment.unwritten.contains(&0) && self.has_chunks(segment)).then_some((*id, segment.opening))
+            let is_full = !matches!(segment.state, SegmentState::Open(_)) && segment.unwritten.is_empty();
+            is_full.then_some((*id, segment.opening))
         };
         self.unproven.iter().filter_map(ready).collect()
     }
 
-    fn has_chunks(&self, segment: &Segment) -> bool {
-        match segment.state {
-            SegmentState::Open(head) => self.heads[head as usize].as_ref().is_some_and(|o| o.next > 0),
-            _ => true,
-        }
-    }
-
-    /// Note that the segments' first chunks are durable.
+    /// Note that the segments' footers are durable.
     pub(crate) fn prove(&mut self, which: &[(SegmentId, Opening)]) {
         for &(id, opening) in which {
             let segment = &mut self.segments[id.0 as usize];
@@ -700,6 +697,29 @@ impl LogState {
                 segment.proven = true;
                 self.unproven.remove(&id);
             }
+        }
+    }
+
+    /// A link of a segment that is being reclaimed, as it is written again while it is the last chunk of a segment in use: otherwise nobody
+    /// would notice that all of that segment had vanished.
+    pub(crate) fn link_still_needed(&self, record: &Record, reclaiming: SegmentId) -> Option<Record> {
+        let Record::Link { segment, opening, sequence, certain } = *record else { return None };
+        let target = self.segments.get(segment.0 as usize)?;
+        let is_last = target.opening == opening && target.last_sequence == sequence;
+        if segment == reclaiming || !is_last || target.state == SegmentState::Free {
+            return None;
+        }
+        // What an earlier life has left was made durable by recovery.
+        let certain = certain || sequence <= self.durable || opening.life() < self.life;
+        Some(Record::Link { segment, opening, sequence, certain })
+    }
+
+    /// Add a record found in a segment that is being reclaimed to what is written again, if it is still needed.
+    pub(crate) fn carry(&self, record: &Record, reclaiming: SegmentId, carried: &mut Carried) {
+        if let Some(link) = self.link_still_needed(record, reclaiming) {
+            carried.add(&link);
+        } else if self.still_needed(record, reclaiming) {
+            carried.add(record);
         }
     }
 

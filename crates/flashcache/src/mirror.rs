@@ -317,10 +317,10 @@ impl FlashCache {
         (Err(HitError::Lost), Some(bufs))
     }
 
-    /// After recovery, before anything is served: what is dirty on a member counts, and its mirror is made to agree. A crash
-    /// between the two copies of a write may have left either without the other. What the mirror alone has counts where it came
-    /// after all that is on the other: that may have failed, and readers may have seen what the mirror had taken since,
-    /// while the label of the disk could not be told.
+    /// After recovery, before anything is served: the two members of a region are made to agree on what is dirty. A crash between the two
+    /// copies of a write may have left either without the other, or with an older version. The later version of a part counts, by the
+    /// sequence of its chunk, and one that a single member has counts: what is dirty on either is never older than the disk, since a
+    /// mirror's death is durable before the other copy is called clean, so absence shows a loss or a write that was under way.
     pub(crate) async fn agree_on_dirty(&self, disks: &[CachedDisk]) {
         if self.config.mirrored {
             self.make_mirrors_agree(disks).await;
@@ -348,13 +348,16 @@ impl FlashCache {
                         let parts = (0..16).filter(|p| mask >> p & 1 == 1).map(|p| key.block() * per_block + p);
                         lonely.entry((from, to)).or_default().extend(parts.map(|part| (kind, part)));
                     };
-                    let stray = mirror.dirty_unlike(key, counts);
-                    let ahead = mirror.dirty_since(key, stray, counts);
                     if first == i {
-                        give(first, second, EntryKind::Mirror, counts.dirty_unlike(key, mirror) & !ahead);
+                        let later = counts.dirty_unlike(key, mirror) & !mirror.dirty_later(key, counts);
+                        give(first, second, EntryKind::Mirror, later);
                     } else if second == i {
-                        give(second, first, EntryKind::Dirty, ahead);
-                        mirror.end_mirror(key, stray & !ahead);
+                        let later = mirror.dirty_later(key, counts);
+                        if mirror.sabotaged(Sabotage::AbsenceKillsMirror) {
+                            mirror.end_mirror(key, later);
+                        } else {
+                            give(second, first, EntryKind::Dirty, later);
+                        }
                     } else {
                         seat.member.fail("it holds dirty data of a region of others".to_owned());
                     }
@@ -376,21 +379,16 @@ impl FlashCache {
     }
 }
 
-/// When what a member holds was written, as its recovery has found it: by page, the sequences of dirty entries, and the last one
-/// of all. Nothing is known of what was left at a clean stop: then nobody is ahead of anybody.
+/// When what is dirty on a member was written, as its recovery has found it: by page, the sequence of its chunk. Nothing is known of what
+/// was left at a clean stop: then the members agree.
 #[derive(Debug, Default)]
 pub(crate) struct Testimony {
     dirty: BTreeMap<Page, u64>,
-    last: Option<u64>,
 }
 
 impl Testimony {
     pub(crate) fn found(&mut self, page: Page, sequence: u64) {
         self.dirty.insert(page, sequence);
-    }
-
-    pub(crate) fn set_last(&mut self, sequence: u64) {
-        self.last = Some(sequence);
     }
 }
 
@@ -516,19 +514,31 @@ impl Member {
         unlike
     }
 
-    /// Of parts of a block: those that are dirty here by a chunk that came after all of another member.
-    fn dirty_since(&self, key: BlockKey, mask: u16, other: &Member) -> u16 {
-        if mask == 0 {
+    /// Of a block's parts that are dirty here: those that are not dirty on another member, or are with other content that was written
+    /// before.
+    fn dirty_later(&self, key: BlockKey, other: &Member) -> u16 {
+        let unlike = self.dirty_unlike(key, other);
+        if unlike == 0 {
             return 0;
         }
-        let Some(last) = lock(&other.testimony).last else { return 0 };
-        let places = self.dirty_places(key, mask);
-        let testimony = lock(&self.testimony);
-        let since = |page: &Page| testimony.dirty.get(page).is_some_and(|&sequence| sequence > last);
-        places.iter().filter(|((_, page, _), _)| since(page)).fold(0, |all, (_, mask)| all | mask)
+        let (mine, theirs) = (self.dirty_sequences(key, unlike), other.dirty_sequences(key, unlike));
+        (0..16_usize).filter(|&part| mine[part] > theirs[part]).fold(0, |parts, part| parts | 1 << part)
     }
 
-    /// Mirrors of parts that are not dirty, or not the same, on the member that counts: they end.
+    /// By part: the sequence of what is dirty, where it is known, and above nothing.
+    fn dirty_sequences(&self, key: BlockKey, mask: u16) -> [Option<u64>; 16] {
+        let testimony = lock(&self.testimony);
+        let mut found = [None; 16];
+        for ((_, page, _), mask) in self.dirty_places(key, mask) {
+            let sequence = testimony.dirty.get(&page).copied().unwrap_or(0);
+            for part in (0..16_usize).filter(|part| mask >> part & 1 == 1) {
+                found[part] = found[part].max(Some(sequence));
+            }
+        }
+        found
+    }
+
+    /// Mirrors of parts end.
     fn end_mirror(&self, key: BlockKey, mask: u16) {
         let places = self.dirty_places(key, mask);
         self.record_dead(&places);

@@ -12,7 +12,7 @@ use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Resident, Verdict};
-use crate::recover::{Found, read_segment};
+use crate::recover::{Found, Read, read_segment};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
 use crate::snapshot::checkpoint_segments;
@@ -182,7 +182,11 @@ impl Member {
         let found = read_segment::<Vec<(u64, Record)>>(self, id).await;
         // To its end: of a segment that has lost its footer and a chunk, a walk finds what came before.
         let is_whole = |f: &Found<_>| f.life.opening == opening && f.last_sequence == last_sequence;
-        let Some(found) = found.ok().flatten().filter(is_whole) else {
+        let found = match found {
+            Ok(Read::Found(found)) if is_whole(&found) => Some(found),
+            _ => None,
+        };
+        let Some(found) = found else {
             // Its records may name entries elsewhere that must stay dead: without them nothing here can be trusted.
             self.fail(format!("the records of segment {} cannot be read back", id.0));
             return Err(self.error());
@@ -212,17 +216,12 @@ impl Member {
             log.say_policy_note(self.policy.note());
             let mut carried = Carried::default();
             for ((_, record), marked) in records.iter().zip(marked) {
-                let carry = match record {
-                    Record::Entry { name, position, .. } => {
-                        self.drop_entry(&mut log, id, *name, *position);
-                        false
-                    }
-                    Record::Mark { .. } => marked,
-                    Record::Invalidation { .. } if self.sabotaged(Sabotage::TombstoneLostAtReclaim) => false,
-                    other => log.still_needed(other, id),
-                };
-                if carry {
-                    carried.add(record);
+                match record {
+                    Record::Entry { name, position, .. } => self.drop_entry(&mut log, id, *name, *position),
+                    Record::Invalidation { .. } if self.sabotaged(Sabotage::TombstoneLostAtReclaim) => {}
+                    Record::Mark { .. } if !marked => {}
+                    Record::Mark { .. } => carried.add(record),
+                    other => log.carry(other, id, &mut carried),
                 }
             }
             carried.into_records().for_each(|record| log.append_record(record));

@@ -36,6 +36,15 @@ pub(crate) struct Found<R> {
     pub(crate) footer: Footer,
     /// Headers a walk has seen; none where there was a footer.
     pub(crate) headers: Vec<WalkedHeader>,
+    /// Its first page is not there: this is what the footer says.
+    pub(crate) is_headless: bool,
+}
+
+impl<R: Gather> Found<R> {
+    fn begin(life: SegmentLife, footer: Footer) -> Found<R> {
+        let (last_sequence, durable) = (0, 0);
+        Found { life, records: R::default(), last_sequence, durable, footer, headers: Vec::new(), is_headless: false }
+    }
 }
 
 /// A chunk's header as a walk has read it. It is not read twice: a page that was discarded, and whose write was lost, may read
@@ -126,27 +135,44 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// Read what a segment says of itself: by its footer, or chunk by chunk. None: nothing of this owner.
-pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Option<Found<R>>, Unread> {
+/// What lies in a segment.
+pub(crate) enum Read<R> {
+    /// An opening of it, by its footer or chunk by chunk.
+    Found(Found<R>),
+    /// No first page and no footer of an opening, but chunks of it: they are not to be believed, and say what was before them.
+    Remnant(Found<R>),
+    /// Neither first page nor footer can be read, and no chunk between them.
+    Unread(Unread),
+    /// Nothing of this owner.
+    Blank,
+}
+
+/// Read what a segment says of itself: by its footer, or chunk by chunk.
+///
+/// # Errors
+/// Another release has written it.
+pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Read<R>, Unread> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
-    let first = read_bytes(member, start, unit).await?;
-    let header = match format::visit_chunk(&first, owner, &mut |_, _| {}) {
-        Ok(header) => header,
-        Err(FormatError::Version(version)) => return Err(Unread::Version(version)),
-        Err(_) => return Ok(None),
+    let first = read_bytes(member, start, unit).await;
+    let header = match first.as_ref().map(|first| format::visit_chunk(first, owner, &mut |_, _| {})) {
+        Ok(Err(FormatError::Version(version))) => return Err(Unread::Version(version)),
+        Ok(Ok(header)) if header.life.segment == id && header.position.0 == 0 => Some(header),
+        _ => None,
     };
-    if header.life.segment != id || header.position.0 != 0 {
-        return Ok(None);
-    }
+    let (first, header) = match (first, header) {
+        (Ok(first), Some(header)) => (first, header),
+        _ if member.sabotaged(Sabotage::RottenSegmentVanishes) => return Ok(Read::Blank),
+        (first, _) => return read_headless(member, id, first).await,
+    };
     let life = header.life;
-    let footer = match read_footer(member, life, start).await {
-        Ok(found) => return Ok(Some(found)),
+    let footer = match read_footer(member, Some(life), id).await {
+        Ok(found) => return Ok(Read::Found(found)),
         Err(footer) => footer,
     };
-    let mut found = Found { life, records: R::default(), last_sequence: 0, durable: 0, footer, headers: Vec::new() };
+    let mut found = Found::<R>::begin(life, footer);
     let (mut page, mut header, mut position) = (first, header, 0);
     loop {
         found.last_sequence = header.sequence;
@@ -166,20 +192,76 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         }
         header = next;
     }
-    Ok(Some(found))
+    Ok(Read::Found(found))
 }
 
-/// A footer that cannot be read is none: the chunks say the same.
-async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) -> Result<Found<R>, Footer> {
+/// Bytes read at a time where chunks are looked for.
+const LOOKED_THROUGH_BYTES: usize = 1 << 20;
+
+/// Read a segment without the first page of an opening: the footer says all that the chunks do. Without that too, a chunk behind the first
+/// page shows that there was an opening; one that is blank is not looked through, since a large device is mostly that at first.
+async fn read_headless<R: Gather>(
+    member: &Member,
+    id: SegmentId,
+    first: Result<Bytes, Unread>,
+) -> Result<Read<R>, Unread> {
+    let footer = read_footer(member, None, id).await;
+    let is_blank = first.as_ref().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+    if is_blank && matches!(footer, Err(Footer::None)) {
+        return Ok(Read::Blank);
+    }
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
+    let mut remnant: Option<Found<R>> = None;
+    for from in (0..segment_bytes).step_by(LOOKED_THROUGH_BYTES) {
+        let len = LOOKED_THROUGH_BYTES.min(segment_bytes - from);
+        let Ok(bytes) = read_bytes(member, u64::from(id.0) * segment_bytes as u64 + from as u64, len).await else {
+            continue;
+        };
+        for at in (0..len).step_by(unit) {
+            let page = &bytes[at..at + unit];
+            let Ok(header) = format::visit_chunk(page, owner, &mut |_, _| {}) else { continue };
+            let (life, sequence) = (header.life, header.sequence);
+            let is_here = life.segment == id && header.position.0 as usize * 4096 == from + at;
+            let older = remnant.as_ref().is_some_and(|r| (life.opening, sequence) < (r.life.opening, r.last_sequence));
+            if !is_here || older {
+                continue;
+            }
+            let of_this = remnant.take().filter(|remnant| remnant.life == life);
+            let mut found = of_this.unwrap_or_else(|| Found::begin(life, Footer::None));
+            found.last_sequence = sequence;
+            found.durable = found.durable.max(header.durable);
+            let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, sequence, seen);
+            let _ = format::visit_chunk(page, owner, gather);
+            remnant = Some(found);
+        }
+    }
+    Ok(match (footer, remnant, first) {
+        // The footer may be of an opening before.
+        (Ok(found), remnant, _) if remnant.as_ref().is_none_or(|r| r.life.opening <= found.life.opening) => {
+            Read::Found(found)
+        }
+        (_, Some(remnant), _) => Read::Remnant(remnant),
+        (_, None, Err(why)) => Read::Unread(why),
+        (_, None, Ok(_)) => Read::Blank,
+    })
+}
+
+/// The footer of an opening, or of whichever it is of. One that cannot be read is none: the chunks say the same.
+async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: SegmentId) -> Result<Found<R>, Footer> {
+    let (shape, owner) = (member.shape, &member.config.owner);
+    let unit = shape.align as usize * 4096;
+    let segment_bytes = shape.segment_pages as usize * 4096;
+    let start = u64::from(id.0) * segment_bytes as u64;
     let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await;
     let last = last.map_err(|_| Footer::Unreadable)?;
     let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
-    if trailer.life != life {
+    if trailer.life.segment != id || life.is_some_and(|life| life != trailer.life) {
         return Err(Footer::None);
     }
+    let is_headless = life.is_none();
+    let life = trailer.life;
     let bytes = format::footer_bytes(trailer.records_bytes, unit);
     let whole = if bytes == unit {
         last
@@ -195,7 +277,7 @@ async fn read_footer<R: Gather>(member: &Member, life: SegmentLife, start: u64) 
     };
     let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
     let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new() })
+    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new(), is_headless })
 }
 
 /// What an index was rebuilt from.
@@ -223,6 +305,8 @@ pub struct Recovered {
     pub reopened: u64,
     /// Those of them that had a footer, but a torn one.
     pub torn_footers: u64,
+    /// Segments whose first page cannot be read back: their footers say the same.
+    pub headless: u64,
     /// Entries in the index.
     pub entries: u64,
     /// Regions to compare with the disk.
@@ -251,31 +335,73 @@ fn life_of(sequence: u64) -> u64 {
     sequence >> LIFE_SHIFT
 }
 
-/// A chunk that was durable, by a later header, and whose segment has not been freed since, but which is not there. Its
-/// records may be what ends entries elsewhere.
-///
-/// A header proves something of chunks of its own life only: what an earlier life had lost, undurable, was found missing then,
-/// and is not there for a good reason.
-fn missing_chunk(found: &FoundSparse, freed: &BTreeMap<SegmentId, Opening>) -> Option<u64> {
-    let mut durable: BTreeMap<u64, u64> = BTreeMap::new();
-    for segment in found.values().filter(|segment| segment.durable > 0) {
-        let last = durable.entry(life_of(segment.durable)).or_insert(0);
-        *last = (*last).max(segment.durable);
+/// By life of the cache: up to which sequence every chunk was durable, by what headers say. A header proves something of chunks of its own
+/// life only: what an earlier life had lost, undurable, was found missing then, and is not there for a good reason.
+struct Durable(BTreeMap<u64, u64>);
+
+impl Durable {
+    fn of<'a>(found: impl Iterator<Item = &'a Found<Sparse>>) -> Durable {
+        let mut durable: BTreeMap<u64, u64> = BTreeMap::new();
+        for segment in found.filter(|segment| segment.durable > 0) {
+            let last = durable.entry(life_of(segment.durable)).or_insert(0);
+            *last = (*last).max(segment.durable);
+        }
+        Durable(durable)
     }
-    let mut there: Vec<u64> = found.values().flat_map(|segment| segment.records.sequences()).collect();
+
+    fn had(&self, sequence: u64) -> bool {
+        self.0.get(&life_of(sequence)).is_some_and(|&last| sequence <= last)
+    }
+}
+
+/// A chunk that was durable, by a later header, and whose segment has not been freed since, but which is not there. Its
+/// records may be what ends entries elsewhere. `remnants` are witnesses, too.
+fn missing_chunk(found: &FoundSparse, remnants: &FoundSparse, freed: &BTreeMap<SegmentId, Opening>) -> Option<u64> {
+    let all = || found.values().chain(remnants.values());
+    let durable = Durable::of(all());
+    let mut there: Vec<u64> = all().flat_map(|segment| segment.records.sequences()).collect();
     there.sort_unstable();
-    let notes = found.values().flat_map(|segment| &segment.records.notes);
+    let notes = all().flat_map(|segment| &segment.records.notes);
     let links = notes.filter_map(|(_, record)| match record {
-        Record::Link { segment, opening, sequence } => Some((*segment, *opening, *sequence)),
+        Record::Link { segment, opening, sequence, certain } => Some((*segment, *opening, *sequence, *certain)),
         _ => None,
     });
-    let missing = |&(segment, opening, sequence): &(SegmentId, Opening, u64)| {
+    let missing = |&(segment, opening, sequence, certain): &(SegmentId, Opening, u64, bool)| {
         let freed_since = || freed.get(&segment).is_some_and(|&last| last >= opening);
-        let reused = || found.get(&segment).is_some_and(|f| f.life.opening > opening);
-        let was_durable = || durable.get(&life_of(sequence)).is_some_and(|&last| sequence <= last);
+        let is_later = |found: &FoundSparse| found.get(&segment).is_some_and(|f| f.life.opening > opening);
+        let reused = || is_later(found) || is_later(remnants);
+        let was_durable = || certain || durable.had(sequence);
         there.binary_search(&sequence).is_err() && was_durable() && !freed_since() && !reused()
     };
-    links.filter(missing).map(|(_, _, sequence)| sequence).next()
+    links.filter(missing).map(|(_, _, sequence, _)| sequence).next()
+}
+
+/// What reading all segments has found.
+#[derive(Default)]
+struct AllRead {
+    found: FoundSparse,
+    /// Chunks of openings that have neither first page nor footer.
+    remnants: FoundSparse,
+    /// Segments of which nothing can be read.
+    unread: BTreeMap<SegmentId, Unread>,
+}
+
+impl AllRead {
+    /// Whether something is missing that was there: nothing of the rest can be believed then.
+    ///
+    /// # Errors
+    /// What is missing.
+    fn check(&self, freed: &BTreeMap<SegmentId, Opening>) -> Result<(), MemberError> {
+        // That nobody has said that one is free means that it is in use, or never was: a device that is new is written once.
+        if let Some((_, why)) = self.unread.iter().find(|(id, _)| !freed.contains_key(id)) {
+            return Err((*why).into());
+        }
+        missing_chunk(&self.found, &self.remnants, freed).map_or(Ok(()), |sequence| {
+            Err(MemberError::Failed(format!(
+                "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
+            )))
+        })
+    }
 }
 
 impl Member {
@@ -288,7 +414,8 @@ impl Member {
         self: &Arc<Self>,
         owned: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Recovered, MemberError> {
-        let mut found = self.read_all().await?;
+        let all = self.read_all().await?;
+        let found = &all.found;
         let life = lock(&self.log).life;
         let later = |segment: &Found<Sparse>| segment.life.opening.life() >= life;
         let is_checked = !self.sabotaged(Sabotage::OpeningUsedAgain);
@@ -339,17 +466,21 @@ impl Member {
                 }
             }
         }
-        if let Some(sequence) = missing_chunk(&found, &freed) {
-            return Err(MemberError::Failed(format!(
-                "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
-            )));
-        }
+        all.check(&freed)?;
+        let mut found = all.found;
         said.sort();
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.opening);
+        let headless = found.iter().filter(|(id, s)| s.is_headless && alive(id, s)).count() as u64;
+        result.headless = headless;
+        add(&self.counters.segments_headless, headless);
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
+        // What was read must not change its mind at a later power cut: links say from now on that it was durable.
+        match self.within_hard_limit(self.config.device.flush()).await {
+            Some(done) if done.outcome == Outcome::Done => {}
+            done => return Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|d| d.outcome)))),
+        }
         self.restore_segments(&found, &freed, &kept, last_sequence);
-        lock(&self.testimony).set_last(last_sequence);
         self.remind_policy(policy_note.1);
         result.reopened = self.reopen(&found);
         for &(place, mask) in &torn {
@@ -380,7 +511,7 @@ impl Member {
     }
 
     /// Dirty parts of chunks that are not known to have been durable and whose data is not there: they were never written.
-    /// What of them is there is made durable, before anybody is told of it.
+    /// What of them is there is written again where the device might change its mind about it; the caller flushes.
     async fn find_torn(
         self: &Arc<Self>,
         found: &FoundSparse,
@@ -447,11 +578,7 @@ impl Member {
                 }
             }
         }
-        // What was read here must not change its mind at a later power cut.
-        match self.within_hard_limit(self.config.device.flush()).await {
-            Some(done) if done.outcome == Outcome::Done => Ok(torn),
-            done => Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|d| d.outcome)))),
-        }
+        Ok(torn)
     }
 
     pub(crate) async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
@@ -466,8 +593,8 @@ impl Member {
         }
     }
 
-    async fn read_all(self: &Arc<Self>) -> Result<FoundSparse, MemberError> {
-        let mut found = BTreeMap::new();
+    async fn read_all(self: &Arc<Self>) -> Result<AllRead, MemberError> {
+        let mut all = AllRead::default();
         let mut under_way = FuturesUnordered::new();
         let mut next = 0;
         loop {
@@ -477,15 +604,19 @@ impl Member {
                 under_way.push(async move { (id, read_segment(self, id).await) });
             }
             match under_way.next().await {
-                Some((id, Ok(Some(segment)))) => {
-                    found.insert(id, segment);
+                Some((id, Ok(Read::Found(segment)))) => {
+                    all.found.insert(id, segment);
                 }
-                Some((_, Ok(None))) => {}
-                Some((_, Err(why))) => {
+                Some((id, Ok(Read::Remnant(remnant)))) => {
+                    all.remnants.insert(id, remnant);
+                }
+                Some((id, Ok(Read::Unread(why)))) => {
                     add(&self.counters.errors, 1);
-                    return Err(why.into());
+                    all.unread.insert(id, why);
                 }
-                None => return Ok(found),
+                Some((_, Ok(Read::Blank))) => {}
+                Some((_, Err(why))) => return Err(why.into()),
+                None => return Ok(all),
             }
         }
     }
@@ -506,7 +637,7 @@ impl Member {
             match found.get(&id) {
                 Some(f) if f.life.opening > freed_at => {
                     segment.opening = f.life.opening;
-                    segment.proven = true;
+                    segment.proven = f.footer == Footer::Whole && !f.is_headless;
                     segment.last_sequence = f.last_sequence;
                     // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
                     // clean may be lost. One without a footer may be gone on with.
@@ -543,9 +674,10 @@ impl Member {
         let mut carried = Carried::default();
         for (id, segment) in found.iter().filter(|(id, segment)| is_freed(id, segment)) {
             for (_, record) in &segment.records.notes {
-                if self.is_mark_in_force(record) || lock(&self.log).still_needed(record, *id) {
+                if self.is_mark_in_force(record) {
                     carried.add(record);
                 }
+                lock(&self.log).carry(record, *id, &mut carried);
             }
         }
         if carried.is_empty() {

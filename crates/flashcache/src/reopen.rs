@@ -10,13 +10,12 @@ use crate::member::{Member, MemberError};
 use crate::recover::{Footer, Found, WalkedHeader};
 use crate::restore::{FoundSparse, Sparse};
 use crate::units::SegmentId;
-use device::Outcome;
 use device::sync::lock;
 use std::collections::BTreeMap;
 
 impl Member {
-    /// What is not known to have been durable and was found is made so: a page that was discarded, and whose write was lost, may
-    /// read as what was written and the next time as something else.
+    /// What is not known to have been durable and was found is written again, for the caller to flush: a page that was discarded, and
+    /// whose write was lost, may read as what was written and the next time as something else.
     ///
     /// # Errors
     /// The flash cannot be written.
@@ -29,21 +28,13 @@ impl Member {
         if self.config.device.geometry().discard_bytes == 0 {
             return Ok(());
         }
-        let mut any = false;
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
             for WalkedHeader { header, page } in segment.headers.iter().filter(|h| h.header.sequence > durable) {
                 let offset = self.device_offset(self.shape.page(*id, header.position.0));
                 self.write_again(offset, page).await?;
-                any = true;
             }
         }
-        if !any {
-            return Ok(());
-        }
-        match self.within_hard_limit(self.config.device.flush()).await {
-            Some(done) if done.outcome == Outcome::Done => Ok(()),
-            done => Err(MemberError::Failed(format!("recovery: flush: {:?}", done.map(|done| done.outcome)))),
-        }
+        Ok(())
     }
 
     /// How many segments the log goes on in.

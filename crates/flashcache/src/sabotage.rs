@@ -53,11 +53,15 @@ pub enum Sabotage {
     EarlyContentKept,
     /// The life of a member is not raised: openings of segments are named as others were before.
     OpeningUsedAgain,
+    /// A segment whose first page cannot be read back is taken for one that was never there.
+    RottenSegmentVanishes,
+    /// What is dirty on a mirror alone ends there.
+    AbsenceKillsMirror,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 24] = [
+    pub const ALL: [Sabotage; 26] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -82,6 +86,8 @@ impl Sabotage {
         Sabotage::EarlyWritesForgotten,
         Sabotage::EarlyContentKept,
         Sabotage::OpeningUsedAgain,
+        Sabotage::RottenSegmentVanishes,
+        Sabotage::AbsenceKillsMirror,
     ];
 
     /// Its name on the command line.
@@ -112,6 +118,8 @@ impl Sabotage {
             Sabotage::EarlyWritesForgotten => "early-writes-forgotten",
             Sabotage::EarlyContentKept => "early-content-kept",
             Sabotage::OpeningUsedAgain => "opening-used-again",
+            Sabotage::RottenSegmentVanishes => "rotten-segment-vanishes",
+            Sabotage::AbsenceKillsMirror => "absence-kills-mirror",
         }
     }
 }

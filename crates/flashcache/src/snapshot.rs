@@ -251,7 +251,6 @@ impl Member {
                 Fate::Free => log.free.push_back(id),
                 Fate::Sealed(head) => {
                     with_content += 1;
-                    segment.proven = true;
                     segment.aged = aged;
                     log.set_state(id, SegmentState::Sealed(head));
                     log.sealed[head as usize].push_back(id);

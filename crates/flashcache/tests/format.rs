@@ -30,6 +30,7 @@ fn record(prng: &mut Prng) -> Record {
             segment: SegmentId(prng.next_u64() as u32),
             opening: Opening(prng.next_u64()),
             sequence: prng.next_u64(),
+            certain: prng.chance(1, 2),
         },
         3 if prng.chance(1, 4) => Record::Kept {
             segment: SegmentId(prng.next_u64() as u32),
@@ -183,7 +184,7 @@ fn version_2_is_what_it_was() {
         },
         Record::Mark { disk: 9, generation: 2, region: 77, set: true },
         Record::Free { segment: SegmentId(6), opening: Opening(4 << 32 | 8) },
-        Record::Link { segment: SegmentId(7), opening: Opening(3 << 32 | 1), sequence: 40 },
+        Record::Link { segment: SegmentId(7), opening: Opening(3 << 32 | 1), sequence: 40, certain: true },
         Record::Kept { segment: SegmentId(8), opening: Opening(2 << 32 | 9), head: HeadKind::Keep, sequence: 39 },
         Record::PolicyNote { note: 3 },
     ];

@@ -52,6 +52,8 @@ pub const SITUATIONS: &[&str] = &[
     "disk: failed durable write drops the cache",
     "rot of cached data",
     "rot caught by a checksum",
+    "rot of the first page of a segment",
+    "segment known by its footer alone",
     "index checkpoint used",
     "index checkpoint not believed: rebuilt from the log",
     "index rebuilt from the log after a crash",

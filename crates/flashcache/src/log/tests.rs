@@ -198,8 +198,12 @@ fn each_chunk_names_the_one_before_it_and_what_is_durable() {
         rig.append(head, 1, 0).expect("room");
         rig.close(0).expect("room");
     }
-    let link =
-        |segment, sequence| Record::Link { segment: SegmentId(segment), opening: opening(segment + 1), sequence };
+    let link = |segment, sequence| Record::Link {
+        segment: SegmentId(segment),
+        opening: opening(segment + 1),
+        sequence,
+        certain: false,
+    };
     assert!(!records_of(&rig.writes[0]).iter().any(|record| matches!(record, Record::Link { .. })));
     assert_eq!(records_of(&rig.writes[1])[1], link(0, 1));
     let header = |write: &LogWrite| format::decode_chunk(&write.data.to_vec(0..4096), &OWNER).expect("a chunk").0;
@@ -342,20 +346,37 @@ fn segments_change_heads_as_they_are() {
 }
 
 #[test]
-fn a_segment_is_proven_when_its_first_chunk_is_durable() {
+fn a_segment_is_proven_when_its_footer_is_durable() {
     let mut rig = Rig::new();
     rig.append(HeadKind::Small, 4, 0).expect("room");
-    assert_eq!(rig.log.provable(), [], "its first chunk is open");
     rig.close(0).expect("room");
+    rig.write_all();
+    assert_eq!(rig.log.provable(), [], "it has no footer");
+    rig.seal(HeadKind::Small, 1);
     assert_eq!(rig.log.provable(), [], "it is under way");
     rig.write_all();
     assert_eq!(rig.log.provable(), [(SegmentId(0), opening(1))]);
-    rig.append(HeadKind::Small, 4, 0).expect("room");
-    assert_eq!(rig.log.provable(), [(SegmentId(0), opening(1))], "whatever comes behind it");
     rig.log.prove(&[(SegmentId(0), opening(2))]);
     assert!(!rig.log.segments[0].proven, "that is another life");
     rig.log.prove(&[(SegmentId(0), opening(1))]);
     assert!(rig.log.segments[0].proven && rig.log.provable().is_empty());
+}
+
+#[test]
+fn the_link_to_the_last_chunk_of_a_segment_in_use_is_carried() {
+    let mut rig = Rig::new();
+    rig.seal(HeadKind::Small, 3);
+    let last = rig.log.segments[0].last_sequence;
+    let link =
+        |nth, sequence, certain| Record::Link { segment: SegmentId(0), opening: opening(nth), sequence, certain };
+    let carried = |rig: &Rig, record: Record| rig.log.link_still_needed(&record, SegmentId(1));
+    assert_eq!(carried(&rig, link(1, last, false)), Some(link(1, last, false)), "not known to be durable");
+    rig.sync();
+    assert_eq!(carried(&rig, link(1, last, false)), Some(link(1, last, true)));
+    for of_no_use in [link(1, last - 1, true), link(2, last, true), note(0)] {
+        assert_eq!(carried(&rig, of_no_use), None);
+    }
+    assert_eq!(rig.log.link_still_needed(&link(1, last, true), SegmentId(0)), None, "it goes itself");
 }
 
 #[test]
@@ -394,7 +415,7 @@ fn records_are_needed_as_long_as_what_they_are_about() {
         (kept(1, 2, 7), false),
         (note(0), true),
         (note(3), false),
-        (Record::Link { segment: SegmentId(0), opening: opening(1), sequence: 1 }, false),
+        (Record::Link { segment: SegmentId(0), opening: opening(1), sequence: 1, certain: false }, false),
     ] {
         assert_eq!(rig.log.still_needed(&record, of), needed, "{record:?}");
     }

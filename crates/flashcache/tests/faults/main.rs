@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod headless;
 mod mirrors;
 mod openings;
 mod rig;
@@ -588,9 +589,12 @@ fn recovery_gives_up_what_it_cannot_read_or_what_has_lost_what_was_durable() {
         let media = rig.media.clone();
         drop(rig);
 
-        // A medium error anywhere: what it held may be what ends something elsewhere.
+        // A segment that cannot be read: what it held may be what ends something elsewhere.
         let faults = Faults::new(media[0].clone() as Device, world.spawn.clone());
-        faults.add(Fault { range: Some(0..4096), ..Fault::every(Verb::Read, Action::Fail(FailKind::Media)) });
+        faults.add(Fault {
+            range: Some(0..u64::from(SEGMENT_BYTES)),
+            ..Fault::every(Verb::Read, Action::Fail(FailKind::Media))
+        });
         let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
         let members = vec![MemberDevice { device: faults, owner, life: next_life(), durable: true, checkpoint: None }];
         let (cache, recovered) = FlashCache::open(config(), members, &[DISK], world.clone()).await.unwrap();
@@ -598,7 +602,9 @@ fn recovery_gives_up_what_it_cannot_read_or_what_has_lost_what_was_durable() {
         assert!(cache.members().next().unwrap().has_failed());
 
         // A segment that others say was durable is gone.
-        media[0].write_at(u64::from(SEGMENT_BYTES), &[0; 4096]).await;
+        for page in (0..u64::from(SEGMENT_BYTES)).step_by(4096) {
+            media[0].write_at(u64::from(SEGMENT_BYTES) + page, &[0; 4096]).await;
+        }
         let rig = Rig::on(media, config(), world).await;
         let error = rig.recovered[0].as_ref().unwrap_err().to_string();
         assert!(error.contains("was acknowledged as durable and is not there"), "{error}");

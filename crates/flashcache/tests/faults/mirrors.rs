@@ -6,7 +6,7 @@ use device::Buf;
 use device::io::Verb;
 use device::layers::{Action, Fault};
 use device::spawn::yield_now;
-use flashcache::{DirtyRefused, Residence, Stretch};
+use flashcache::{CacheConfig, DirtyRefused, Residence, Sabotage, Stretch};
 use futures_util::FutureExt;
 use std::sync::atomic::Ordering;
 
@@ -48,24 +48,12 @@ async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: b
     (rig.again().await, first)
 }
 
+/// The other may have failed before, and readers have seen what the mirror took; or it has lost what was acknowledged.
 #[test]
-fn what_only_the_mirror_has_ends_where_the_other_went_on() {
-    run(|world| async move {
-        let (rig, first) = half_written(world, |first| first, false, true).await;
-        assert_eq!(server(&rig, 2), first);
-        assert_eq!((rig.residence(2), rig.cache.has_dirty(&rig.disk)), (vec![(4, Residence::Disk)], false));
-        assert_eq!(rig.cache.all_dirty_bytes(), (0, 0));
-        let rig = rig.again().await;
-        assert_eq!(rig.residence(2), [(4, Residence::Disk)], "over another crash");
-    });
-}
-
-/// The other may have failed before, and readers have seen what the mirror took.
-#[test]
-fn what_only_the_mirror_has_counts_where_it_came_after_all_of_the_other() {
-    for before in [false, true] {
+fn what_only_the_mirror_has_or_has_later_counts() {
+    for (before, goes_on) in [(false, false), (true, false), (false, true), (true, true)] {
         run(move |world| async move {
-            let (rig, first) = half_written(world, |first| first, before, false).await;
+            let (rig, first) = half_written(world, |first| first, before, goes_on).await;
             let reads_it = async |rig: &Rig, member: usize, what: &str| {
                 let mut found = rig.cache.lookup(&rig.disk, parts(2));
                 let (Some(Stretch::Hit(hit)), 0) = (found.pop(), found.len()) else { panic!("one hit: {what}") };
@@ -132,6 +120,35 @@ fn a_member_that_lacks_both_kinds_is_given_each_as_what_it_is() {
             }
         });
     }
+}
+
+/// The last chunk of a device has no witness: it vanishes without a word.
+async fn vanished_from_the_first(sabotage: Option<Sabotage>, world: device::World) -> (Rig, bool) {
+    let rig = Rig::new(2, world).await;
+    let first = server(&rig, 2);
+    rig.dirty(2).await.unwrap();
+    rig.cache.sync(&rig.disk).await.unwrap();
+    let media = rig.media[first].clone();
+    let rig = {
+        for page in 0..SEGMENTS * u64::from(SEGMENT_BYTES) / 4096 {
+            media.write_at(page * 4096, &[0; 4096]).await;
+        }
+        rig.again_with(CacheConfig { sabotage, ..config() }).await
+    };
+    let there = rig.residence(2) == [(4, Residence::Dirty)];
+    (rig, there)
+}
+
+#[test]
+fn absence_never_kills_the_copy_of_the_mirror() {
+    run(|world| async move {
+        let (rig, there) = vanished_from_the_first(None, world).await;
+        assert!(there);
+        assert_eq!(rig.read(rig.hit(2)).await, Ok(()));
+        let each: Vec<u64> = rig.cache.members().map(|member| member.dirty_bytes()).collect();
+        assert_eq!(each, [BLOCK_BYTES as u64; 2], "both have it again");
+    });
+    run(|world| async move { assert!(!vanished_from_the_first(Some(Sabotage::AbsenceKillsMirror), world).await.1) });
 }
 
 #[test]

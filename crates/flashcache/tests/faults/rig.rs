@@ -71,8 +71,19 @@ impl Rig {
     }
 
     pub(super) async fn on(media: Vec<Arc<Memory>>, config: CacheConfig, world: World) -> Rig {
+        Rig::on_faulty(media, config, world, |_| {}).await
+    }
+
+    /// With faults that are there when it opens.
+    pub(super) async fn on_faulty(
+        media: Vec<Arc<Memory>>,
+        config: CacheConfig,
+        world: World,
+        harm: impl Fn(&Faults),
+    ) -> Rig {
         let faults: Vec<_> =
             media.iter().map(|memory| Faults::new(memory.clone() as Device, world.spawn.clone())).collect();
+        faults.iter().for_each(|faults| harm(faults));
         let member = |(n, faults): (usize, &Arc<Faults>)| {
             let owner = Owner { cell_id: 1, device_id: 2 + n as u128, era: 1 };
             MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint: None }

@@ -176,7 +176,12 @@ impl Run {
         let (Some(disk), Ok(slice)) = (store.cell_disk(id), store.flash_cache_slice(id)) else { return };
         let Some(area) = slice.physical(0) else { return };
         let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
-        if self.machine.rot_data(n, &owner, (area, u64::from(cache.segment_bytes)), self.plan.setup.write_back, pick) {
+        let segments = (area, u64::from(cache.segment_bytes));
+        if pick % 2 == 0 && self.machine.rot_first_page(n, &owner, segments, pick) {
+            self.situations.hit("rot of the first page of a segment");
+            return;
+        }
+        if self.machine.rot_data(n, &owner, segments, self.plan.setup.write_back, pick) {
             self.situations.hit("rot of cached data");
         }
     }

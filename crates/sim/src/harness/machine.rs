@@ -267,6 +267,33 @@ impl Machine {
         device.rot(page..page + 4096)
     }
 
+    /// Rot the first page of a segment whose footer is durable: so many chunks came after it, and were.
+    pub(super) fn rot_first_page(&self, n: usize, owner: &Owner, (area, segment_bytes): (u64, u64), pick: u64) -> bool {
+        let device = self.flash(n);
+        let end = device.size_bytes();
+        let mut durable = 0;
+        let mut full = Vec::new();
+        for segment in 0..(end - area) / segment_bytes {
+            let start = area + segment * segment_bytes;
+            let Some((pages, header)) = data_starts(&device.pristine(start, 16384), owner) else { continue };
+            let mut last = header.durable;
+            let tail = device.pristine(start + segment_bytes - 4096, 4096);
+            let trailer = format::decode_trailer(&tail[4096 - format::TRAILER_BYTES..], owner);
+            if let Ok(trailer) = trailer.as_ref().map_err(drop)
+                && trailer.life == header.life
+            {
+                last = last.max(trailer.durable);
+                full.push((trailer.sequence, start..start + u64::from(pages) * 4096));
+            }
+            durable = durable.max(last);
+        }
+        full.retain(|(sequence, _)| sequence + CHUNKS_AFTER_FOOTER <= durable);
+        let Some((_, range)) = full.get((pick % full.len().max(1) as u64) as usize) else { return false };
+        device.set_atlas(flash_atlas(end));
+        lock(&self.flashes)[n].harmed = true;
+        device.rot(range.start..range.start + 4096)
+    }
+
     /// A device is larger; what was kept of it fits no more.
     pub(super) fn grow(&self, device: u64, by_bytes: u64) {
         let (disks, flashes) = (self.disk_count(), self.flash_count());
@@ -384,5 +411,8 @@ fn data_starts(bytes: &[u8], owner: &Owner) -> Option<(u32, format::ChunkHeader)
     }
     None
 }
+
+/// A footer is written before the next chunk of its head; others close chunks meanwhile.
+const CHUNKS_AFTER_FOOTER: u64 = 32;
 
 const _: () = assert!(AU_BYTES.is_multiple_of(4096));

@@ -232,6 +232,7 @@ impl Run {
             self.situations.hit_times("segment without a footer walked by its chunks", recovered.walked);
             self.situations.hit_times("recovery goes on in a segment without a footer", recovered.reopened);
             self.situations.hit_times("torn footer: segment walked by its chunks", recovered.torn_footers);
+            self.situations.hit_times("segment known by its footer alone", recovered.headless);
             self.situations.hit_times("region to compare with disk after a crash", recovered.unsettled_regions);
         }
     }
