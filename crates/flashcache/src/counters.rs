@@ -65,6 +65,10 @@ counters! {
         revalidated_stale,
         /// Region marks made durable.
         marks,
+        /// Segments cleaned: what counted in them was copied, since the rest was garbage.
+        cleans,
+        /// Blocks that left at reclaim since there was no room to copy them.
+        copy_skips_space,
         /// Times a write, or a record, waited for a free segment.
         space_waits,
         /// Region marks cleared.

@@ -125,6 +125,9 @@ impl Member {
             let dead = {
                 let mut log = lock(&self.log);
                 let dead = self.index.under(&mut log).kill(key, mask);
+                if let Some(age) = dead.age() {
+                    self.lifetimes.ended(key, age);
+                }
                 if self.sabotaged(Sabotage::InvalidationForgotten) { dead.unsaid() } else { dead.record(self) }
             };
             let Some(frequency) = dead.iter().map(|killed| killed.frequency).max() else { continue };
@@ -171,8 +174,9 @@ impl Member {
                 self.refuse_share();
                 kept = false;
             }
-            let admitted =
-                if kept { self.admit_keep(allowance) } else { self.admit(key, mask.count_ones(), allowance) };
+            let overwritten = if cause == FillCause::Write { self.lifetimes.take(key) } else { None };
+            let admit = || self.admit(key, mask.count_ones(), allowance, overwritten);
+            let admitted = if kept { self.admit_keep(allowance) } else { admit() };
             let Some(mut head) = admitted else { continue };
             // Held until the block is in the index.
             let turn = self.quota_turn(tenant);
@@ -205,7 +209,7 @@ impl Member {
             // The open segment of the keep head was its last.
             if let (Err(AppendRefused::Space), Some((entry, copy)), true) = (&appended, again, self.keep_is_full()) {
                 self.refuse_share();
-                let Some(other) = self.admit(key, mask.count_ones(), allowance) else { continue };
+                let Some(other) = admit() else { continue };
                 head = other;
                 appended = self.append(head, entry, copy, &mut writes);
             }

@@ -54,11 +54,51 @@ pub enum HeadKind {
     Keep = 2,
     /// Dirty blocks.
     Dirty = 3,
+    /// Blocks that were overwritten soon after they had been written.
+    Hot = 4,
+    /// Blocks that cleaning has copied once.
+    Once = 5,
+    /// The same, twice.
+    Twice = 6,
+    /// The same, more often.
+    Cold = 7,
 }
 
 impl HeadKind {
+    /// How many there are.
+    pub const COUNT: usize = 8;
     /// Every head.
-    pub const ALL: [HeadKind; 4] = [HeadKind::Small, HeadKind::Main, HeadKind::Keep, HeadKind::Dirty];
+    pub const ALL: [HeadKind; HeadKind::COUNT] = [
+        HeadKind::Small,
+        HeadKind::Main,
+        HeadKind::Keep,
+        HeadKind::Dirty,
+        HeadKind::Hot,
+        HeadKind::Once,
+        HeadKind::Twice,
+        HeadKind::Cold,
+    ];
+
+    /// As which of the two clean heads the policy knows it: [`HeadKind::Small`] or [`HeadKind::Main`]. Whatever was written again was
+    /// asked for again, or has outlived others.
+    #[must_use]
+    pub fn side(self) -> Option<HeadKind> {
+        match self {
+            HeadKind::Small => Some(HeadKind::Small),
+            HeadKind::Main | HeadKind::Hot | HeadKind::Once | HeadKind::Twice | HeadKind::Cold => Some(HeadKind::Main),
+            HeadKind::Keep | HeadKind::Dirty => None,
+        }
+    }
+
+    /// Where cleaning puts what it copies from here.
+    #[must_use]
+    pub fn copied(self) -> HeadKind {
+        match self {
+            HeadKind::Small | HeadKind::Main | HeadKind::Hot | HeadKind::Dirty | HeadKind::Keep => HeadKind::Once,
+            HeadKind::Once => HeadKind::Twice,
+            HeadKind::Twice | HeadKind::Cold => HeadKind::Cold,
+        }
+    }
 
     fn decode(byte: u8) -> Result<HeadKind, FormatError> {
         HeadKind::ALL.get(usize::from(byte)).copied().ok_or(FormatError::Limits("head"))

@@ -8,6 +8,7 @@
 
 use crate::counters::{Counters, add};
 use crate::format::HeadKind;
+use crate::lifetimes::Lifetime;
 use crate::member::Member;
 use crate::policy::Admission;
 use crate::units::BlockKey;
@@ -245,7 +246,9 @@ impl Account {
 pub fn admits(allowance: Allowance, head: HeadKind) -> bool {
     match head {
         HeadKind::Small => allowance >= Allowance::All,
-        HeadKind::Main | HeadKind::Keep => allowance >= Allowance::Returning,
+        HeadKind::Main | HeadKind::Keep | HeadKind::Hot | HeadKind::Once | HeadKind::Twice | HeadKind::Cold => {
+            allowance >= Allowance::Returning
+        }
         // It is nowhere else.
         HeadKind::Dirty => true,
     }
@@ -275,10 +278,24 @@ impl Member {
     }
 
     /// Ask policy and budget where a block goes of which `pages` are not cached; none is counted by its reason.
-    pub(crate) fn admit(&self, key: BlockKey, pages: u32, allowance: Allowance) -> Option<HeadKind> {
-        let Admission::To(head) = self.policy.admit(key, pages) else {
-            add(&self.counters.fill_skips_policy, 1);
-            return None;
+    /// `overwritten`: how its last version lasted, where it was cached.
+    pub(crate) fn admit(
+        &self,
+        key: BlockKey,
+        pages: u32,
+        allowance: Allowance,
+        overwritten: Option<Lifetime>,
+    ) -> Option<HeadKind> {
+        let head = match (self.policy.admit(key, pages), overwritten) {
+            (Admission::To(_), Some(Lifetime::Short)) => self.class(HeadKind::Hot),
+            (Admission::To(head), _) => head,
+            // It displaces nothing.
+            (Admission::Refuse, Some(Lifetime::Short)) if self.is_roomy() => self.class(HeadKind::Hot),
+            (Admission::Refuse, _) if self.is_roomy() => HeadKind::Small,
+            (Admission::Refuse, _) => {
+                add(&self.counters.fill_skips_policy, 1);
+                return None;
+            }
         };
         if admits(allowance, head) {
             return Some(head);
@@ -410,7 +427,14 @@ mod tests {
         assert_eq!(governor.lifetime_days(day(100)), 365_000 / 40);
         let table = [Allowance::MustOnly, Allowance::Returning, Allowance::All]
             .map(|allowance| HeadKind::ALL.map(|head| admits(allowance, head)));
-        assert_eq!(table, [[false, false, false, true], [false, true, true, true], [true; 4]]);
+        assert_eq!(
+            table,
+            [
+                [false, false, false, true, false, false, false, false],
+                [false, true, true, true, true, true, true, true],
+                [true; 8],
+            ]
+        );
     }
 
     /// Goal: a week stays within its budget, a night's batch passes whole, and the longest time does not overflow.

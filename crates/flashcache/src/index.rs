@@ -9,6 +9,7 @@
 
 mod ending;
 
+use crate::live::Live;
 use crate::tenant::{TENANT_BITS, Tally, Tenant};
 use crate::units::{BlockKey, Page};
 use device::sync::lock;
@@ -212,6 +213,8 @@ pub struct Index {
     places_max: usize,
     /// An entry was refused.
     refused: AtomicBool,
+    /// Which pages its entries hold.
+    live: Arc<Live>,
     /// Of all indexes of a cache.
     tally: Arc<Tally>,
     /// Deliberate fault: an entry that has moved is nobody's, and counted as before.
@@ -329,10 +332,11 @@ impl Shard {
     }
 
     /// End the validity of `mask` in every entry of the key.
-    fn kill(&mut self, key: BlockKey, mask: u16, dead: &mut KilledList) -> usize {
+    fn kill(&mut self, key: BlockKey, mask: u16, dead: &mut KilledList, live: &Live) -> usize {
         let before = self.len;
         while let Some(at) = self.position(key, |entry| entry.valid & mask != 0) {
             let entry = &mut self.table[at];
+            live.end(entry, entry.valid & mask);
             dead.push(Killed {
                 page: entry.page(),
                 mask: entry.valid & mask,
@@ -364,9 +368,15 @@ impl Index {
             entries_max,
             dirty_max: entries_max,
             refused: AtomicBool::new(false),
+            live: Arc::default(),
             tally: Arc::default(),
             forgets_tenants: false,
         }
+    }
+
+    /// The same, which keeps `live` true.
+    pub(crate) fn with_live(self, live: &Arc<Live>) -> Index {
+        Index { live: live.clone(), ..self }
     }
 
     /// The same, counted together with others. `forgets_tenants`: deliberately wrong.
@@ -515,8 +525,9 @@ impl Index {
             }
             shard.grow(growth);
         }
-        let gone = shard.kill(entry.key(), entry.valid, &mut dead);
+        let gone = shard.kill(entry.key(), entry.valid, &mut dead, &self.live);
         shard.put(entry);
+        self.live.begin(&entry, entry.valid);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
         self.uncount(&dead);
         self.tally.add(entry.tenant(), entry.valid.count_ones());
@@ -543,8 +554,9 @@ impl Index {
         let before = shard.len;
         for entry in entries {
             let mut dead = KilledList::new();
-            shard.kill(entry.key(), entry.valid, &mut dead);
+            shard.kill(entry.key(), entry.valid, &mut dead, &self.live);
             shard.put(entry);
+            self.live.begin(&entry, entry.valid);
             self.uncount(&dead);
             self.tally.add(entry.tenant(), entry.valid.count_ones());
             if !dead.is_empty() {
@@ -561,7 +573,7 @@ impl Index {
     fn kill(&self, key: BlockKey, mask: u16) -> KilledList {
         let mut dead = KilledList::new();
         let mut shard = lock(self.shard(key));
-        let gone = shard.kill(key, mask, &mut dead);
+        let gone = shard.kill(key, mask, &mut dead, &self.live);
         self.entries.fetch_sub(gone, Ordering::Relaxed);
         self.uncount(&dead);
         dead
@@ -579,6 +591,7 @@ impl Index {
         }
         let (dirty, frequency, tenant) = (entry.dirty(), entry.frequency(), entry.tenant());
         dead.push(Killed { page, mask: ended, dirty, frequency, tenant });
+        self.live.end(entry, ended);
         entry.valid &= !mask;
         if entry.valid == 0 {
             shard.remove(at);
@@ -598,7 +611,9 @@ impl Index {
             return false;
         }
         let tenant = if self.forgets_tenants { Tenant::NOBODY } else { entry.tenant() };
+        self.live.end(&entry, entry.valid);
         shard.table[at] = Entry::new(key, to, expected, frequency, entry.suspect()).of(tenant);
+        self.live.begin(&shard.table[at], expected);
         true
     }
 
@@ -662,7 +677,10 @@ impl Index {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let all = shard.table.iter().filter(|e| !e.is_empty());
-            all.for_each(|entry| self.tally.sub(entry.tenant(), entry.valid.count_ones()));
+            all.for_each(|entry| {
+                self.live.end(entry, entry.valid);
+                self.tally.sub(entry.tenant(), entry.valid.count_ones());
+            });
             self.entries.fetch_sub(shard.len, Ordering::Relaxed);
             self.places.fetch_sub(shard.table.len() - SHARD_PLACES_MIN, Ordering::Relaxed);
             *shard = Shard::new();

@@ -4,8 +4,10 @@
 //! I/O and never waits.
 
 use crate::carry::Carried;
+use crate::copy::has_classes;
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
-use crate::reclaim::FREE_SEGMENTS_LOW;
+use crate::live::Live;
+use crate::reclaim::free_segments_low;
 use crate::units::{Opening, Page, Position, SegmentId};
 use device::{Buf, Prng, SharedBuf, SharedBufs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,12 +33,19 @@ pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
 pub(crate) const RECORD_RESERVE_SEGMENTS: usize = 1;
+/// Cleaning a segment frees at least one in so many of the pages of data it can hold.
+const CLEANED_GAIN_MIN: u64 = 16;
+/// Chunks that are closed before they are full for one segment that is cleaned: of its copies, at two heads, and of records.
+const CHUNKS_CLOSED: u64 = 3;
 /// KEEP data takes at most four fifths of the segments, the vendor's share: the rest lets DEFAULT data find out what is worth it.
 const KEEP_FIFTHS_MAX: usize = 4;
 /// Segments that KEEP and dirty data together leave to others: those that reclaim holds free, one open for each other head, and
 /// one for reclaim to give back. With them, when nothing but KEEP and dirty data is left, KEEP is beyond its share, so that
 /// reclaim always finds something.
-const KEEP_LEAVES_SEGMENTS: usize = FREE_SEGMENTS_LOW + 4;
+fn keep_leaves_segments(segments: usize) -> usize {
+    let heads = if has_classes(segments as u32) { HeadKind::COUNT } else { 4 };
+    free_segments_low(segments as u32) as usize + heads
+}
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +72,8 @@ pub(crate) struct Segment {
     pub(crate) aged: bool,
     /// The sequence of its last chunk; 0: none yet.
     pub(crate) last_sequence: u64,
+    /// When it was full, by the log's clock.
+    pub(crate) full_at: u64,
     /// It has its place among the others since this sequence, not since it was full; 0: since it was full.
     pub(crate) kept_at: u64,
     /// Positions of chunks and footers not yet written, open chunk included.
@@ -172,10 +183,12 @@ pub(crate) struct LogState {
     /// Segments of the keep head to be reclaimed when segments are plenty, since little of them is left.
     pub(crate) cleaning: VecDeque<SegmentId>,
     pub(crate) free: VecDeque<SegmentId>,
-    pub(crate) sealed: [VecDeque<SegmentId>; 4],
+    pub(crate) sealed: [VecDeque<SegmentId>; HeadKind::COUNT],
     /// The last note of the policy that was said.
     pub(crate) policy_note: u8,
-    heads: [Option<OpenSegment>; 4],
+    heads: [Option<OpenSegment>; HeadKind::COUNT],
+    /// Pages of data appended so far: the time by which segments age.
+    pub(crate) clock: u64,
     /// Records that go into the next chunk closed, whichever head's it is.
     pending: VecDeque<Record>,
     /// Data of pages not yet written, by page.
@@ -233,6 +246,7 @@ impl LogState {
             proven: false,
             aged: false,
             last_sequence: 0,
+            full_at: 0,
             kept_at: 0,
             unwritten: BTreeSet::new(),
         };
@@ -251,6 +265,7 @@ impl LogState {
             sealed: Default::default(),
             policy_note: 0,
             heads: Default::default(),
+            clock: 0,
             pending: VecDeque::new(),
             staged: BTreeMap::new(),
             sequence,
@@ -281,6 +296,12 @@ impl LogState {
         self.segments[self.shape.place(page).0.0 as usize].opening
     }
 
+    /// How many pages were appended since that of a page was full.
+    pub(crate) fn age_of(&self, page: Page) -> u64 {
+        let segment = &self.segments[self.shape.place(page).0.0 as usize];
+        if matches!(segment.state, SegmentState::Open(_)) { 0 } else { self.clock.saturating_sub(segment.full_at) }
+    }
+
     /// A segment goes on in its life.
     pub(crate) fn set_state(&mut self, id: SegmentId, state: SegmentState) {
         self.segments[id.0 as usize].state = state;
@@ -292,7 +313,7 @@ impl LogState {
     pub(crate) fn keep_segments_max(&self) -> usize {
         let all = self.segments.len();
         let dirty = self.sealed[HeadKind::Dirty as usize].len();
-        (all * KEEP_FIFTHS_MAX / 5).min(all.saturating_sub(KEEP_LEAVES_SEGMENTS + dirty))
+        (all * KEEP_FIFTHS_MAX / 5).min(all.saturating_sub(keep_leaves_segments(all) + dirty))
     }
 
     /// Segments the keep head has, its open one included.
@@ -448,6 +469,7 @@ impl LogState {
         }
         chunk.data.append(data);
         chunk.data_pages += pages;
+        self.clock += u64::from(pages);
         self.appended += 1;
         if chunk.data_pages >= CHUNK_DATA_PAGES_MAX {
             self.close_chunk(head, writes);
@@ -614,6 +636,7 @@ impl LogState {
         let id = open.life.segment;
         self.set_state(id, SegmentState::Sealed(head));
         self.segments[id.0 as usize].unwritten.insert(position);
+        self.segments[id.0 as usize].full_at = self.clock;
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
         writes.push(self.log_write(id, position, data, None));
@@ -751,20 +774,56 @@ impl LogState {
 
     /// Pages of sealed and open segments of the two clean heads.
     pub(crate) fn held(&self) -> crate::policy::HeadPages {
-        let pages = |head: HeadKind| {
-            let open = u64::from(self.heads[head as usize].is_some());
-            (self.sealed[head as usize].len() as u64 + open) * u64::from(self.shape.segment_pages)
+        let pages = |side: HeadKind| {
+            let of = |head: &HeadKind| {
+                let open = u64::from(self.heads[*head as usize].is_some());
+                (self.sealed[*head as usize].len() as u64 + open) * u64::from(self.shape.segment_pages)
+            };
+            HeadKind::ALL.iter().filter(|head| head.side() == Some(side)).map(of).sum()
         };
         crate::policy::HeadPages { small: pages(HeadKind::Small), main: pages(HeadKind::Main) }
     }
 
-    /// The oldest sealed segment of a head whose writes are all done.
-    pub(crate) fn take_victim(&mut self, head: HeadKind) -> Option<SegmentId> {
-        let queue = &self.sealed[head as usize];
-        let at = queue.iter().position(|id| self.segments[id.0 as usize].unwritten.is_empty())?;
-        let id = self.sealed[head as usize].remove(at)?;
-        self.set_state(id, SegmentState::Reclaiming);
-        Some(id)
+    /// The oldest sealed segment of a head, or of those that are one to the policy, whose writes are all done.
+    pub(crate) fn take_victim(&mut self, side: HeadKind) -> Option<SegmentId> {
+        let is_one = |head: &&HeadKind| **head == side || head.side() == Some(side);
+        let oldest = |head: &HeadKind| {
+            let written = |id: &&SegmentId| self.segments[id.0 as usize].unwritten.is_empty();
+            let id = *self.sealed[*head as usize].iter().find(written)?;
+            let Segment { last_sequence, kept_at, .. } = self.segments[id.0 as usize];
+            Some((last_sequence.max(kept_at), id, *head))
+        };
+        let (_, id, head) = HeadKind::ALL.iter().filter(is_one).filter_map(oldest).min_by_key(|(since, ..)| *since)?;
+        self.take(id, head).then_some(id)
+    }
+
+    /// The sealed segment, of any head, that cleaning gains most from, by what it holds that `live` says counts, with its head. None where all
+    /// are so full of that that a copy of it gains less than one in [`CLEANED_GAIN_MIN`]. A segment that is written anew holds
+    /// `data_pages`.
+    ///
+    /// Cost-benefit of Rosenblum and Ousterhout (1992): what comes free, times its age, for what is read and written. Young segments wait,
+    /// since more of them is going to die.
+    pub(crate) fn most_worth_cleaning(&self, live: &Live, data_pages: u32) -> Option<(SegmentId, HeadKind)> {
+        let mut best: Option<(u64, SegmentId, HeadKind)> = None;
+        let all = u64::from(data_pages);
+        for head in HeadKind::ALL.into_iter().filter(|head| *head != HeadKind::Dirty) {
+            for &id in &self.sealed[head as usize] {
+                let segment = &self.segments[id.0 as usize];
+                let kept = u64::from(live.of(id));
+                // Headers and padding of the chunks with what is copied and of those that are closed for it.
+                let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);
+                let gained = all.saturating_sub(kept + 2 * u64::from(self.shape.align) * chunks);
+                if gained < all / CLEANED_GAIN_MIN || !segment.unwritten.is_empty() {
+                    continue;
+                }
+                let age = self.clock.saturating_sub(segment.full_at) + all;
+                let score = gained.saturating_mul(age).saturating_mul(16) / (all + kept);
+                if best.is_none_or(|(most, ..)| score > most) {
+                    best = Some((score, id, head));
+                }
+            }
+        }
+        best.map(|(_, id, head)| (id, head))
     }
 
     /// Take a sealed segment of a head as a victim, whatever its place; false when it is not there, or not on the device yet.
@@ -774,6 +833,13 @@ impl LogState {
             self.set_state(id, SegmentState::Reclaiming);
         }
         taken
+    }
+
+    /// After a restart: the next segment, in their order, that is full.
+    pub(crate) fn found_full(&mut self, id: SegmentId, head: HeadKind) {
+        self.clock += u64::from(self.shape.segment_pages);
+        self.segments[id.0 as usize].full_at = self.clock;
+        self.sealed[head as usize].push_back(id);
     }
 
     /// A segment taken as a victim stays after all, as the youngest of a head.

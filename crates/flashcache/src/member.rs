@@ -8,6 +8,8 @@ use crate::format::{self, Owner, Record};
 use crate::governor::{Endurance, Governor};
 use crate::index::{Index, KilledList};
 use crate::keep::Keep;
+use crate::lifetimes::Lifetimes;
+use crate::live::Live;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
 use crate::memory::{self, MemoryNeed};
 use crate::mirror::Testimony;
@@ -137,9 +139,14 @@ pub struct Member {
     pub(crate) config: MemberConfig,
     pub(crate) world: World,
     pub(crate) shape: Shape,
+    pub(crate) cache_shape: CacheShape,
     pub(crate) block_parts: u32,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) index: Index,
+    /// Which pages hold data that counts.
+    pub(crate) live: Arc<Live>,
+    /// How long blocks last before they are overwritten.
+    pub(crate) lifetimes: Lifetimes,
     pub(crate) regions: Regions,
     /// What lives here alone.
     pub(crate) dirty: Dirty,
@@ -194,12 +201,19 @@ impl Member {
         let log = LogState::new(shape, config.owner, life, config.sequence.clone(), prng);
         let readable = log.readable();
         let keep = Keep::new(log.kept());
+        let live = Arc::new(Live::new(shape.segments, shape.segment_pages));
         let forgets_tenants = config.sabotage == Some(Sabotage::TenantLostWhenMoved);
         Ok(Arc::new(Member {
             shape,
+            cache_shape,
             block_parts: config.block_bytes / 4096,
             policy: Arc::new(AdaptiveLog::new(cache_shape)),
-            index: Index::new(entries_max).with_dirty_max(pages).with_tally(&config.tally, forgets_tenants),
+            index: Index::new(entries_max)
+                .with_dirty_max(pages)
+                .with_tally(&config.tally, forgets_tenants)
+                .with_live(&live),
+            live,
+            lifetimes: Lifetimes::new(pages as u64),
             regions: Regions::default(),
             dirty: Dirty::new(shape.segments),
             testimony: Mutex::default(),
@@ -368,9 +382,7 @@ impl Member {
     /// Bytes of valid data now.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        let mut parts = 0;
-        self.index.for_each(|e| parts += u64::from(e.valid().count_ones()));
-        parts * 4096
+        self.live.pages() * 4096
     }
 
     /// Bytes of its segments.

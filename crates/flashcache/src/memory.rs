@@ -5,12 +5,13 @@
 //! limit is kept by the number of entries. Never allocates; figures only.
 
 use crate::index::Index;
+use crate::live::Live;
 use crate::policy::{AdaptiveLog, CacheShape};
 
 /// The coarsest block.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 /// Bytes of a segment's state: its place in the log, its pins, what of it is readable, what of it is dirty.
-const SEGMENT_STATE_BYTES: u64 = 96;
+const SEGMENT_STATE_BYTES: u64 = 104;
 /// Whatever the limit, the index of a cache that is there holds an entry for one block in eight: less is no cache.
 const BLOCKS_PER_ENTRY_MAX: u64 = 8;
 /// And one for every page of so many segments: those that are being written give nothing back.
@@ -48,7 +49,9 @@ impl MemoryNeed {
             index_bytes: Index::memory_bytes_max(entries_max),
             checksum_bytes: pages * 4,
             ghost_bytes,
-            other_bytes: AdaptiveLog::memory_bytes(blocks) - ghost_bytes + segments * SEGMENT_STATE_BYTES,
+            other_bytes: AdaptiveLog::memory_bytes(blocks) - ghost_bytes
+                + segments * SEGMENT_STATE_BYTES
+                + Live::memory_bytes(pages, segments),
         }
     }
 
@@ -135,9 +138,9 @@ mod tests {
                 let need = MemoryNeed::of(area, SEGMENT, block, None);
                 assert!(need.index_bytes <= need.blocks * 20 + (1 << 20), "{area} {block}");
                 assert_eq!(need.checksum_bytes, need.blocks * u64::from(block / 4096) * 4);
-                // Names of blocks that left are 4 bytes a block more; models have a size of their own, segments 96 bytes each.
+                // Names of blocks that left are 4 bytes a block more; models have a size of their own, segments 104 bytes and a bit for each page.
                 assert_eq!(need.ghost_bytes, need.blocks * 4);
-                assert!(need.other_bytes <= area / u64::from(SEGMENT) * 96 + (64 << 20), "{block}: {need:?}");
+                assert!(need.other_bytes <= area / u64::from(SEGMENT) * (104 + 68) + (64 << 20), "{block}: {need:?}");
             }
         }
     }
@@ -153,11 +156,11 @@ mod tests {
             index_bytes: 80_604_368,
             checksum_bytes: 64 << 20,
             ghost_bytes: 16 << 20,
-            // Eight models of 8192 blocks with 62 bytes each, and 96 bytes for each segment.
-            other_bytes: 7_208_960,
+            // Eight models of 8192 blocks with 62 bytes each, and 104 + 68 bytes for each segment.
+            other_bytes: 9_699_328,
         };
         assert_eq!(need, expected);
-        assert_eq!((need.all_bytes(), need.milli_bytes_per_block()), (171_699_408, 40_936));
+        assert_eq!((need.all_bytes(), need.milli_bytes_per_block()), (174_189_776, 41_530));
         assert_eq!(MemoryNeed::default().milli_bytes_per_block(), 0);
         let few = MemoryNeed::of(64 << 30, SEGMENT, 16 << 10, Some(1000));
         assert_eq!((few.entries_max, few.index_bytes), (1000, 37_632));
@@ -166,7 +169,7 @@ mod tests {
         let small = MemoryNeed::of(16 << 20, 1 << 20, 64 << 10, None);
         assert_eq!(
             (small.blocks, small.ghost_bytes, small.other_bytes, small.index_bytes),
-            (256, 1024, 128_512, 23_360)
+            (256, 1024, 129_216, 23_360)
         );
     }
 

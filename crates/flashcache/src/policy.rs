@@ -87,7 +87,7 @@ impl CacheShape {
     pub fn of(area_bytes: u64, segment_bytes: u32, block_bytes: u32, page_bytes: u32) -> Option<CacheShape> {
         let segments = u32::try_from(area_bytes / u64::from(segment_bytes)).ok()?;
         let block_pages = block_bytes / 4096;
-        let reserve = crate::reclaim::FREE_SEGMENTS_LOW as u32;
+        let reserve = crate::reclaim::free_segments_low(segments);
         if segments <= reserve || block_pages == 0 {
             return None;
         }

@@ -345,9 +345,7 @@ impl Member {
             }
             let state = log.segments[id.0 as usize].state;
             match state {
-                SegmentState::Sealed(head @ (HeadKind::Small | HeadKind::Main)) if log.take(id, head) => {
-                    return Some((id, head));
-                }
+                SegmentState::Sealed(head) if head.side().is_some() && log.take(id, head) => return Some((id, head)),
                 // Of the others in their time, if it is not too late then: KEEP data is looked after elsewhere.
                 SegmentState::Sealed(HeadKind::Keep) | SegmentState::Free | SegmentState::Reclaiming => {}
                 SegmentState::Open(_) | SegmentState::Sealed(_) => emptied.push_back(id),

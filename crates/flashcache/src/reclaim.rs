@@ -4,29 +4,40 @@
 //! still what it read. A segment is reused only after its free record is durable and nobody reads from it.
 
 use crate::carry::Carried;
+use crate::copy::{Candidate, has_classes};
 use crate::counters::add;
-use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::Allowance;
-use crate::health::Trouble;
-use crate::index::{Entry, Killed, KilledList};
-use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, SegmentState, WRITE_RESERVE_SEGMENTS};
+use crate::index::Entry;
+use crate::log::{LogState, SegmentState, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Resident, Verdict};
 use crate::recover::{Found, Read, read_segment};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
 use crate::snapshot::checkpoint_segments;
-use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, PART_BYTES, Page, Position, SegmentId};
+use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, PART_BYTES, Position, SegmentId};
 use crate::worth::{Worth, Worths};
+use device::Outcome;
 use device::sync::lock;
-use device::{Buf, Bufs, Outcome};
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Free segments below which reclaim runs.
+/// Free segments below which reclaim runs, in a small cache.
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
+/// The same in one that keeps what it writes by how long it lasts: a segment for each of the copies under way, and for what comes meanwhile.
+const FREE_SEGMENTS_LOW_BY_CLASS: u32 = 6;
+/// One in so many segments is free in a large one.
+const FREE_SEGMENTS_ONE_IN: u32 = 50;
+
+/// Free segments below which reclaim of so many runs.
+pub(crate) fn free_segments_low(segments: u32) -> u32 {
+    if !has_classes(segments) {
+        return FREE_SEGMENTS_LOW as u32;
+    }
+    (segments / FREE_SEGMENTS_ONE_IN).max(FREE_SEGMENTS_LOW_BY_CLASS)
+}
 /// Less than one in so many of the entries an index may have left: reclaim runs.
 const ENTRIES_LOW: usize = 32;
 
@@ -51,16 +62,8 @@ enum Origin {
     OverShare,
     /// Little of it is KEEP data, and room for such is wanted.
     Cleaning,
-}
-
-struct Candidate {
-    name: BlockName,
-    key: BlockKey,
-    entry: Entry,
-    frequency: u8,
-    head: HeadKind,
-    /// It is KEEP data that counts as other data until it is hit.
-    aged: bool,
+    /// Of this head: what it holds is copied, all of it, since more of it is garbage than of any other.
+    Garbage(HeadKind),
 }
 
 /// What is to become of a segment.
@@ -79,7 +82,8 @@ impl Member {
                 return;
             }
             let (free, low) = (lock(&self.log).free.len(), self.free_segments_low());
-            if free > low && !self.index_is_short() {
+            let index_is_short = self.index_is_short();
+            if free > low && !index_is_short {
                 self.note_plenty(free, low);
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
                 let Some(id) = self.take_cleaning() else {
@@ -93,7 +97,7 @@ impl Member {
                 continue;
             }
             self.note_full();
-            let gained = match self.reclaim_one().await {
+            let gained = match self.reclaim_one(index_is_short).await {
                 Ok(false) => self.release_dirty_segments().await,
                 gained => gained,
             };
@@ -111,7 +115,7 @@ impl Member {
 
     /// Free segments below which reclaim runs: a clean stop finds room for the checkpoint.
     fn free_segments_low(&self) -> usize {
-        checkpoint_segments(self.shape, self.block_parts).max(FREE_SEGMENTS_LOW)
+        checkpoint_segments(self.shape, self.block_parts).max(free_segments_low(self.shape.segments) as usize)
     }
 
     /// Whether entries have to leave although there are free segments: only where memory is limited.
@@ -120,8 +124,11 @@ impl Member {
         self.index.take_refused() || (max < self.crcs.len() && self.index.len() >= max - max / ENTRIES_LOW)
     }
 
-    /// Reclaim one segment; false when there is none to reclaim.
-    pub(crate) async fn reclaim_one(self: &Arc<Self>) -> Result<bool, MemberError> {
+    /// Reclaim one segment; false when there is none to reclaim. `entries`: not space is wanted, but places in the index.
+    async fn reclaim_one(self: &Arc<Self>, entries: bool) -> Result<bool, MemberError> {
+        if let Some((id, head)) = if entries { None } else { self.take_garbage() } {
+            return self.look_at(id, Origin::Garbage(head), KEEPS_MAX).await.map(|_| true);
+        }
         let mut guarded = false;
         for keeps in 0..=KEEPS_MAX {
             match self.look_at_one(keeps, guarded).await? {
@@ -204,7 +211,7 @@ impl Member {
                 return Ok(Some(reclaimed));
             }
         };
-        self.move_entries(id, moved).await?;
+        self.copy_all(moved).await?;
         // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
         // costs a comparison, and one that is set meanwhile has a record of its own.
         let marked: Vec<bool> = records.iter().map(|(_, record)| self.is_mark_in_force(record)).collect();
@@ -324,6 +331,9 @@ impl Member {
                 && Worths::is(&maps, entry.key(), self.block_parts, entry.valid(), Worth::Keep)
         };
         let [kept, others] = self.residents_of(id, records, &is_keep);
+        if let Origin::Garbage(from) = origin {
+            return Sorted::Move(self.copies(from, kept, others, aged));
+        }
         // With whether it is KEEP data.
         let mut rest: Vec<(BlockName, Entry, bool)> =
             others.into_iter().map(|(name, entry)| (name, entry, false)).collect();
@@ -382,7 +392,7 @@ impl Member {
         let (head, must) = match origin {
             Origin::Head(head) => (head, must),
             Origin::OverShare => (HeadKind::Main, must),
-            Origin::Cleaning => (HeadKind::Main, true),
+            Origin::Cleaning | Origin::Garbage(_) => (HeadKind::Main, true),
         };
         let verdicts = match self.policy.judge(head, &residents, must) {
             Judgement::Keep(_) if must => Vec::new(),
@@ -434,125 +444,6 @@ impl Member {
         // The free record that follows says it of all of them.
         let dropped = self.index.under(log).end_clean(BlockKey::new(slot, name.block), page).unsaid();
         add(&self.counters.evictions, dropped.len() as u64);
-    }
-
-    async fn move_entries(self: &Arc<Self>, id: SegmentId, moved: Vec<Candidate>) -> Result<(), MemberError> {
-        for candidate in moved {
-            let Candidate { name, key, entry, frequency, head, aged } = candidate;
-            let (_, Position(start)) = self.shape.place(entry.page());
-            let pages = entry.mask().count_ones();
-            // From the heap: reclaim must not depend on staging memory that waits for reclaim.
-            let bufs = Bufs::from(Buf::zeroed(pages as usize * PART_BYTES as usize));
-            // What cannot be read leaves with its segment: it is clean, and the disk has it.
-            let Some(bufs) = self.read_to_move(self.device_offset(self.shape.page(id, start)), bufs).await? else {
-                continue;
-            };
-            let moved = self.move_entry(name, key, entry, frequency, head, &bufs);
-            if let (true, Some(page)) = (aged, moved) {
-                self.index.visit(key, |e| {
-                    if e.page() == page {
-                        e.set_aged();
-                    }
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Read what is to be written again; none: it cannot be read.
-    async fn read_to_move(self: &Arc<Self>, at: u64, bufs: Bufs) -> Result<Option<Bufs>, MemberError> {
-        let mut bufs = bufs;
-        let mut tries = 0;
-        loop {
-            let Some(done) = self.within_hard_limit(self.config.device.read(at, bufs)).await else {
-                self.fail("a read took longer than the hard limit".to_owned());
-                return Err(self.error());
-            };
-            bufs = done.bufs;
-            if done.outcome == Outcome::Done {
-                self.read_well();
-                return Ok(Some(bufs));
-            }
-            tries += 1;
-            match self.read_badly(at, done.outcome, tries) {
-                Trouble::Again => self.pause(tries).await,
-                Trouble::Part => return Ok(None),
-                Trouble::Gone => return Err(self.error()),
-            }
-        }
-    }
-
-    /// Write an entry again; where it is now, unless it is gone or there is no room.
-    fn move_entry(
-        self: &Arc<Self>,
-        name: BlockName,
-        key: BlockKey,
-        entry: Entry,
-        frequency: u8,
-        head: HeadKind,
-        data: &Bufs,
-    ) -> Option<Page> {
-        let valid = entry.valid();
-        let first = name.block * u64::from(self.block_parts);
-        let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
-        let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
-        let mut rotten = false;
-        for (k, part) in (0..16).filter(|p| valid >> p & 1 == 1).enumerate() {
-            let from = (entry.page_of_part(part).0 - entry.page().0) as usize * PART_BYTES as usize;
-            let mut crc = part_crc_seed(name.disk, name.generation, first + u64::from(part));
-            let to = k * PART_BYTES as usize;
-            let mut filled = to;
-            data.for_each(from..from + PART_BYTES as usize, |bytes| {
-                crc = crc32c::crc32c_append(crc, bytes);
-                copy[filled..filled + bytes.len()].copy_from_slice(bytes);
-                filled += bytes.len();
-            });
-            let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
-            rotten |= crc != known;
-            crcs.push(known);
-        }
-        if rotten {
-            add(&self.counters.rot_parts, 1);
-            return None;
-        }
-        let mut moved = None;
-        let record_crcs = crcs.clone();
-        let record =
-            |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
-        let mut writes = Vec::new();
-        {
-            let mut log = lock(&self.log);
-            let copy = Bufs::from(copy).freeze();
-            let mut append = |log: &mut LogState, head| {
-                log.append_entry(head, &record, copy.clone(), MOVE_RESERVE_SEGMENTS, &mut writes)
-            };
-            let mut appended = append(&mut log, head);
-            let kept = head == HeadKind::Keep && appended.is_ok();
-            if head == HeadKind::Keep && !kept {
-                // Its share is full by now.
-                appended = append(&mut log, HeadKind::Main);
-            }
-            // Without space it is simply not moved.
-            if let Ok(page) = appended {
-                for (k, crc) in crcs.iter().enumerate() {
-                    self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
-                }
-                // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
-                let mut dead = KilledList::new();
-                if self.index.under(&mut log).relocate(key, entry.page(), valid, page, frequency) {
-                    dead.push(Killed::clean(entry.page(), valid));
-                    moved = Some(page);
-                    add(&self.counters.moves, 1);
-                    add(&self.counters.keep_moves, u64::from(kept));
-                    add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
-                } else {
-                    dead.push(Killed::clean(page, valid));
-                }
-                self.append_deaths(&mut log, &dead);
-            }
-        }
-        self.issue(writes);
-        moved
     }
 
     /// Whether somebody reads from a segment.

@@ -658,7 +658,7 @@ impl Member {
         }
         order.sort_unstable_by_key(|&(sequence, id, _)| (sequence, id));
         for (_, id, head) in order {
-            log.sealed[head as usize].push_back(id);
+            log.found_full(id, head);
         }
         log.set_life_after(last_sequence);
     }

@@ -253,7 +253,7 @@ impl Member {
                     with_content += 1;
                     segment.aged = aged;
                     log.set_state(id, SegmentState::Sealed(head));
-                    log.sealed[head as usize].push_back(id);
+                    log.found_full(id, head);
                 }
             }
         }

@@ -65,6 +65,11 @@ impl<'a> Ending<'a> {
 }
 
 impl Dead<'_> {
+    /// How long ago the youngest of them was written, in pages of the log.
+    pub(crate) fn age(&self) -> Option<u64> {
+        self.list.iter().map(|killed| self.log.age_of(killed.page)).min()
+    }
+
     /// Record what has died; the list of it.
     pub(crate) fn record(self, member: &Member) -> KilledList {
         member.append_deaths(self.log, &self.list);

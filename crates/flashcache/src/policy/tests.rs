@@ -140,7 +140,7 @@ fn skewed(prng: &mut Prng, blocks: u64) -> u64 {
 
 #[test]
 fn it_decides_what_it_decided_when_it_was_measured() {
-    let mut cache = Cache::new(164);
+    let mut cache = Cache::new(166);
     assert_eq!(cache.shape.blocks(), 2400);
     let mut prng = Prng::new(5);
     let mut found = Vec::new();
@@ -225,9 +225,9 @@ fn each_bound_of_a_strategy_is_where_it_says() {
 fn shapes_of_caches_are_what_the_log_makes_of_them() {
     let shape = CacheShape::of(1 << 30, 2 << 20, 16 << 10, 4096);
     let expected =
-        CacheShape { segments: 512, reserve: 4, segment_data_pages: 500, segment_written_pages: 510, block_pages: 4 };
+        CacheShape { segments: 512, reserve: 10, segment_data_pages: 500, segment_written_pages: 510, block_pages: 4 };
     assert_eq!(shape, Some(expected));
-    assert_eq!((expected.data_pages(), expected.blocks()), (254_000, 63_500));
+    assert_eq!((expected.data_pages(), expected.blocks()), (251_000, 62_750));
     let of = |segments: u64, block_bytes| {
         CacheShape::of(segments * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, block_bytes, 4096)
     };

@@ -1,0 +1,265 @@
+//! Cleaning: which segment to clean, where what it holds goes, and the copies.
+//!
+//! While what counts is below [`EVICTED_ABOVE_PERCENT`] of the flash, garbage alone makes room: the segment that gains most is cleaned, and
+//! everything in it that counts is written again, apart by how often it has been. Nothing is evicted. Above, the policy decides who goes,
+//! but a segment that is mostly garbage is cleaned all the same. Never waits for a range: before it moves an entry it looks whether
+//! the entry is still what it read.
+
+use crate::counters::add;
+use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::governor::admits;
+use crate::health::Trouble;
+use crate::index::{Entry, Killed, KilledList};
+use crate::log::{LogState, MOVE_RESERVE_SEGMENTS};
+use crate::member::{Member, MemberError};
+use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
+use device::sync::lock;
+use device::{Buf, Bufs, Outcome};
+use futures_util::StreamExt;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Above so much of what the flash can hold beside headers and the segments kept free, what counts may be evicted: cleaning writes more and
+/// more for each page it gains. That is 85 % of the flash.
+const EVICTED_ABOVE_PERCENT: u64 = 89;
+/// Segments from which on copies have heads of their own: below, their open segments would take what they gain.
+const CLASSES_SEGMENTS_MIN: u32 = 128;
+/// Runs read at a time, and the most pages of one: 256 KiB.
+const READS_IN_FLIGHT_MAX: usize = 4;
+const RUN_PAGES_MAX: u32 = 64;
+/// So many pages nobody wants are read rather than a run ended: half of what the next request would cost.
+const RUN_GAP_MAX: u32 = 8;
+
+/// Whether a cache of so many segments keeps what it writes apart by how long it lasts.
+pub(crate) fn has_classes(segments: u32) -> bool {
+    segments >= CLASSES_SEGMENTS_MIN
+}
+
+/// A block that is to be written again.
+pub(crate) struct Candidate {
+    pub(crate) name: BlockName,
+    pub(crate) key: BlockKey,
+    pub(crate) entry: Entry,
+    pub(crate) frequency: u8,
+    pub(crate) head: HeadKind,
+    /// It is KEEP data that counts as other data until it is hit.
+    pub(crate) aged: bool,
+}
+
+/// Blocks that are read together.
+struct Run {
+    pages: Range<u32>,
+    candidates: Vec<Candidate>,
+}
+
+/// Blocks in as few reads as may be.
+fn runs_of(mut candidates: Vec<Candidate>) -> Vec<Run> {
+    candidates.sort_unstable_by_key(|candidate| candidate.entry.page());
+    let mut runs: Vec<Run> = Vec::new();
+    for candidate in candidates {
+        let first = candidate.entry.page().0;
+        let end = first + candidate.entry.mask().count_ones();
+        match runs.last_mut() {
+            Some(run) if first <= run.pages.end + RUN_GAP_MAX && end <= run.pages.start + RUN_PAGES_MAX => {
+                run.pages.end = run.pages.end.max(end);
+                run.candidates.push(candidate);
+            }
+            _ => runs.push(Run { pages: first..end, candidates: vec![candidate] }),
+        }
+    }
+    runs
+}
+
+impl Member {
+    /// Whether less of the flash counts than may: nothing has to leave for what comes.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.live.pages() * 100 < self.cache_shape.data_pages() * EVICTED_ABOVE_PERCENT
+    }
+
+    /// The head for blocks of a class, which is one of the two clean ones in a small cache.
+    pub(crate) fn class(&self, head: HeadKind) -> HeadKind {
+        if has_classes(self.shape.segments) { head } else { head.side().unwrap_or(head) }
+    }
+
+    /// Take the segment that cleaning gains most from as a victim, if it is worth it, its copies have room, and there is a budget for them.
+    pub(crate) fn take_garbage(&self) -> Option<(SegmentId, HeadKind)> {
+        let mut log = lock(&self.log);
+        let (id, head) = log.most_worth_cleaning(&self.live, self.cache_shape.segment_data_pages)?;
+        let copied = self.live.of(id);
+        if copied > 0 && !admits(self.allowance(), HeadKind::Once) {
+            return None;
+        }
+        let pays = self.is_roomy() || copied <= self.cache_shape.segment_data_pages / 2;
+        let free = log.free.len().saturating_sub(MOVE_RESERVE_SEGMENTS) as u64;
+        let room = free * u64::from(self.cache_shape.segment_data_pages);
+        if !pays || u64::from(copied) > room || !log.take(id, head) {
+            return None;
+        }
+        let age = log.clock.saturating_sub(log.segments[id.0 as usize].full_at);
+        if matches!(head, HeadKind::Hot | HeadKind::Small) {
+            self.lifetimes.cleaned(age);
+        }
+        add(&self.counters.cleans, 1);
+        Some((id, head))
+    }
+
+    /// All that a segment of head `from` holds, to be written again: KEEP data at its head as far as its share goes.
+    pub(crate) fn copies(
+        &self,
+        from: HeadKind,
+        kept: Vec<(BlockName, Entry)>,
+        others: Vec<(BlockName, Entry)>,
+        aged: bool,
+    ) -> Vec<Candidate> {
+        let mut claims = self.claims();
+        let keep_head = if from != HeadKind::Keep && self.keep_is_full() { HeadKind::Once } else { HeadKind::Keep };
+        let kept = kept.into_iter().map(|(name, entry)| (name, entry, keep_head, entry.aged()));
+        let others = others.into_iter().map(|(name, entry)| (name, entry, from.copied(), entry.aged() || aged));
+        let stays = |(_, entry, ..): &(BlockName, Entry, HeadKind, bool)| {
+            // What a database has beyond what the I/O plan lets it have leaves.
+            !claims.as_mut().is_some_and(|claims| claims.takes_excess(entry))
+        };
+        let candidate = |(name, entry, head, aged): (BlockName, Entry, HeadKind, bool)| {
+            let head = if head == HeadKind::Keep { head } else { self.class(head) };
+            Candidate { name, key: entry.key(), entry, frequency: entry.frequency(), head, aged }
+        };
+        kept.chain(others).filter(stays).map(candidate).collect()
+    }
+
+    /// Write these blocks again. They are read in runs, several at a time.
+    pub(crate) async fn copy_all(self: &Arc<Self>, moved: Vec<Candidate>) -> Result<(), MemberError> {
+        let reads = runs_of(moved).into_iter().map(|run| async move {
+            let bytes = run.pages.clone().count() * PART_BYTES as usize;
+            // From the heap: reclaim must not depend on staging memory that waits for reclaim.
+            let bufs = Bufs::from(Buf::zeroed(bytes));
+            let bufs = self.read_to_copy(self.device_offset(Page(run.pages.start)), bufs).await?;
+            Ok::<_, MemberError>((run, bufs))
+        });
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_IN_FLIGHT_MAX);
+        while let Some(read) = reads.next().await {
+            let (run, bufs) = read?;
+            for candidate in run.candidates {
+                let first = candidate.entry.page().0;
+                match &bufs {
+                    Some(bufs) => self.copy(&candidate, bufs, (first - run.pages.start) as usize * PART_BYTES as usize),
+                    None => {
+                        let bytes = candidate.entry.mask().count_ones() as usize * PART_BYTES as usize;
+                        let alone = Bufs::from(Buf::zeroed(bytes));
+                        // What cannot be read leaves with its segment: it is clean, and the disk has it.
+                        if let Some(bufs) = self.read_to_copy(self.device_offset(Page(first)), alone).await? {
+                            self.copy(&candidate, &bufs, 0);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Write a block again whose data begins at byte `from` of `data`.
+    fn copy(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) {
+        let moved = self.move_entry(candidate, data, from);
+        if let (true, Some(page)) = (candidate.aged, moved) {
+            self.index.visit(candidate.key, |e| {
+                if e.page() == page {
+                    e.set_aged();
+                }
+            });
+        }
+    }
+
+    /// Read what is to be written again; none: it cannot be read.
+    async fn read_to_copy(self: &Arc<Self>, at: u64, bufs: Bufs) -> Result<Option<Bufs>, MemberError> {
+        let mut bufs = bufs;
+        let mut tries = 0;
+        loop {
+            let Some(done) = self.within_hard_limit(self.config.device.read(at, bufs)).await else {
+                self.fail("a read took longer than the hard limit".to_owned());
+                return Err(self.error());
+            };
+            bufs = done.bufs;
+            if done.outcome == Outcome::Done {
+                self.read_well();
+                return Ok(Some(bufs));
+            }
+            tries += 1;
+            match self.read_badly(at, done.outcome, tries) {
+                Trouble::Again => self.pause(tries).await,
+                Trouble::Part => return Ok(None),
+                Trouble::Gone => return Err(self.error()),
+            }
+        }
+    }
+
+    /// Write an entry again; where it is now, unless it is gone or there is no room.
+    fn move_entry(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, base: usize) -> Option<Page> {
+        let Candidate { name, key, entry, frequency, head, .. } = *candidate;
+        let valid = entry.valid();
+        let first = name.block * u64::from(self.block_parts);
+        let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
+        let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut rotten = false;
+        for (k, part) in (0..16).filter(|p| valid >> p & 1 == 1).enumerate() {
+            let from = base + (entry.page_of_part(part).0 - entry.page().0) as usize * PART_BYTES as usize;
+            let mut crc = part_crc_seed(name.disk, name.generation, first + u64::from(part));
+            let to = k * PART_BYTES as usize;
+            let mut filled = to;
+            data.for_each(from..from + PART_BYTES as usize, |bytes| {
+                crc = crc32c::crc32c_append(crc, bytes);
+                copy[filled..filled + bytes.len()].copy_from_slice(bytes);
+                filled += bytes.len();
+            });
+            let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
+            rotten |= crc != known;
+            crcs.push(known);
+        }
+        if rotten {
+            add(&self.counters.rot_parts, 1);
+            return None;
+        }
+        let mut moved = None;
+        let record_crcs = crcs.clone();
+        let record =
+            |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
+        let mut writes = Vec::new();
+        {
+            let mut log = lock(&self.log);
+            let copy = Bufs::from(copy).freeze();
+            let mut append = |log: &mut LogState, head| {
+                log.append_entry(head, &record, copy.clone(), MOVE_RESERVE_SEGMENTS, &mut writes)
+            };
+            let mut appended = append(&mut log, head);
+            let kept = head == HeadKind::Keep && appended.is_ok();
+            // The share of KEEP data is full by now, or the last free segment is reclaim's own: what is open has room perhaps.
+            for other in HeadKind::ALL.into_iter().filter(|other| other.side().is_some()) {
+                if appended.is_ok() {
+                    break;
+                }
+                appended = append(&mut log, other);
+            }
+            add(&self.counters.copy_skips_space, u64::from(appended.is_err()));
+            // Without space it is simply not moved.
+            if let Ok(page) = appended {
+                for (k, crc) in crcs.iter().enumerate() {
+                    self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+                }
+                // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
+                let mut dead = KilledList::new();
+                if self.index.under(&mut log).relocate(key, entry.page(), valid, page, frequency) {
+                    dead.push(Killed::clean(entry.page(), valid));
+                    moved = Some(page);
+                    add(&self.counters.moves, 1);
+                    add(&self.counters.keep_moves, u64::from(kept));
+                    add(&self.counters.move_bytes, u64::from(valid.count_ones()) * PART_BYTES);
+                } else {
+                    dead.push(Killed::clean(page, valid));
+                }
+                self.append_deaths(&mut log, &dead);
+            }
+        }
+        self.issue(writes);
+        moved
+    }
+}
