@@ -6,11 +6,12 @@
 //! the entry is still what it read.
 
 use crate::counters::add;
+use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::governor::admits;
 use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::{LogState, MOVE_RESERVE_SEGMENTS};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, MOVE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
@@ -39,6 +40,8 @@ pub(crate) fn has_classes(segments: u32) -> bool {
 
 /// A block that is to be written again.
 pub(crate) struct Candidate {
+    /// As which it is written: what is dirty stays so.
+    pub(crate) kind: EntryKind,
     pub(crate) name: BlockName,
     pub(crate) key: BlockKey,
     pub(crate) entry: Entry,
@@ -46,6 +49,14 @@ pub(crate) struct Candidate {
     pub(crate) head: HeadKind,
     /// It is KEEP data that counts as other data until it is hit.
     pub(crate) aged: bool,
+}
+
+/// What of a segment counts: KEEP data, other clean data, and what is dirty, with the kind of its record.
+#[derive(Default)]
+pub(crate) struct Residents {
+    pub(crate) kept: Vec<(BlockName, Entry)>,
+    pub(crate) others: Vec<(BlockName, Entry)>,
+    pub(crate) dirty: Vec<(BlockName, Entry, EntryKind)>,
 }
 
 /// Blocks that are read together.
@@ -83,12 +94,40 @@ impl Member {
         if has_classes(self.shape.segments) { head } else { head.side().unwrap_or(head) }
     }
 
+    /// The class of a block that is overwritten, or where the policy wants it: in a small cache, and where no class is known.
+    pub(crate) fn class_or(&self, class: Option<HeadKind>, head: HeadKind) -> HeadKind {
+        class.filter(|_| has_classes(self.shape.segments)).unwrap_or(head)
+    }
+
     /// Take the segment that cleaning gains most from as a victim, if it is worth it, its copies have room, and there is a budget for them.
     pub(crate) fn take_garbage(&self) -> Option<(SegmentId, HeadKind)> {
+        self.take_worth_cleaning(&mut lock(&self.log), &|_| true)
+    }
+
+    /// The same of dirty data, when that has about as many segments as it may have, most of which is garbage: it takes no more then.
+    pub(crate) fn take_sparse_dirty(&self) -> Option<SegmentId> {
         let mut log = lock(&self.log);
-        let (id, head) = log.most_worth_cleaning(&self.live, self.cache_shape.segment_data_pages)?;
+        let held = log.sealed[HeadKind::Dirty as usize].len();
+        let is_much = held >= self.dirty_segments_max() / 4 * 3;
+        let is_sparse = self.dirty.pages() < held as u64 * u64::from(self.cache_shape.segment_data_pages) / 2;
+        if !is_much || !is_sparse {
+            return None;
+        }
+        self.take_worth_cleaning(&mut log, &|head| head == HeadKind::Dirty).map(|(id, _)| id)
+    }
+
+    fn take_worth_cleaning(
+        &self,
+        log: &mut LogState,
+        wanted: &dyn Fn(HeadKind) -> bool,
+    ) -> Option<(SegmentId, HeadKind)> {
+        // Copies of dirty data wait for nobody, and whoever reads from its segment may do so for long.
+        let takes_dirty =
+            log.free.len() > DIRTY_RESERVE_SEGMENTS && !self.stopping.load(Ordering::Acquire) && !self.is_mirrored();
+        let may = |id, head| wanted(head) && (head != HeadKind::Dirty || takes_dirty && !self.is_pinned(id));
+        let (id, head) = log.most_worth_cleaning(&self.live, self.cache_shape.segment_data_pages, &may)?;
         let copied = self.live.of(id);
-        if copied > 0 && !admits(self.allowance(), HeadKind::Once) {
+        if copied > 0 && !admits(self.allowance(), HeadKind::Warm) {
             return None;
         }
         let pays = self.is_roomy() || copied <= self.cache_shape.segment_data_pages / 2;
@@ -98,7 +137,7 @@ impl Member {
             return None;
         }
         let age = log.clock.saturating_sub(log.segments[id.0 as usize].full_at);
-        if matches!(head, HeadKind::Hot | HeadKind::Small) {
+        if matches!(head, HeadKind::Hot | HeadKind::Warm | HeadKind::Small) {
             self.lifetimes.cleaned(age);
         }
         add(&self.counters.cleans, 1);
@@ -106,15 +145,10 @@ impl Member {
     }
 
     /// All that a segment of head `from` holds, to be written again: KEEP data at its head as far as its share goes.
-    pub(crate) fn copies(
-        &self,
-        from: HeadKind,
-        kept: Vec<(BlockName, Entry)>,
-        others: Vec<(BlockName, Entry)>,
-        aged: bool,
-    ) -> Vec<Candidate> {
+    pub(crate) fn copies(&self, from: HeadKind, residents: Residents, aged: bool) -> Vec<Candidate> {
+        let Residents { kept, others, dirty } = residents;
         let mut claims = self.claims();
-        let keep_head = if from != HeadKind::Keep && self.keep_is_full() { HeadKind::Once } else { HeadKind::Keep };
+        let keep_head = if from != HeadKind::Keep && self.keep_is_full() { HeadKind::Warm } else { HeadKind::Keep };
         let kept = kept.into_iter().map(|(name, entry)| (name, entry, keep_head, entry.aged()));
         let others = others.into_iter().map(|(name, entry)| (name, entry, from.copied(), entry.aged() || aged));
         let stays = |(_, entry, ..): &(BlockName, Entry, HeadKind, bool)| {
@@ -123,9 +157,15 @@ impl Member {
         };
         let candidate = |(name, entry, head, aged): (BlockName, Entry, HeadKind, bool)| {
             let head = if head == HeadKind::Keep { head } else { self.class(head) };
-            Candidate { name, key: entry.key(), entry, frequency: entry.frequency(), head, aged }
+            let (kind, frequency) = (EntryKind::Clean, entry.frequency());
+            Candidate { kind, name, key: entry.key(), entry, frequency, head, aged }
         };
-        kept.chain(others).filter(stays).map(candidate).collect()
+        let clean = kept.chain(others).filter(stays).map(candidate);
+        let dirty = dirty.into_iter().map(|(name, entry, kind)| {
+            let (key, head) = (entry.key(), HeadKind::Dirty);
+            Candidate { kind, name, key, entry, frequency: 0, head, aged: false }
+        });
+        clean.chain(dirty).collect()
     }
 
     /// Write these blocks again. They are read in runs, several at a time.
@@ -160,6 +200,9 @@ impl Member {
 
     /// Write a block again whose data begins at byte `from` of `data`.
     fn copy(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) {
+        if candidate.kind != EntryKind::Clean {
+            return self.copy_dirty(candidate, data, from);
+        }
         let moved = self.move_entry(candidate, data, from);
         if let (true, Some(page)) = (candidate.aged, moved) {
             self.index.visit(candidate.key, |e| {
@@ -193,9 +236,38 @@ impl Member {
         }
     }
 
-    /// Write an entry again; where it is now, unless it is gone or there is no room.
-    fn move_entry(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, base: usize) -> Option<Page> {
-        let Candidate { name, key, entry, frequency, head, .. } = *candidate;
+    /// Write what is dirty again, as dirty, if it still is: the death of this version is said once the copy is durable. What is not copied
+    /// stays where it is.
+    fn copy_dirty(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) {
+        let Candidate { kind, name, key, .. } = *candidate;
+        let page = candidate.entry.page();
+        // Parts of it may have been overwritten since it was listed.
+        let Some(entry) = self.index.get_at(key, page).filter(Entry::dirty) else { return };
+        let Some((copy, crcs)) = self.checked_copy(name, &entry, data, from) else { return };
+        let new = NewEntry { key, name, mask: entry.valid(), crcs, tenant: entry.tenant() };
+        let mut writes = Vec::new();
+        {
+            let mut log = lock(&self.log);
+            let still = self.index.get_at(key, page).is_some_and(|now| now.dirty() && now.valid() == entry.valid());
+            let since = self.dirty.since(self.segment_of(page));
+            if still
+                && self.append_dirty(&mut log, kind, &new, Bufs::from(copy).freeze(), true, since, &mut writes).is_ok()
+            {
+                add(&self.counters.dirty_copies, u64::from(new.mask.count_ones()));
+                add(&self.counters.move_bytes, u64::from(new.mask.count_ones()) * PART_BYTES);
+            }
+        }
+        self.issue(writes);
+    }
+
+    /// The valid parts of an entry out of what was read, with their checksums, unless it has rotted.
+    fn checked_copy(
+        &self,
+        name: BlockName,
+        entry: &Entry,
+        data: &Bufs,
+        base: usize,
+    ) -> Option<(Buf, SmallVec<[u32; 4]>)> {
         let valid = entry.valid();
         let first = name.block * u64::from(self.block_parts);
         let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
@@ -219,6 +291,14 @@ impl Member {
             add(&self.counters.rot_parts, 1);
             return None;
         }
+        Some((copy, crcs))
+    }
+
+    /// Write a clean entry again; where it is now, unless it is gone or there is no room.
+    fn move_entry(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, base: usize) -> Option<Page> {
+        let Candidate { name, key, entry, frequency, head, .. } = *candidate;
+        let valid = entry.valid();
+        let (copy, crcs) = self.checked_copy(name, &entry, data, base)?;
         let mut moved = None;
         let record_crcs = crcs.clone();
         let record =

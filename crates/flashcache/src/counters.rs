@@ -67,6 +67,8 @@ counters! {
         marks,
         /// Segments cleaned: what counted in them was copied, since the rest was garbage.
         cleans,
+        /// Dirty parts copied by cleaning, as dirty.
+        dirty_copies,
         /// Blocks that left at reclaim since there was no room to copy them.
         copy_skips_space,
         /// Times a write, or a record, waited for a free segment.

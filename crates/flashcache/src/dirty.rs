@@ -43,7 +43,7 @@ impl Dirty {
         }
     }
 
-    /// Put a dirty entry, whose pages lie in `segment`, into the index.
+    /// Put a dirty entry of then, whose pages lie in `segment`, into the index.
     ///
     /// # Errors
     /// The device has failed.
@@ -68,7 +68,10 @@ impl Dirty {
         let Ok(dead) = index.insert(entry) else { panic!("an index has as many entries as there are pages") };
         blocks.listed.insert(entry.key());
         drop(blocks);
-        lock(&self.since).entry(segment).or_insert(now);
+        let mut since = lock(&self.since);
+        let first = since.entry(segment).or_insert(now);
+        *first = (*first).min(now);
+        drop(since);
         Ok(dead)
     }
 
@@ -108,6 +111,11 @@ impl Dirty {
     /// Dirty pages now.
     pub(crate) fn pages(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
+    }
+
+    /// Since when a segment has held a dirty page.
+    pub(crate) fn since(&self, segment: SegmentId) -> Option<Instant> {
+        lock(&self.since).get(&segment).copied()
     }
 
     /// When the oldest of them was written, to the moment its segment got its first one: an upper bound of its age.

@@ -54,13 +54,13 @@ pub enum HeadKind {
     Keep = 2,
     /// Dirty blocks.
     Dirty = 3,
-    /// Blocks that were overwritten soon after they had been written.
+    /// Blocks that are overwritten soonest, by how long their last version lasted.
     Hot = 4,
-    /// Blocks that cleaning has copied once.
-    Once = 5,
-    /// The same, twice.
-    Twice = 6,
-    /// The same, more often.
+    /// Later, and what cleaning has copied from the one before.
+    Warm = 5,
+    /// Later still; what cleaning has copied from where blocks are written first, too.
+    Cool = 6,
+    /// What lasts.
     Cold = 7,
 }
 
@@ -74,8 +74,8 @@ impl HeadKind {
         HeadKind::Keep,
         HeadKind::Dirty,
         HeadKind::Hot,
-        HeadKind::Once,
-        HeadKind::Twice,
+        HeadKind::Warm,
+        HeadKind::Cool,
         HeadKind::Cold,
     ];
 
@@ -85,7 +85,7 @@ impl HeadKind {
     pub fn side(self) -> Option<HeadKind> {
         match self {
             HeadKind::Small => Some(HeadKind::Small),
-            HeadKind::Main | HeadKind::Hot | HeadKind::Once | HeadKind::Twice | HeadKind::Cold => Some(HeadKind::Main),
+            HeadKind::Main | HeadKind::Hot | HeadKind::Warm | HeadKind::Cool | HeadKind::Cold => Some(HeadKind::Main),
             HeadKind::Keep | HeadKind::Dirty => None,
         }
     }
@@ -94,9 +94,9 @@ impl HeadKind {
     #[must_use]
     pub fn copied(self) -> HeadKind {
         match self {
-            HeadKind::Small | HeadKind::Main | HeadKind::Hot | HeadKind::Dirty | HeadKind::Keep => HeadKind::Once,
-            HeadKind::Once => HeadKind::Twice,
-            HeadKind::Twice | HeadKind::Cold => HeadKind::Cold,
+            HeadKind::Hot => HeadKind::Warm,
+            HeadKind::Small | HeadKind::Main | HeadKind::Keep | HeadKind::Dirty | HeadKind::Warm => HeadKind::Cool,
+            HeadKind::Cool | HeadKind::Cold => HeadKind::Cold,
         }
     }
 

@@ -8,7 +8,6 @@
 
 use crate::counters::{Counters, add};
 use crate::format::HeadKind;
-use crate::lifetimes::Lifetime;
 use crate::member::Member;
 use crate::policy::Admission;
 use crate::units::BlockKey;
@@ -246,7 +245,7 @@ impl Account {
 pub fn admits(allowance: Allowance, head: HeadKind) -> bool {
     match head {
         HeadKind::Small => allowance >= Allowance::All,
-        HeadKind::Main | HeadKind::Keep | HeadKind::Hot | HeadKind::Once | HeadKind::Twice | HeadKind::Cold => {
+        HeadKind::Main | HeadKind::Keep | HeadKind::Hot | HeadKind::Warm | HeadKind::Cool | HeadKind::Cold => {
             allowance >= Allowance::Returning
         }
         // It is nowhere else.
@@ -278,20 +277,18 @@ impl Member {
     }
 
     /// Ask policy and budget where a block goes of which `pages` are not cached; none is counted by its reason.
-    /// `overwritten`: how its last version lasted, where it was cached.
+    /// `overwritten`: the class of a block that is overwritten while it is cached.
     pub(crate) fn admit(
         &self,
         key: BlockKey,
         pages: u32,
         allowance: Allowance,
-        overwritten: Option<Lifetime>,
+        overwritten: Option<HeadKind>,
     ) -> Option<HeadKind> {
         let head = match (self.policy.admit(key, pages), overwritten) {
-            (Admission::To(_), Some(Lifetime::Short)) => self.class(HeadKind::Hot),
-            (Admission::To(head), _) => head,
+            (Admission::To(head), class) => self.class_or(class, head),
             // It displaces nothing.
-            (Admission::Refuse, Some(Lifetime::Short)) if self.is_roomy() => self.class(HeadKind::Hot),
-            (Admission::Refuse, _) if self.is_roomy() => HeadKind::Small,
+            (Admission::Refuse, class) if self.is_roomy() => self.class_or(class, HeadKind::Small),
             (Admission::Refuse, _) => {
                 add(&self.counters.fill_skips_policy, 1);
                 return None;

@@ -3,6 +3,7 @@
 //!
 //! Time is data appended to the log, in pages. Never does I/O; a race or a collision costs a block its place, nothing else.
 
+use crate::format::HeadKind;
 use crate::units::BlockKey;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const RECENT: usize = 4096;
 /// The threshold follows the last 2^3 or so segments that were cleaned.
 const SMOOTH_SHIFT: u32 = 3;
-
-/// How a block that is overwritten is going to last, by how its last version did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lifetime {
-    /// It goes soon.
-    Short,
-    /// Longer than what is written together with it.
-    Long,
-}
 
 /// See the module.
 pub(crate) struct Lifetimes {
@@ -44,8 +36,8 @@ impl Lifetimes {
         place.store(name << 32 | age_pages.min(u64::from(u32::MAX)), Ordering::Relaxed);
     }
 
-    /// The new version comes: how the old one lasted, if it is remembered.
-    pub(crate) fn take(&self, key: BlockKey) -> Option<Lifetime> {
+    /// The new version comes: where it goes by how the old one lasted, if that is remembered.
+    pub(crate) fn take(&self, key: BlockKey) -> Option<HeadKind> {
         let (place, name) = self.place(key);
         let found = place.load(Ordering::Relaxed);
         if found >> 32 != name {
@@ -55,9 +47,17 @@ impl Lifetimes {
         Some(self.of(found & u64::from(u32::MAX)))
     }
 
-    /// How a version that was written so long ago has lasted.
-    pub(crate) fn of(&self, age_pages: u64) -> Lifetime {
-        if age_pages < self.threshold.load(Ordering::Relaxed) { Lifetime::Short } else { Lifetime::Long }
+    /// Where a block goes whose version has lasted so long: each class lasts about four times as long as the one before. Found with zipfian
+    /// (0.9) overwrites of 50 and 75 % of a log of 400 segments, where cleaning writes 0.30 and 1.00 bytes for each that is overwritten; with
+    /// one class for what goes soon it is 0.34 and 1.09.
+    fn of(&self, age_pages: u64) -> HeadKind {
+        let threshold = self.threshold.load(Ordering::Relaxed);
+        match age_pages {
+            age if age < threshold / 4 => HeadKind::Hot,
+            age if age < threshold => HeadKind::Warm,
+            age if age < threshold.saturating_mul(4) => HeadKind::Cool,
+            _ => HeadKind::Cold,
+        }
     }
 
     /// A segment of blocks that go soon has been cleaned, so long after it was full.
@@ -78,11 +78,13 @@ mod tests {
         let lifetimes = Lifetimes::new(1000);
         let key = BlockKey::new(DiskSlot(1), 7);
         assert_eq!(lifetimes.take(key), None);
-        lifetimes.ended(key, 999);
-        assert_eq!((lifetimes.take(key), lifetimes.take(key)), (Some(Lifetime::Short), None));
-        lifetimes.ended(key, 1000);
-        assert_eq!(lifetimes.take(key), Some(Lifetime::Long));
+        lifetimes.ended(key, 249);
+        assert_eq!((lifetimes.take(key), lifetimes.take(key)), (Some(HeadKind::Hot), None));
+        for (age, head) in [(250, HeadKind::Warm), (1000, HeadKind::Cool), (4000, HeadKind::Cold)] {
+            lifetimes.ended(key, age);
+            assert_eq!(lifetimes.take(key), Some(head));
+        }
         (0..64).for_each(|_| lifetimes.cleaned(80));
-        assert_eq!((lifetimes.of(60), lifetimes.of(100)), (Lifetime::Short, Lifetime::Long));
+        assert_eq!((lifetimes.of(60), lifetimes.of(100)), (HeadKind::Warm, HeadKind::Cool));
     }
 }

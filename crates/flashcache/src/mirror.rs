@@ -245,7 +245,8 @@ impl FlashCache {
     }
 
     /// Whether all of a stretch is still what counts; before, it may have been overwritten, and the disk been given
-    /// something newer. The caller holds its range, which keeps it so. Looks up its mirrors.
+    /// something newer, or its mirror is being copied by cleaning just now. The caller holds its range, which keeps it so. Looks up its
+    /// mirrors, which stay where they are as long as the run, and the list it is pushed to.
     #[must_use]
     pub fn confirm_current(&self, run: &mut DirtyRun) -> bool {
         if !run.is_current() {
@@ -258,8 +259,9 @@ impl FlashCache {
             }
             let mut places = Places::new();
             for &Destaged { key, mask, .. } in &run.entries {
-                let found = seat.member.dirty_places(key, mask);
+                let Some((found, pins)) = seat.member.held_dirty_places(key, mask) else { return false };
                 found.into_iter().for_each(|(place, mask)| *places.entry(place).or_insert(0) |= mask);
+                run.pins.extend(pins);
             }
             if !places.is_empty() {
                 run.mirrors.push((i, places));

@@ -4,7 +4,7 @@
 //! still what it read. A segment is reused only after its free record is durable and nobody reads from it.
 
 use crate::carry::Carried;
-use crate::copy::{Candidate, has_classes};
+use crate::copy::{Candidate, Residents, has_classes};
 use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::Allowance;
@@ -86,14 +86,23 @@ impl Member {
             if free > low && !index_is_short {
                 self.note_plenty(free, low);
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
-                let Some(id) = self.take_cleaning() else {
-                    self.changed.wait(ticket).await;
+                if let Some(id) = self.take_cleaning() {
+                    if self.look_at(id, Origin::Cleaning, KEEPS_MAX).await.is_err() {
+                        return;
+                    }
+                    add(&self.counters.keep_cleans, 1);
                     continue;
-                };
-                if self.look_at(id, Origin::Cleaning, KEEPS_MAX).await.is_err() {
-                    return;
                 }
-                add(&self.counters.keep_cleans, 1);
+                let sparse = self.take_sparse_dirty();
+                let copied = match sparse {
+                    Some(id) => self.look_at(id, Origin::Garbage(HeadKind::Dirty), KEEPS_MAX).await,
+                    None => Ok(Reclaimed::Nothing),
+                };
+                match copied {
+                    Ok(Reclaimed::Freed) => {}
+                    Ok(_) => self.changed.wait(ticket).await,
+                    Err(_) => return,
+                }
                 continue;
             }
             self.note_full();
@@ -127,7 +136,8 @@ impl Member {
     /// Reclaim one segment; false when there is none to reclaim. `entries`: not space is wanted, but places in the index.
     async fn reclaim_one(self: &Arc<Self>, entries: bool) -> Result<bool, MemberError> {
         if let Some((id, head)) = if entries { None } else { self.take_garbage() } {
-            return self.look_at(id, Origin::Garbage(head), KEEPS_MAX).await.map(|_| true);
+            let done = self.look_at(id, Origin::Garbage(head), KEEPS_MAX).await?;
+            return Ok(!matches!(done, Reclaimed::Kept));
         }
         let mut guarded = false;
         for keeps in 0..=KEEPS_MAX {
@@ -211,7 +221,17 @@ impl Member {
                 return Ok(Some(reclaimed));
             }
         };
+        let has_dirty = moved.iter().any(|candidate| candidate.kind != EntryKind::Clean);
         self.copy_all(moved).await?;
+        if has_dirty {
+            if self.dirty.holds(id) {
+                // There was no room for a copy, or it cannot be read: the disk has to have it first.
+                lock(&self.log).keep(id, HeadKind::Dirty);
+                return Ok(Some(Reclaimed::Kept));
+            }
+            // The copies, before anything says that what they were made of is gone.
+            self.sync_at_last().await?;
+        }
         // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
         // costs a comparison, and one that is set meanwhile has a record of its own.
         let marked: Vec<bool> = records.iter().map(|(_, record)| self.is_mark_in_force(record)).collect();
@@ -284,14 +304,9 @@ impl Member {
         disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
     }
 
-    /// The entries that a segment's records name and that are still what counts, apart by whether they are KEEP data.
-    fn residents_of(
-        &self,
-        id: SegmentId,
-        records: &[(u64, Record)],
-        is_keep: &dyn Fn(&Entry) -> bool,
-    ) -> [Vec<(BlockName, Entry)>; 2] {
-        let [mut kept, mut others] = [Vec::new(), Vec::new()];
+    /// The entries that a segment's records name and that are still what counts.
+    fn residents_of(&self, id: SegmentId, records: &[(u64, Record)], is_keep: &dyn Fn(&Entry) -> bool) -> Residents {
+        let mut found = Residents::default();
         for (_, record) in records {
             let Record::Entry { kind, name, position, .. } = record else { continue };
             let Some(slot) = self.slot_of(name.disk, name.generation) else { continue };
@@ -301,13 +316,13 @@ impl Member {
             let page = self.shape.page(id, position.0);
             let Some(entry) = self.index.get_at(BlockKey::new(slot, name.block), page) else { continue };
             match kind {
-                EntryKind::Clean | EntryKind::Dirty if is_keep(&entry) => kept.push((*name, entry)),
-                // What was dirty is clean by now: otherwise it would keep its segment from being reclaimed.
-                EntryKind::Clean | EntryKind::Dirty => others.push((*name, entry)),
+                EntryKind::Dirty | EntryKind::Mirror if entry.dirty() => found.dirty.push((*name, entry, *kind)),
+                EntryKind::Clean | EntryKind::Dirty if is_keep(&entry) => found.kept.push((*name, entry)),
+                EntryKind::Clean | EntryKind::Dirty => found.others.push((*name, entry)),
                 _ => {}
             }
         }
-        [kept, others]
+        found
     }
 
     /// Ask the policy, but for KEEP data, which goes to its own head as far as its share goes, and for what the I/O plan
@@ -330,10 +345,12 @@ impl Member {
                 && (!aged || entry.frequency() > 0)
                 && Worths::is(&maps, entry.key(), self.block_parts, entry.valid(), Worth::Keep)
         };
-        let [kept, others] = self.residents_of(id, records, &is_keep);
+        let residents = self.residents_of(id, records, &is_keep);
         if let Origin::Garbage(from) = origin {
-            return Sorted::Move(self.copies(from, kept, others, aged));
+            return Sorted::Move(self.copies(from, residents, aged));
         }
+        let Residents { kept, others, dirty } = residents;
+        assert!(dirty.is_empty(), "segments with dirty data are cleaned, or wait for the disk");
         // With whether it is KEEP data.
         let mut rest: Vec<(BlockName, Entry, bool)> =
             others.into_iter().map(|(name, entry)| (name, entry, false)).collect();
@@ -349,13 +366,13 @@ impl Member {
         let starved = self.allowance() == Allowance::MustOnly;
         let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
         let has_share = origin == Origin::Cleaning || (origin != Origin::OverShare && !self.keep_is_full());
-        let mut moved = Vec::new();
+        let (mut moved, kind) = (Vec::new(), EntryKind::Clean);
         for (name, entry) in kept {
             let parts = entry.valid().count_ones();
             if has_share && parts <= room {
                 room -= parts;
                 let (frequency, head) = (entry.frequency(), HeadKind::Keep);
-                moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged: false });
+                moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged: false });
             } else {
                 rest.push((name, entry, true));
             }
@@ -376,7 +393,7 @@ impl Member {
                     room -= parts;
                     let (frequency, head) = (entry.frequency().saturating_sub(1), HeadKind::Main);
                     let aged = entry.aged() || aged && !is_kept;
-                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
+                    moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
                     add(&self.counters.quota_moves, 1);
                 } else {
                     add(&self.counters.quota_overwrites, 1);
@@ -411,7 +428,7 @@ impl Member {
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
                     let aged = entry.aged() || aged && !is_kept;
-                    moved.push(Candidate { name, key: entry.key(), entry, frequency, head, aged });
+                    moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
                 Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),

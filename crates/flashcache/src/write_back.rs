@@ -11,13 +11,13 @@ use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::index::Entry;
-use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace, SegmentState};
 use crate::member::{Member, MemberError};
-use crate::read::Hit;
+use crate::read::{Hit, Pin};
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, SegmentId};
-use device::SharedBufs;
 use device::sync::lock;
+use device::{Instant, SharedBufs};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -56,6 +56,8 @@ pub struct DirtyRun {
     pub(crate) entries: SmallVec<[Destaged; 4]>,
     /// The same on other members, by their places in the cache.
     pub(crate) mirrors: SmallVec<[(usize, Places); 1]>,
+    /// What keeps those where they are: cleaning would leave a copy that nobody ends.
+    pub(crate) pins: Vec<Arc<Pin>>,
 }
 
 /// Dirty entries the disk has been given: to be confirmed after a flush of it.
@@ -64,6 +66,7 @@ pub struct DestagedList {
     pub(crate) entries: Places,
     /// On other members, by their places in the cache.
     pub(crate) mirrors: BTreeMap<usize, Places>,
+    pins: Vec<Arc<Pin>>,
 }
 
 impl DirtyRun {
@@ -83,6 +86,7 @@ impl DestagedList {
         for &Destaged { key, page, opening, mask } in &run.entries {
             *self.entries.entry((key, page, opening)).or_insert(0) |= mask;
         }
+        self.pins.extend(run.pins.iter().cloned());
         for (seat, places) in &run.mirrors {
             let known = self.mirrors.entry(*seat).or_default();
             places.iter().for_each(|(place, mask)| *known.entry(*place).or_insert(0) |= mask);
@@ -99,7 +103,7 @@ impl DestagedList {
 impl Member {
     /// Segments dirty data may take before writes go to the disk: enough stay for clean data that reclaim always finds
     /// something to give back.
-    fn dirty_segments_max(&self) -> usize {
+    pub(crate) fn dirty_segments_max(&self) -> usize {
         (self.shape.segments as usize / 2).saturating_sub(2)
     }
 
@@ -144,14 +148,16 @@ impl Member {
         !crowded && room
     }
 
-    /// Append a dirty entry. Where its last page lies.
-    fn append_dirty(
+    /// Append a dirty entry. Where its last page lies. `copied_since`: it is a copy of one of then, which it takes the place of.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing")]
+    pub(crate) fn append_dirty(
         &self,
         log: &mut LogState,
         kind: EntryKind,
         entry: &NewEntry,
         data: SharedBufs,
         again: bool,
+        copied_since: Option<Instant>,
         writes: &mut Vec<LogWrite>,
     ) -> Result<Page, NoSpace> {
         let record = |position| dirty_record(kind, entry, position);
@@ -163,10 +169,11 @@ impl Member {
         let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
         indexed.set_dirty(true);
         let index = self.index.under(log);
-        let inserted = self.dirty.insert(index, indexed, self.segment_of(page), self.world.clock.now());
+        let since = copied_since.unwrap_or_else(|| self.world.clock.now());
+        let inserted = self.dirty.insert(index, indexed, self.segment_of(page), since);
         let dead = inserted.map_err(|_| NoSpace)?.record(self);
         let again: u32 = dead.iter().filter(|killed| killed.dirty).map(|killed| killed.mask.count_ones()).sum();
-        if kind == EntryKind::Dirty {
+        if kind == EntryKind::Dirty && copied_since.is_none() {
             add(&self.counters.dirty_overwrites, u64::from(again));
         }
         Ok(Page(page.0 + entry.mask.count_ones() - 1))
@@ -187,7 +194,7 @@ impl Member {
         let taken = {
             let mut log = lock(&self.log);
             if self.may_take(&log, again, None) {
-                self.append_dirty(&mut log, kind, entry, data, again, &mut writes)
+                self.append_dirty(&mut log, kind, entry, data, again, None, &mut writes)
             } else {
                 Err(NoSpace)
             }
@@ -227,10 +234,11 @@ impl Member {
                     entry,
                     data.clone(),
                     again,
+                    None,
                     &mut mirror_writes,
                 );
                 second.and_then(|second| {
-                    let first = self.append_dirty(&mut log, EntryKind::Dirty, entry, data, again, &mut writes)?;
+                    let first = self.append_dirty(&mut log, EntryKind::Dirty, entry, data, again, None, &mut writes)?;
                     Ok((first, second))
                 })
             } else {
@@ -305,6 +313,7 @@ impl Member {
                         hits: SmallVec::from_iter([hit]),
                         entries: SmallVec::from_iter([destaged]),
                         mirrors: SmallVec::new(),
+                        pins: Vec::new(),
                     }),
                 }
             }
@@ -429,6 +438,26 @@ impl Member {
             }
         });
         found.into_iter().map(|(page, mask)| ((key, page, self.opening_of(page)), mask)).collect()
+    }
+
+    /// The same, held there against cleaning; none where one of them is being copied.
+    pub(crate) fn held_dirty_places(self: &Arc<Self>, key: BlockKey, mask: u16) -> Option<(Places, Vec<Arc<Pin>>)> {
+        let mut pins = Vec::new();
+        let mut places = Places::new();
+        let mut is_moving = false;
+        {
+            // Cleaning takes a segment that nobody holds under this lock.
+            let log = lock(&self.log);
+            self.index.visit(key, |entry| {
+                if entry.dirty() && entry.valid() & mask != 0 {
+                    let segment = self.segment_of(entry.page());
+                    is_moving |= log.segments[segment.0 as usize].state == SegmentState::Reclaiming;
+                    pins.push(Arc::new(Pin::new(self, segment)));
+                    places.insert((key, entry.page(), log.opening_at(entry.page())), entry.valid() & mask);
+                }
+            });
+        }
+        (!is_moving).then_some((places, pins))
     }
 
     /// The checksum of a part that is dirty here.
