@@ -741,7 +741,7 @@ impl FlashCache {
         for seat in &self.seats {
             if !seat.member.has_failed() {
                 // A failure here costs a comparison at the next start, nothing else.
-                let _ = seat.member.sync_at_last().await;
+                let _ = seat.member.sync_all().await;
             }
             seat.member.stopping.store(true, Ordering::Release);
             seat.member.changed.notify_all();

@@ -67,6 +67,8 @@ counters! {
         marks,
         /// Segments cleaned: what counted in them was copied, since the rest was garbage.
         cleans,
+        /// Bytes of records that were written again since their segment was freed.
+        carried_bytes,
         /// Dirty parts copied by cleaning, as dirty.
         dirty_copies,
         /// Blocks that left at reclaim since there was no room to copy them.

@@ -208,6 +208,15 @@ impl FlashCache {
         }
     }
 
+    /// Everything taken so far, what is clean as well, is on flash when this returns, on members that have not failed.
+    ///
+    /// # Errors
+    /// A member has failed meanwhile.
+    pub async fn sync_all(&self) -> Result<(), MemberError> {
+        let live = self.seats.iter().filter(|seat| !seat.member.has_failed());
+        join_all(live.map(|seat| seat.member.sync_all())).await.into_iter().collect()
+    }
+
     // --- destaging ------------------------------------------------------------------------------------------------
 
     /// Dirty stretches of a grid disk on member `index`, in disk order from `block` on, and the block to go on from. Read
@@ -245,16 +254,20 @@ impl FlashCache {
     }
 
     /// Whether all of a stretch is still what counts; before, it may have been overwritten, and the disk been given
-    /// something newer, or its mirror is being copied by cleaning just now. The caller holds its range, which keeps it so. Looks up its
-    /// mirrors, which stay where they are as long as the run, and the list it is pushed to.
+    /// something newer, or it is being copied by cleaning just now. The caller holds its range, which keeps it so. Looks up its mirrors. All
+    /// of them stay where they are as long as the run, and the list it is pushed to.
     #[must_use]
     pub fn confirm_current(&self, run: &mut DirtyRun) -> bool {
+        let Some(mine) = run.hits.first().map(|hit| hit.member().clone()) else { return false };
+        for &Destaged { key, mask, .. } in &run.entries {
+            let Some((_, pins)) = mine.held_dirty_places(key, mask) else { return false };
+            run.pins.extend(pins);
+        }
         if !run.is_current() {
             return false;
         }
-        let mine = run.hits.first().map(|hit| hit.member().clone());
         for (i, seat) in self.seats.iter().enumerate() {
-            if mine.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, &seat.member)) || seat.member.has_failed() {
+            if Arc::ptr_eq(&mine, &seat.member) || seat.member.has_failed() {
                 continue;
             }
             let mut places = Places::new();
@@ -376,7 +389,7 @@ impl FlashCache {
         }
         for seat in self.seats.iter().filter(|seat| live(seat)) {
             // A member that fails here is expelled like any other.
-            let _ = seat.member.sync_at_last().await;
+            let _ = seat.member.sync_all().await;
         }
     }
 }

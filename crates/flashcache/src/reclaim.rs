@@ -251,7 +251,10 @@ impl Member {
                     other => log.carry(other, id, &mut carried),
                 }
             }
-            carried.into_records().for_each(|record| log.append_record(record));
+            for record in carried.into_records() {
+                add(&self.counters.carried_bytes, record.encoded_bytes() as u64);
+                log.append_record(record);
+            }
             if !self.sabotaged(Sabotage::FreeRecordSkipped) {
                 log.append_record(Record::Free { segment: id, opening });
             }

@@ -505,7 +505,7 @@ impl Member {
         result.entries = self.restore_entries(found, &said, owned).await;
         result.dirty_parts = self.dirty.pages();
         add(&self.counters.dirty_recovered, result.dirty_parts);
-        self.sync_at_last().await?;
+        self.sync_all().await?;
         self.release_dirty_segments().await?;
         Ok(result)
     }

@@ -89,7 +89,7 @@ impl Member {
         let give_up = self.world.clock.now().after(self.config.hard_limit);
         while !self.has_failed() && self.world.clock.now() < give_up {
             // What was said once other things were durable needs another round.
-            if self.sync_at_last().await.is_err() {
+            if self.sync_all().await.is_err() {
                 return false;
             }
             let ticket = self.changed.ticket();
@@ -203,7 +203,7 @@ impl Member {
         result.entries = self.restore_index(loaded.shards, loaded.dirty, owned).await;
         result.dirty_parts = self.dirty.pages();
         add(&self.counters.dirty_recovered, result.dirty_parts);
-        self.sync_at_last().await?;
+        self.sync_all().await?;
         self.release_dirty_segments().await?;
         Ok(Some(result))
     }

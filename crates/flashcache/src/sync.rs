@@ -28,6 +28,8 @@ enum Need {
     Destage,
     /// The same, and nobody will ever make room: without a segment the member fails.
     Last,
+    /// The same, and what is clean, too, is on flash then.
+    All,
 }
 
 /// How a sync goes on.
@@ -41,7 +43,8 @@ enum Begun {
 }
 
 impl Member {
-    /// Everything appended before this call is durable on flash when it returns. Waits for reclaim when segments are short.
+    /// Records and dirty data appended before this call are durable on flash when it returns; of clean data what has been written. Waits for
+    /// reclaim when segments are short.
     ///
     /// # Errors
     /// The member has failed.
@@ -58,12 +61,20 @@ impl Member {
         self.sync_as(Need::Destage).await
     }
 
-    /// The same for those that others wait for (reclaim, recovery, stop): they may take the last segment.
+    /// The same for those that others wait for (reclaim): they may take the last segment.
     ///
     /// # Errors
     /// The member has failed: when there is no segment left, now.
     pub(crate) async fn sync_at_last(self: &Arc<Self>) -> Result<(), MemberError> {
         self.sync_as(Need::Last).await
+    }
+
+    /// The same of everything (recovery, stop).
+    ///
+    /// # Errors
+    /// As [`Member::sync_at_last`].
+    pub(crate) async fn sync_all(self: &Arc<Self>) -> Result<(), MemberError> {
+        self.sync_as(Need::All).await
     }
 
     async fn sync_as(self: &Arc<Self>, need: Need) -> Result<(), MemberError> {
@@ -74,7 +85,8 @@ impl Member {
             }
             let ticket = self.changed.ticket();
             // Reclaim makes no room any more once the member stops.
-            let need = if self.stopping.load(Ordering::Acquire) { Need::Last } else { need };
+            let stops = self.stopping.load(Ordering::Acquire) && need != Need::All;
+            let need = if stops { Need::Last } else { need };
             match self.begin_sync(want, need)? {
                 Begun::Durable => return Ok(()),
                 Begun::Lead(covered) => {
@@ -82,6 +94,10 @@ impl Member {
                     lock(&self.log).syncing = false;
                     self.changed.notify_all();
                     result?;
+                    if need == Need::All {
+                        // What others append meanwhile is not waited for.
+                        return Ok(());
+                    }
                 }
                 Begun::Wait => self.changed.wait(ticket).await,
             }
@@ -93,7 +109,8 @@ impl Member {
         let mut writes = Vec::new();
         let begun = {
             let mut log = lock(&self.log);
-            if log.synced >= want {
+            let is_closed = need != Need::All || !log.has_open_chunk() && log.writes_outstanding.is_empty();
+            if log.synced >= want && is_closed {
                 return Ok(Begun::Durable);
             }
             if log.syncing {
@@ -101,7 +118,11 @@ impl Member {
             }
             let leaves = need == Need::Ordinary || (need == Need::Destage && log.reclaims);
             let reserve = if leaves { RECORD_RESERVE_SEGMENTS } else { 0 };
-            log.close_all(reserve, &mut writes).map(|()| {
+            let closed = match need {
+                Need::All => log.close_all(reserve, &mut writes),
+                _ => log.close_for_records(reserve, &mut writes),
+            };
+            closed.map(|()| {
                 log.syncing = true;
                 Covered { through: log.covered(), writes: log.writes_outstanding.clone() }
             })
@@ -109,7 +130,7 @@ impl Member {
         self.issue(writes);
         match begun {
             Ok(covered) => Ok(Begun::Lead(covered)),
-            Err(NoSpace) if need == Need::Last => {
+            Err(NoSpace) if matches!(need, Need::Last | Need::All) => {
                 self.fail("no segment left for the records of the log".to_owned());
                 Err(self.error())
             }

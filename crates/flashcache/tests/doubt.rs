@@ -182,7 +182,7 @@ fn after_a_crash_marked_regions_are_doubted_and_settled_ones_are_not() {
         // A write under way is not settled.
         let ticket = rig.cache.begin_write(&rig.disk, 343..344).await.unwrap();
         assert!(rig.settle_list().is_empty());
-        rig.cache.sync(&rig.disk).await.unwrap();
+        rig.cache.sync_all().await.unwrap();
         rig.cache.end_write(ticket);
 
         let rig = rig.again().await;
@@ -200,7 +200,7 @@ fn after_a_crash_marked_regions_are_doubted_and_settled_ones_are_not() {
         assert_eq!((rig.doubted(), rig.shown(0..1000).len()), (vec![], 12));
         assert_eq!(rig.cache.settle(rig.settle_list()).await, 1);
         assert!(rig.member().regions().is_empty());
-        rig.cache.sync(&rig.disk).await.unwrap();
+        rig.cache.sync_all().await.unwrap();
         let rig = rig.again().await;
         assert_eq!((rig.doubted(), rig.shown(0..1000).len()), (vec![], 12));
     });
@@ -219,7 +219,7 @@ fn a_write_over_regions_marks_each_and_ends_copies_of_its_parts_alone() {
         assert_eq!(rig.counters()["invalidations"], 4);
         rig.cache.end_write(ticket);
         assert_eq!(rig.cache.settle(rig.settle_list()).await, 3);
-        rig.cache.sync(&rig.disk).await.unwrap();
+        rig.cache.sync_all().await.unwrap();
         let rig = rig.again().await;
         assert_eq!(rig.shown(0..600), [252, 253, 254, 513, 514, 515], "they stay dead over a crash");
     });

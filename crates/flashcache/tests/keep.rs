@@ -303,12 +303,11 @@ fn marks_have_room_when_all_there_is_is_dirty() {
             while rig.cache.write_dirty(&rig.keep, parts(blocks), &data, false).await.is_ok() {
                 blocks += 1;
             }
-            // Some of each segment stays, so that none comes free.
-            let mut overwritten = (2..blocks as usize).flat_map(|step| (0..blocks).step_by(step));
+            // Some of each segment stays, so that none comes free unless cleaning copies that.
+            let mut overwritten = (2..blocks as usize).take(8).flat_map(|step| (0..blocks).step_by(step));
             while let Some(block) = overwritten.next()
                 && rig.cache.write_dirty(&rig.keep, parts(block), &data, true).await.is_ok()
             {}
-            assert!(overwritten.next().is_some(), "there was room for all: {:?}", rig.member());
             for region in 0..8 {
                 let mark = std::pin::pin!(rig.cache.begin_write(&rig.other, region * 256..region * 256 + 4));
                 let below = rig.clock.below.clone();

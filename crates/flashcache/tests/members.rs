@@ -84,7 +84,7 @@ impl Rig {
                 yield_now().await;
             }
         }
-        self.cache.sync(&self.disks[disk]).await.unwrap();
+        self.cache.sync_all().await.unwrap();
     }
 
     fn count(&self, disk: usize, blocks: Range<u64>) -> usize {

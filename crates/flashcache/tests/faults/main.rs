@@ -200,7 +200,7 @@ fn beyond_the_hard_limit_it_is_given_up() {
                 Verb::Read => assert_eq!(rig.read(rig.hit(0)).await, Err(HitError::Slow)),
                 _ => {
                     rig.offer(1);
-                    assert!(rig.cache.sync(&rig.disk).await.is_err());
+                    assert!(rig.cache.sync_all().await.is_err());
                 }
             }
             rig.until(|rig| rig.member().has_failed()).await;
@@ -264,7 +264,7 @@ fn what_a_device_is_short_of_for_a_moment_is_tried_again() {
             assert_eq!(rig.read(rig.hit(0)).await, Ok(()));
             rig.faults[0].add(short(Verb::Write));
             rig.offer(1);
-            rig.cache.sync(&rig.disk).await.unwrap();
+            rig.cache.sync_all().await.unwrap();
             assert_eq!(rig.read(rig.hit(1)).await, Ok(()));
             assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (false, 6));
             rig.faults[0].add(Fault::every(Verb::Read, Action::Fail(FailKind::Errno(errno))));
@@ -331,7 +331,7 @@ fn a_failed_write_or_flush_gives_it_up() {
             let rig = Rig::new(1, world).await;
             rig.faults[0].add(Fault::next(verb, Action::Fail(FailKind::Gone)));
             rig.offer(0);
-            let error = rig.cache.sync(&rig.disk).await.unwrap_err();
+            let error = rig.cache.sync_all().await.unwrap_err();
             assert!(matches!(error, MemberError::Failed(_)));
             let why = rig.member().failure().unwrap();
             assert!(why.starts_with(what), "{why}");

@@ -138,7 +138,7 @@ impl Rig {
 
     /// Whatever was filled is on flash, so that a hit is read from there.
     pub(super) async fn on_flash(&self) {
-        self.cache.sync(&self.disk).await.unwrap();
+        self.cache.sync_all().await.unwrap();
     }
 
     pub(super) fn hit(&self, block: u64) -> Hit {

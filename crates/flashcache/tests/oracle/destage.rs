@@ -10,12 +10,19 @@ use std::time::Duration;
 impl Rig {
     /// Give the disk what is dirty; with `all` nothing is left out or overwritten meanwhile.
     pub(super) async fn destage(&mut self, all: bool) {
-        let mut listed = vec![BTreeSet::new(); DISKS.len()];
-        for (disk, listed) in listed.iter_mut().enumerate() {
-            let failed = self.failed;
-            for index in (0..self.flash.len()).filter(|index| failed != Some(*index)) {
-                self.destage_of(disk, index, all, listed).await;
+        // What cleaning copies between the list and the disk's flush is listed in another round.
+        for round in 0.. {
+            let mut listed = vec![BTreeSet::new(); DISKS.len()];
+            for (disk, listed) in listed.iter_mut().enumerate() {
+                let failed = self.failed;
+                for index in (0..self.flash.len()).filter(|index| failed != Some(*index)) {
+                    self.destage_of(disk, index, all, listed).await;
+                }
             }
+            if !all || self.handles.iter().all(|handle| !self.cache.has_dirty(handle)) {
+                break;
+            }
+            assert!(round < 10, "cleaning lets go of what the disk waits for");
         }
         if all {
             // Each part that was dirty has been listed: else it would be still.

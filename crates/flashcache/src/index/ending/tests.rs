@@ -27,7 +27,7 @@ async fn filled(world: World) -> (Arc<FlashCache>, Arc<Member>) {
     let disk = cache.disk(DISK);
     let data = SharedBufs::from(Buf::zeroed(16 << 10).freeze());
     cache.fill(&disk, 0..4, data.view(0..16 << 10), FillCause::ReadMiss, cache.membership());
-    cache.sync(&disk).await.expect("a sync");
+    cache.sync_all().await.expect("a sync");
     let member = cache.members().next().expect("a member").clone();
     (cache, member)
 }
