@@ -287,6 +287,11 @@ impl Opener {
         }
     }
 
+    /// How often a transfer of each local device was tried again, by its name.
+    pub(crate) fn tried_again(&self) -> Vec<(String, u64)> {
+        self.runtime.upgrade().map(|runtime| runtime.tried_again()).unwrap_or_default()
+    }
+
     /// Open the device with this path, as the configuration says now; `open` are those that are. Blocks for as long as the
     /// system takes to open a file.
     ///
