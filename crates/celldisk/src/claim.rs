@@ -13,7 +13,7 @@
 mod block;
 mod claimed;
 
-pub use block::{Holder, Stamped};
+pub use block::{Holder, Stamped, decode};
 pub use claimed::{ClaimError, Claimed};
 
 use std::time::Duration;
