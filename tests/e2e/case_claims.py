@@ -154,3 +154,42 @@ def two_cells_on_one_export():
         equal(client.read(0, MIB), pattern("mine", MIB), "the second has it after the first")
         client.disconnect()
         other.stop()
+
+
+@test
+def init_by_force_heeds_a_claim_before_it_changes_anything():
+    need("nbdkit")
+    with Place("force") as place:
+        socket = place.path("export.sock")
+        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
+        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
+        uri = f"nbd+unix:///?socket={socket}"
+        cell = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",)).start()
+        client = nbdclient.Client(cell.socket)
+        client.write(0, pattern("mine", MIB))
+        client.flush()
+        # A cell that was there stays: nothing of it is removed before the claims have been looked at.
+        other = place.path("other")
+        run([binary(), "init", other, "--disk", "64M", "--sparse"])
+        before = {name: os.path.getsize(os.path.join(other, name)) for name in ("cell.toml", "disk-0.img")}
+        init = [binary(), "init", other, "--disk", "128M", "--disk", uri, "--sparse", "--force"]
+        done = run(init, ok=False)
+        contains(done.stderr, f"in use by process {cell.process.pid}", "the message names who has it")
+        contains(done.stderr, "hint:", "message")
+        equal({name: os.path.getsize(os.path.join(other, name)) for name in before}, before, "the other cell")
+        equal(client.read(0, MIB), pattern("mine", MIB), "what the first has")
+        client.write(MIB, pattern("more", MIB))
+        client.flush()
+        client.disconnect()
+        cell.stop()
+        # Given back: nobody waits, neither here nor at the start after it.
+        began = time.monotonic()
+        run(init)
+        new = place.cell(name="other", init=False)
+        new.start()
+        check(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a claim that was given back")
+        new.kill()
+        # Left behind by a process that is gone: of this host and boot, nobody waits.
+        began = time.monotonic()
+        run(init)
+        check(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a process that is gone")

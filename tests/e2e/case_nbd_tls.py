@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import signal
 import socket
 import ssl
@@ -535,4 +536,42 @@ def clients_without_a_certificate_have_few_places():
         nbdclient.Client(door.cell.socket).disconnect()
         for client in served:
             client.disconnect()
+        door.cell.stop()
+
+
+@test
+def connections_over_tls_take_no_more_than_announced():
+    count = 600
+    with Place("tlsmemory") as place:
+        door = Door(place.cell())
+        said = {name: int(value) for name, value in re.findall(r"(\w+_max(?:_mib)?)=(\d+)", door.cell.log())}
+        # Less payloads and 8 KiB for each request, as docs/administration.md has it.
+        most = (said["clients_max_mib"] * MIB - 160 * MIB - 16384 * 8192) // said["connections_max"]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(os.path.join(door.own, "ca-cert.pem"))
+        certificate, key = (os.path.join(door.own, name) for name in ("client-cert.pem", "client-key.pem"))
+        context.load_cert_chain(certificate, key)
+
+        def connected():
+            client = door.raw()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.sendall(STARTTLS)
+            reply(client)
+            client = context.wrap_socket(client)
+            client.sendall(b"IHAVEOPT" + struct.pack(">III", 7, 10, 4) + b"data" + b"\0\0")
+            while (kind := reply(client)[0]) != 1:
+                check(kind < 1 << 31, f"the server answers {kind:#x}")
+            return client
+
+        # What the first take is the library's own.
+        warm = [connected() for _ in range(20)]
+        before = door.cell.resident_bytes()
+        clients = [connected() for _ in range(count)]
+        time.sleep(0.5)
+        each = (door.cell.resident_bytes() - before) // count
+        print(f"# {each / 1024:.1f} KiB of memory for each idle connection over TLS, {most / 1024:.0f} announced", flush=True)
+        check(each <= most, f"{each} bytes for each connection, {most} announced")
+        for client in warm + clients:
+            client.close()
         door.cell.stop()

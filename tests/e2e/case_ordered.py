@@ -1,5 +1,6 @@
 """Write-back in flush order: the disk alone is the grid disk of one moment, while it is frozen and when all flash is lost."""
 
+import json
 import os
 import subprocess
 import threading
@@ -7,7 +8,7 @@ import time
 
 import nbdclient
 from case_write_back import EIO, all_eio, flash_away, grid_disk, set_mode
-from harness import MIB, binary, check, contains, equal, served, test, wait_until
+from harness import MIB, binary, check, contains, equal, need, run, served, test, wait_until
 
 ORDERED = "data:64M:data:write-back-ordered"
 BLOCK = 4096
@@ -168,4 +169,33 @@ def without_any_flash_the_disk_is_of_one_moment_and_may_be_accepted():
         client = nbdclient.Client(cell.socket, export="plain")
         equal(client.read(0, 5 * 4096), b"plain" * 4096, "content of the plain one")
         client.disconnect()
+        cell.stop()
+
+
+@test
+def what_is_zeroed_is_told():
+    need("nbdinfo")
+    with served(griddisks=(ORDERED,)) as cell:
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"x" * 8 * MIB)
+        client.write(0, b"x" * MIB)
+        client.call(nbdclient.ZEROES, offset=2 * MIB, length=4 * MIB)
+        client.write(3 * MIB, b"y" * BLOCK)
+
+        def told():
+            extents = json.loads(run(["nbdinfo", "--map", "--json", cell.uri()]).stdout)
+            return [(e["offset"], e["length"], e["description"]) for e in extents if e["offset"] < 8 * MIB]
+
+        expected = [
+            (0, 2 * MIB, "data"),
+            (2 * MIB, MIB, "zero"),
+            (3 * MIB, BLOCK, "data"),
+            (3 * MIB + BLOCK, 3 * MIB - BLOCK, "zero"),
+            (6 * MIB, 2 * MIB, "data"),
+        ]
+        equal(told(), expected, "while flash has it")
+        client.flush()
+        client.disconnect()
+        wait_until(lambda: cell.metric("FC_BY_DIRTY") == 0, 60, "the disk has everything")
+        equal(told(), expected, "when the disk has it")
         cell.stop()

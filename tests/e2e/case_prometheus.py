@@ -69,6 +69,7 @@ def promtool_finds_nothing_about_the_names():
         contains(head, "application/openmetrics-text; version=1.0.0", "type")
         check(text.endswith("# EOF\n"), "the end of OpenMetrics")
         contains(text, "# TYPE flashcell_device_latency_seconds histogram\n", "a histogram")
+        contains(text, 'flashcell_device_tried_again_total{device="', "what was tried again, by device")
         for family in re.findall(r"# TYPE (\S+) counter", text):
             check(re.search(rf"(?m)^{family}_total[{{ ]", text), f"{family} has a sample of its own")
         run([promtool, "check", "rules", os.path.join(PACKAGING, "prometheus-rules.yml")])

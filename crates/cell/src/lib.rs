@@ -54,6 +54,8 @@ pub use open::{CellError, NewDevice, OpenReport};
 pub use recorder::{RECORDED_MAX, Recorded};
 pub use redo::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN, RedoWrite};
 pub use refill::HotLists;
-pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
+pub use request::{
+    Allocation, CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags,
+};
 pub use session::Session;
 pub use traced::TracedRequest;

@@ -15,6 +15,7 @@ mod freeze;
 mod journal;
 mod open;
 mod stale;
+mod zeroed;
 
 pub(crate) use batch::run_ordered;
 pub(crate) use format::Owner;
@@ -78,6 +79,8 @@ pub(crate) struct Ordered {
     barrier: Arc<RangeLock>,
     /// Held by whoever makes a batch, opens the door, or keeps the disk as it is.
     turn: OneAtATime,
+    /// What clients have zeroed.
+    pub(crate) zeroed: zeroed::Zeroed,
 }
 
 #[derive(Debug, Default)]
@@ -177,6 +180,7 @@ impl Ordered {
     /// The journal of the grid disk from now on; `dirty_parts`: what flash has and the disk has not, or more. The next cut
     /// has all of it, so it takes room like what is written from now on.
     pub(crate) fn set_journal(&self, journal: Option<Arc<Journal>>, dirty_parts: u64, now: Instant) {
+        self.zeroed.forget();
         let mut shared = lock(&self.shared);
         shared.journal = journal;
         if dirty_parts > 0 && shared.door == Door::Disk {
@@ -296,6 +300,9 @@ impl GridDisk {
         match taken {
             Ok(()) => {
                 room.take(binding.cache.now());
+                if self.is_of_zeroes(data) {
+                    self.ordered.zeroed.done(offset..offset + len);
+                }
                 if self.batch_stage() == Some(BatchStage::Journal) {
                     self.counters.ordered_writes_during_batch.one();
                 }

@@ -141,6 +141,7 @@ impl GridDisk {
                 continue;
             }
             self.changes.begins(span.clone());
+            self.ordered.zeroed.begins(&span);
             let result = if aligned {
                 self.write_locked(context, &mut passed, offset, data.clone(), fua).await
             } else {
@@ -326,6 +327,7 @@ impl GridDisk {
                 continue;
             }
             self.changes.begins(start..end);
+            self.ordered.zeroed.begins(&(start..end));
             let outcome = self.zero_locked(context, start, end - start, flags).await?;
             drop(guard);
             return match outcome {
@@ -394,9 +396,14 @@ impl GridDisk {
     async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let mut done = 0;
         while done < len {
-            // Pieces end at piece borders, so that only the first and the last may be odd.
-            let at = offset + done;
-            let n = (crate::session::PIECE_BYTES_MAX - at % crate::session::PIECE_BYTES_MAX).min(len - done);
+            // Pieces end at piece borders, and what is odd at either end is one by itself: the others are zeroes alone.
+            let (at, left) = (offset + done, len - done);
+            let n = match PART_BYTES - at % PART_BYTES {
+                PART_BYTES if left > PART_BYTES => (crate::session::PIECE_BYTES_MAX
+                    - at % crate::session::PIECE_BYTES_MAX)
+                    .min(left / PART_BYTES * PART_BYTES),
+                to_border => to_border.min(left),
+            };
             self.write_piece(context, at, self.zeroes(n), fua).await?;
             done += n;
         }
@@ -406,6 +413,12 @@ impl GridDisk {
     /// Zeroes to write: one constant piece, so that nobody waits for memory while holding memory.
     fn zeroes(&self, len: u64) -> SharedBufs {
         self.zeroes.slice(0..len as usize).into()
+    }
+
+    /// Whether it is what [`GridDisk::zeroes`] gives.
+    pub(crate) fn is_of_zeroes(&self, data: &SharedBufs) -> bool {
+        let ours = self.zeroes.as_ptr_range();
+        data.pieces().iter().all(|piece| ours.contains(&piece.as_ptr()))
     }
 
     /// Give the disk a change or a flush; redo that the plan keeps from the flash log waits for the disk alone.

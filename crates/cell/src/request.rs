@@ -144,13 +144,24 @@ pub enum Tier {
     Kept,
 }
 
+/// What block status tells of a stretch's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// It may be anything.
+    Data,
+    /// It reads as zeroes, with space allocated to it.
+    Zeroes,
+    /// No space is allocated and it reads as zeroes.
+    Hole,
+}
+
 /// A stretch of a grid disk as block status reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes.
     pub len: u64,
-    /// No space is allocated and it reads as zeroes.
-    pub hole: bool,
+    /// What is known of its content, and of the space below.
+    pub allocation: Allocation,
     /// Where it lives.
     pub tier: Tier,
 }

@@ -4,9 +4,9 @@
 
 use crate::grid_disk::{GridDisk, PART_BYTES};
 use crate::path::cover;
-use crate::request::{Extent, RequestError, Tier};
+use crate::request::{Allocation, Extent, RequestError, Tier};
 use device::{Op, Outcome};
-use flashcache::{Content, Residence};
+use flashcache::Residence;
 use std::ops::Range;
 
 /// Step of a look-up: it takes a lock per block.
@@ -16,8 +16,8 @@ impl GridDisk {
     /// What of a range is on flash at the moment; what lies past the end is not, and what is newer than on disk does not count as
     /// KEEP. A look-up for each part: a terabyte takes seconds, during which requests go on.
     #[must_use]
-    pub fn held(&self, range: Range<u64>) -> Content {
-        let mut held = Content::default();
+    pub fn held(&self, range: Range<u64>) -> flashcache::Content {
+        let mut held = flashcache::Content::default();
         self.walk_tiers(range.start, range.end.min(self.size_bytes()), |len, residence| {
             match residence {
                 Residence::Disk => return true,
@@ -51,7 +51,11 @@ impl GridDisk {
 
     /// Cut a stretch by where it is cached; false when the list is full.
     fn push_tiers(&self, low: u64, high: u64, hole: bool, out: &mut ExtentList) -> bool {
+        let is_ordered = self.is_ordered();
+        let mut at = low;
         self.walk_tiers(low, high, |len, residence| {
+            let start = at;
+            at += len;
             let (tier, hole) = match residence {
                 Residence::Disk => (Tier::Disk, hole),
                 Residence::Cached => (Tier::CachedClean, hole),
@@ -59,7 +63,13 @@ impl GridDisk {
                 // What the disk knows of it is old.
                 Residence::Dirty => (Tier::CachedDirty, false),
             };
-            out.push(len, hole, tier)
+            match hole {
+                true => out.push(len, Allocation::Hole, tier),
+                false if is_ordered => self.ordered.zeroed.cut(start..at, &mut |len, zero| {
+                    out.push(len, if zero { Allocation::Zeroes } else { Allocation::Data }, tier)
+                }),
+                false => out.push(len, Allocation::Data, tier),
+            }
         })
     }
 
@@ -92,12 +102,12 @@ struct ExtentList {
 }
 
 impl ExtentList {
-    fn push(&mut self, len: u64, hole: bool, tier: Tier) -> bool {
+    fn push(&mut self, len: u64, allocation: Allocation, tier: Tier) -> bool {
         let full = self.out.len() == self.extents_max;
         match self.out.last_mut() {
-            Some(last) if last.hole == hole && last.tier == tier => last.len += len,
+            Some(last) if last.allocation == allocation && last.tier == tier => last.len += len,
             _ if full => return false,
-            _ => self.out.push(Extent { len, hole, tier }),
+            _ => self.out.push(Extent { len, allocation, tier }),
         }
         true
     }

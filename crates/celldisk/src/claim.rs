@@ -12,9 +12,11 @@
 
 mod block;
 mod claimed;
+mod sabotage;
 
-pub use block::{Holder, Stamped};
+pub use block::{Holder, Stamped, decode};
 pub use claimed::{ClaimError, Claimed};
+pub use sabotage::Sabotage;
 
 use std::time::Duration;
 

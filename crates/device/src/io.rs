@@ -1,7 +1,8 @@
 //! The I/O seam: one device, a closed set of verbs, an outcome that tells the truth.
 //!
 //! A layer (delay, fault, stats, trace) is an [`Io`] over an [`Io`]: it sees every verb as one [`Op`]. No verb has a
-//! default body, so a layer cannot forget one. A device never retries, never splits and never hides a short transfer.
+//! default body, so a layer cannot forget one. A device never splits and never hides a short transfer;
+//! what it tries again has not been answered yet.
 
 use crate::buf::{Bufs, SharedBufs};
 use std::future::Future;

@@ -1,8 +1,10 @@
 //! The real world: executor threads with one io_uring each (or a poller and blocking threads where io_uring is
 //! forbidden), files and block devices, sockets, the clock.
 //!
-//! Never retries an I/O, never spins, never frees memory the kernel may still write.
+//! Tries a transfer again only when the kernel was short of something for it (`again`), never spins, never frees memory the
+//! kernel may still write.
 
+mod again;
 mod backend;
 mod driver;
 mod exclusive;

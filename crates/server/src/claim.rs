@@ -56,14 +56,19 @@ pub(crate) fn keep(claimed: &Arc<Claimed>, path: &Path, world: &World) {
     }));
 }
 
-/// Say that a start has to wait, for whom and who waits.
-pub(crate) fn tell_of_watching(path: &Path, other: Option<&Holder>, us: &Holder) {
+/// Hears of a device which is to be watched: where it is, and for whom and who waits.
+pub(crate) type Teller = fn(&Path, &str);
+
+/// Say in the log that a start has to wait.
+pub(crate) fn tell_in_log(path: &Path, why: &str) {
+    warn!(device = %path.display(), "{why}");
+}
+
+/// Why a device is watched.
+pub(crate) fn watching(other: Option<&Holder>, us: &Holder) -> String {
     let who = other.map_or_else(|| "by somebody whose stamp cannot be read".to_owned(), |other| format!("by {other}"));
-    warn!(
-        device = %path.display(),
-        "claimed {who}, which has not given it back; this is {us}: watching it for {} s",
-        celldisk::claim::WATCH_FOR.as_secs()
-    );
+    let seconds = celldisk::claim::WATCH_FOR.as_secs();
+    format!("claimed {who}, which has not given it back; this is {us}: watching it for {seconds} s")
 }
 
 #[cfg(test)]

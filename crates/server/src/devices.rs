@@ -2,8 +2,9 @@
 //!
 //! Never decides what a device is worth: its label and the cell do.
 
+use crate::claim::{self, Teller};
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
-use crate::{claim, images, init};
+use crate::{images, init};
 use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
@@ -105,11 +106,15 @@ impl OpenDevice {
     ///
     /// # Errors
     /// Another process uses it.
-    pub(crate) fn claim(&self, world: &World) -> impl Future<Output = Result<(), DeviceError>> + Send + use<> {
+    pub(crate) fn claim(
+        &self,
+        world: &World,
+        tell: Teller,
+    ) -> impl Future<Output = Result<(), DeviceError>> + Send + use<> {
         let us = claim::holder(world.prng.fork("claims").next_u128() ^ u128::from(init::seed()));
         let (claimed, path, world) = (self.claimed.clone(), self.path.clone(), world.clone());
         async move {
-            let tell = |other: Option<&Holder>| claim::tell_of_watching(&path, other, &us);
+            let tell = |other: Option<&Holder>| tell(&path, &claim::watching(other, &us));
             match claimed.take(us.clone(), claim::is_alive, tell).await {
                 Ok(()) => claim::keep(&claimed, &path, &world),
                 Err(ClaimError::InUse(holder)) => {
@@ -287,6 +292,11 @@ impl Opener {
         }
     }
 
+    /// How often a transfer of each local device was tried again, by its name.
+    pub(crate) fn tried_again(&self) -> Vec<(String, u64)> {
+        self.runtime.upgrade().map(|runtime| runtime.tried_again()).unwrap_or_default()
+    }
+
     /// Open the device with this path, as the configuration says now; `open` are those that are. Blocks for as long as the
     /// system takes to open a file.
     ///
@@ -375,7 +385,7 @@ pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> R
     }
     keep_one_cell(labelled, &mut found)?;
     // At once: where several are to be watched, they are for as long as one.
-    let claims: Vec<_> = found.devices.iter().map(|device| device.claim(world)).collect();
+    let claims: Vec<_> = found.devices.iter().map(|device| device.claim(world, claim::tell_in_log)).collect();
     for claimed in runtime.block_on(join_all(claims)) {
         claimed?;
     }

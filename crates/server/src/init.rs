@@ -4,14 +4,15 @@
 //! by force; files it made itself are removed when it fails.
 
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
-use crate::devices::{self, DeviceError};
+use crate::devices::{self, DeviceError, OpenDevice};
 use crate::dir;
 use crate::images;
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError};
 use cellcli::answer::{parse_size, size_text};
-use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, CellDiskError, DeviceId, GridDiskSpec, Probe, Purpose, Role};
 use device::{Address, OpenOptions, Runtime, RuntimeConfig, RuntimeError, World};
+use futures_util::future::join_all;
 use nbd::Uri;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -235,12 +236,13 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
         return Err(InitError::Exists { dir });
     }
     let lock = DirLock::take(&dir)?;
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
+    let world = runtime.world(seed());
+    let given = Given::open(&dir, plan, &runtime, &world)?;
     if toml.exists() {
         // From here on there is no cell here until the new one is whole.
         std::fs::remove_file(&toml).map_err(io(&toml))?;
     }
-    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
-    let world = runtime.world(seed());
 
     let mut made = Made::default();
     let mut config = Config::default();
@@ -256,7 +258,7 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
         }
     }
     let located = Located { config, path: toml.clone(), dir: dir.clone() };
-    let mut summary = make_cell(&located, plan, &cell_name(&dir), &runtime, &world)?;
+    let mut summary = make_cell(&located, plan, given, &cell_name(&dir), &runtime, &world)?;
 
     let text = located.config.to_text();
     dir::write(&toml, dir::PUBLIC, text.as_bytes()).map_err(io(&toml))?;
@@ -304,6 +306,69 @@ pub(crate) fn seed() -> u64 {
     }
 }
 
+/// The path of a device that is there.
+fn given_path(dir: &Path, text: &str) -> Result<PathBuf, InitError> {
+    if is_uri(text) {
+        return Ok(text.into());
+    }
+    let path = std::path::absolute(text).map_err(|source| InitError::Io { path: text.into(), source })?;
+    Ok(path.strip_prefix(dir).map(Path::to_owned).unwrap_or(path))
+}
+
+/// The devices of a plan that are there: open, by their path in the configuration; with `--force` claimed, those with a label. A
+/// device with a label is perhaps used, by a process of this host or of another that reaches it too, and what is used is not
+/// overwritten. Claims are given back when this goes: a stamp that stays makes a start on another host wait.
+struct Given<'a> {
+    devices: BTreeMap<PathBuf, OpenDevice>,
+    runtime: &'a Runtime,
+}
+
+impl<'a> Given<'a> {
+    /// Open and claim, before anything is changed.
+    fn open(dir: &Path, plan: &InitPlan, runtime: &'a Runtime, world: &World) -> Result<Given<'a>, InitError> {
+        let mut given = Given { devices: BTreeMap::new(), runtime };
+        let located = Located { config: Config::default(), path: dir.join(FILE_NAME), dir: dir.to_owned() };
+        for (kind, wanted) in [(DeviceKind::Disk, &plan.disks), (DeviceKind::Flash, &plan.flash)] {
+            for text in wanted.iter().filter(|text| is_uri(text) || parse_size(text).is_none()) {
+                let path = given_path(dir, text)?;
+                let open = devices::open(&located, &DeviceConfig::new(path.clone(), kind), runtime, world)?;
+                given.devices.insert(path, open);
+            }
+        }
+        if plan.force {
+            given.claim(world)?;
+        }
+        Ok(given)
+    }
+
+    fn claim(&self, world: &World) -> Result<(), DeviceError> {
+        let claims = self.devices.values().map(|open| {
+            let (device, claim) = (open.device(), open.claim(world, tell_on_stderr));
+            async move {
+                match celldisk::probe(&device).await {
+                    // There is no claim where there is no label; and what cannot be read is told by who formats it.
+                    Ok(Probe::Blank | Probe::Foreign { .. }) | Err(_) => Ok(()),
+                    Ok(Probe::Flashcell(_) | Probe::Damaged { .. } | Probe::Newer(_)) => claim.await,
+                }
+            }
+        });
+        // All at once: where several are to be watched, they are for as long as one.
+        self.runtime.block_on(join_all(claims.collect::<Vec<_>>())).into_iter().collect()
+    }
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        let claims: Vec<_> = self.devices.values().map(OpenDevice::release).collect();
+        self.runtime.block_on(join_all(claims));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a command that waits says why")]
+fn tell_on_stderr(path: &Path, why: &str) {
+    eprintln!("{}: {why}", path.display());
+}
+
 /// The path of one device, made as a file when a size was given. Relative to the directory when it lies there.
 fn device_path(
     dir: &Path,
@@ -313,13 +378,7 @@ fn device_path(
     runtime: &Runtime,
     made: &mut Made,
 ) -> Result<PathBuf, InitError> {
-    if is_uri(text) {
-        return Ok(text.into());
-    }
-    let Some(size_bytes) = parse_size(text) else {
-        let path = std::path::absolute(text).map_err(|source| InitError::Io { path: text.into(), source })?;
-        return Ok(path.strip_prefix(dir).map(Path::to_owned).unwrap_or(path));
-    };
+    let Some(size_bytes) = parse_size(text) else { return given_path(dir, text) };
     let name = match kind {
         DeviceKind::Disk => format!("disk-{index}.img"),
         DeviceKind::Flash => format!("flash-{index}.img"),
@@ -352,6 +411,7 @@ fn cell_name(dir: &Path) -> String {
 fn make_cell(
     located: &Located,
     plan: &InitPlan,
+    given: Given<'_>,
     name: &str,
     runtime: &Runtime,
     world: &World,
@@ -363,7 +423,14 @@ fn make_cell(
     for config in &located.config.device {
         // An emulated medium would only make this slow.
         let plain = DeviceConfig { model: None, ..config.clone() };
-        let open = devices::open(located, &plain, runtime, world)?;
+        let made;
+        let open = match given.devices.get(&config.path) {
+            Some(open) => open,
+            None => {
+                made = devices::open(located, &plain, runtime, world)?;
+                &made
+            }
+        };
         let (prefix, count) = match config.kind {
             DeviceKind::Disk => ("CD", &mut disks),
             DeviceKind::Flash => ("FD", &mut flash),
@@ -374,6 +441,7 @@ fn make_cell(
         new.push(open.to_be(config, cell_disk));
         opened.push(open.device());
     }
+    let has_flash = !plan.flash.is_empty();
     let (plan, name, world) = (plan.clone(), name.to_owned(), world.clone());
     runtime.block_on(async move {
         let store = Cell::create(&name, new, plan.force, &world).await.map_err(|error| match error {
@@ -394,7 +462,7 @@ fn make_cell(
             let made = make_grid_disk(&cell, wanted, &world).await?;
             summary.push(made);
         }
-        if flash > 0 {
+        if has_flash {
             cell.create_flash_cache(None, &[])
                 .await
                 .map_err(|error| InitError::Object { what: "flash cache".to_owned(), error })?;

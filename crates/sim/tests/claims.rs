@@ -1,14 +1,14 @@
 //! Goal: of two hosts that reach one device at most one writes to it at any time, and a start waits only where it must.
 //! Method: processes of the virtual world on one device in memory, each with the claim of a host and boot of its own; one is
 //! killed, stopped clean, paused for longer than its claim lasts, or goes on while the other starts. Without claims the same
-//! two processes write over one another, which the check must notice.
+//! two processes write over one another, which the check must notice; so must it with each way in which a claim may be broken.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, WATCH_FOR};
+use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, Sabotage, WATCH_FOR};
 use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
 use device::layers::Memory;
 use device::sync::lock;
-use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Spawn, Timer, WallTime, World};
+use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Prng, Spawn, Timer, WallTime, World};
 use sim::executor::{Executor, Process};
 use sim::plain::{full_of, in_an_executor, process_of};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,10 +52,14 @@ struct User {
 
 impl User {
     fn new(executor: &Executor, medium: &Device, holder: Holder) -> User {
+        User::sabotaged(executor, medium, holder, None)
+    }
+
+    fn sabotaged(executor: &Executor, medium: &Device, holder: Holder, sabotage: Option<Sabotage>) -> User {
         let (process, mut world) = process_of(executor);
         let clock = Arc::new(Suspended { inner: world.clock.clone(), slept_ns: AtomicU64::new(0) });
         world.clock = clock.clone();
-        let claimed = Claimed::new(medium.clone(), &world);
+        let claimed = Claimed::sabotaged(medium.clone(), &world, sabotage);
         User { process, world, clock, claimed, holder, watched: Mutex::default() }
     }
 
@@ -64,9 +68,13 @@ impl User {
         let began = self.world.clock.now();
         let tell = |other: Option<&Holder>| lock(&self.watched).push(other.cloned());
         self.claimed.take(self.holder.clone(), |_| others_alive, tell).await?;
+        self.renew();
+        Ok(Duration::from_nanos(self.world.clock.now().ns_since(began)))
+    }
+
+    fn renew(&self) {
         let (claimed, clock) = (Arc::downgrade(&self.claimed), self.world.clock.clone());
         self.process.spawn(Box::pin(async move { drop(Claimed::renew(claimed, clock).await) }));
-        Ok(Duration::from_nanos(self.world.clock.now().ns_since(began)))
     }
 
     async fn write(&self, fill: u8) -> Outcome {
@@ -224,4 +232,98 @@ fn without_claims_two_hosts_write_over_one_another() {
         assert_eq!(a.write(1).await, Outcome::Done, "nothing stops it");
         assert_eq!(first_byte(&medium).await, 1);
     });
+}
+
+/// What a random history has shown.
+#[derive(Default)]
+struct Seen {
+    written: u32,
+    not_written: u32,
+    refused: u32,
+    /// What must not be, if it was.
+    violation: Option<String>,
+}
+
+/// Users of three hosts, in as many boots, come and go on one device: they write, are paused from their start on, killed, or stopped
+/// clean. Nobody's write may be taken after another has begun to use the device.
+async fn history(executor: &Executor, sabotage: Option<Sabotage>, seed: u64) -> Seen {
+    let mut prng = Prng::new(seed);
+    let mut seen = Seen::default();
+    let medium: Device = Memory::new(SIZE);
+    // With whether they live. They began to use the device in this order.
+    let mut users: Vec<(User, bool)> = Vec::new();
+    for step in 0..40_u128 {
+        let chosen = prng.below(users.len().max(1) as u64) as usize;
+        match (prng.below(8), users.get_mut(chosen)) {
+            (0 | 1, _) | (_, None) => {
+                let host = u128::from(prng.below(3));
+                let holder = holder(host, u128::from(prng.below(2)), 100 + step);
+                let user = User::sabotaged(executor, &medium, holder.clone(), sabotage);
+                let is_alive = |other: &Holder| users.iter().any(|(user, alive)| *alive && user.holder == *other);
+                match user.claimed.take(holder, is_alive, |_| ()).await {
+                    Ok(()) => {
+                        if prng.chance(2, 3) {
+                            user.renew();
+                        }
+                        users.push((user, true));
+                    }
+                    Err(_) => seen.refused += 1,
+                }
+            }
+            (2, Some((user, alive))) => {
+                user.process.kill();
+                *alive = false;
+            }
+            // What has stopped clean may still be asked to write, by whoever holds the device.
+            (3, Some((user, true))) => user.claimed.release().await.unwrap(),
+            (4, _) => users[0].0.world.clock.sleep(Duration::from_millis(prng.below(12_000))).await,
+            (_, Some((user, true))) => {
+                let taken = user.write(1).await == Outcome::Done;
+                *if taken { &mut seen.written } else { &mut seen.not_written } += 1;
+                let last = &users[users.len() - 1].0.holder;
+                let writer = &users[chosen].0.holder;
+                if taken && last != writer {
+                    seen.violation = Some(format!("step {step}: {writer} wrote to what {last} uses"));
+                    return seen;
+                }
+            }
+            (_, Some((_, false))) => {}
+        }
+    }
+    users.iter().filter(|(_, alive)| *alive).for_each(|(user, _)| user.process.kill());
+    seen
+}
+
+/// The first history that shows a violation, and all figures up to it.
+fn check(sabotage: Option<Sabotage>, seeds: u64) -> Seen {
+    let mut all = Seen::default();
+    for seed in 0..seeds {
+        let seen = in_an_executor(async |executor| history(executor, sabotage, seed).await);
+        all.written += seen.written;
+        all.not_written += seen.not_written;
+        all.refused += seen.refused;
+        if let Some(violation) = seen.violation {
+            all.violation = Some(format!("seed {seed}, {violation}"));
+            break;
+        }
+    }
+    all
+}
+
+#[test]
+fn nobody_writes_to_what_another_uses_whatever_the_history() {
+    let seen = check(None, 500);
+    assert_eq!(seen.violation, None);
+    assert!(
+        seen.written > 500 && seen.not_written > 500 && seen.refused > 100,
+        "the histories have everything in them"
+    );
+}
+
+#[test]
+fn a_broken_claim_is_caught() {
+    for sabotage in Sabotage::ALL {
+        let seen = check(Some(sabotage), 500);
+        assert!(seen.violation.is_some(), "{sabotage:?} is not caught");
+    }
 }

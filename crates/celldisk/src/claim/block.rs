@@ -48,7 +48,8 @@ const BYTES: usize = 512;
 
 impl Stamped {
     /// One page.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let Stamped { holder, counter, released } = self;
         let mut end = holder.host_name.len().min(CLAIM_HOST_NAME_BYTES_MAX);
         while !holder.host_name.is_char_boundary(end) {
@@ -77,8 +78,9 @@ impl Stamped {
     }
 }
 
-/// What the bytes of the block are.
-pub(super) fn decode(bytes: &[u8]) -> Found {
+/// What the bytes of the block are: its first sector, or more.
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Found {
     let Some(bytes) = bytes.get(..BYTES) else { return Found::Unreadable };
     if bytes.iter().all(|&b| b == 0) {
         return Found::Nothing;

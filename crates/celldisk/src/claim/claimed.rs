@@ -2,8 +2,8 @@
 
 use super::block::decode;
 use super::{
-    Found, Holder, OVERDUE_AFTER, RENEW_EVERY, Renewal, Stamped, Start, WATCH_EVERY, WATCH_FOR, Watched, judge_renewal,
-    judge_start, judge_watched,
+    Found, Holder, OVERDUE_AFTER, RENEW_EVERY, Renewal, Sabotage, Stamped, Start, WATCH_EVERY, WATCH_FOR, Watched,
+    judge_renewal, judge_start, judge_watched,
 };
 use crate::error::IoError;
 use crate::layout::{CLAIM_OFFSET, PAGE_BYTES};
@@ -34,6 +34,7 @@ pub struct Claimed {
     state: Mutex<State>,
     /// One look at a time.
     looking: Semaphore,
+    sabotage: Option<Sabotage>,
     /// For a request that has to wait while it is served.
     this: Weak<Claimed>,
 }
@@ -75,9 +76,15 @@ impl Claimed {
     /// `inner`, not claimed yet.
     #[must_use]
     pub fn new(inner: Device, world: &World) -> Arc<Claimed> {
+        Claimed::sabotaged(inner, world, None)
+    }
+
+    /// The same, broken on purpose: for tests.
+    #[must_use]
+    pub fn sabotaged(inner: Device, world: &World, sabotage: Option<Sabotage>) -> Arc<Claimed> {
         let (clock, spawn) = (world.clock.clone(), world.spawn.clone());
         let (state, looking) = (Mutex::new(State::Open), Semaphore::new(1));
-        Arc::new_cyclic(|this| Claimed { inner, clock, spawn, state, looking, this: this.clone() })
+        Arc::new_cyclic(|this| Claimed { inner, clock, spawn, state, looking, sabotage, this: this.clone() })
     }
 
     /// Take the claim for `us`, a cell disk's label having been found. Nothing is written to the device before. Where another host
@@ -93,7 +100,9 @@ impl Claimed {
     ) -> Result<(), ClaimError> {
         let _turn = self.looking.acquire(1).await;
         let before = self.read().await.0;
-        if let Start::Watch(holder) = judge_start(&before, &us, is_alive) {
+        if let Start::Watch(holder) = judge_start(&before, &us, is_alive)
+            && self.sabotage != Some(Sabotage::StampIgnored)
+        {
             tell(holder.as_ref());
             self.watch(&before).await?;
         }
@@ -169,7 +178,9 @@ impl Claimed {
         };
         let began = Looked::at(&*self.clock);
         let (found, unread) = self.read().await;
-        if let Renewal::Lost(holder) = judge_renewal(&found, stamp.holder.instance) {
+        if let Renewal::Lost(holder) = judge_renewal(&found, stamp.holder.instance)
+            && self.sabotage != Some(Sabotage::RenewedBlindly)
+        {
             *lock(&self.state) = State::Lost(holder);
             return Some(FailKind::Gone);
         }
@@ -227,7 +238,9 @@ impl Io for Claimed {
         }
         let overdue = match &*lock(&self.state) {
             State::Open => false,
+            State::Held { .. } if self.sabotage == Some(Sabotage::OverdueIgnored) => false,
             State::Held { looked, .. } => looked.is_overdue(&*self.clock),
+            State::Released if self.sabotage == Some(Sabotage::ReleaseForgotten) => false,
             State::Lost(_) | State::Released => return Completion::failed(FailKind::Gone, op),
         };
         if overdue { self.after_a_look(op) } else { self.inner.submit(op) }

@@ -1,8 +1,9 @@
 //! A file or block device as an [`Io`]: transfers go to the calling thread's driver, blocking verbs to the device's
 //! own lanes.
 //!
-//! Never retries, never splits, never bounces a buffer.
+//! Never splits, never bounces a buffer, tries again only what `again` says.
 
+use super::again;
 use super::executor;
 use super::inbox::Message;
 use super::request::Request;
@@ -20,6 +21,7 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Threads for zeroing, discarding and asking: one, they are rare and the medium runs them one by one anyway.
 const SPACE_THREADS_MAX: usize = 1;
@@ -79,6 +81,10 @@ pub(crate) struct DeviceFile {
     fixed: Option<Arc<FixedSlot>>,
     shared: Weak<Shared>,
     requests: AtomicU64,
+    tried_again: AtomicU64,
+    /// So many transfers more end as if the kernel had been short of memory.
+    #[cfg(test)]
+    pub(crate) shortages: AtomicU64,
     transfers: Lane,
     flushes: Lane,
     space: Lane,
@@ -127,6 +133,9 @@ impl DeviceFile {
             fixed: fixed.map(Arc::new),
             shared: Arc::downgrade(shared),
             requests: AtomicU64::new(0),
+            tried_again: AtomicU64::new(0),
+            #[cfg(test)]
+            shortages: AtomicU64::new(0),
         }
     }
 
@@ -159,6 +168,31 @@ impl DeviceFile {
         self.requests.load(Ordering::Acquire)
     }
 
+    /// What a transfer's result counts as: itself, except in tests of what is tried again.
+    pub(crate) fn result_of(&self, result: i32) -> i32 {
+        #[cfg(test)]
+        if self.shortages.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok() {
+            return -libc::ENOMEM;
+        }
+        result
+    }
+
+    /// A request of it is about to be tried again.
+    pub(crate) fn count_again(&self) {
+        self.tried_again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was so.
+    pub(crate) fn tried_again(&self) -> u64 {
+        self.tried_again.load(Ordering::Relaxed)
+    }
+
+    /// Count another try and wait for it, on a thread of the device's own.
+    pub(crate) fn pause(&self, time: Duration) {
+        self.count_again();
+        std::thread::sleep(time);
+    }
+
     /// The lane of transfers, for the `threads` back-end.
     pub(crate) fn transfers(&self) -> &Lane {
         &self.transfers
@@ -171,20 +205,22 @@ impl DeviceFile {
     }
 
     fn zero(&self, offset: u64, len: u64, fua: bool, may_unmap: bool) -> Outcome {
-        let zeroed = match self.kind {
+        let zero = || match self.kind {
             FileKind::Regular if may_unmap && !self.keeps_space => sys::punch_file(self.fd(), offset, len),
             FileKind::Regular => sys::zero_file(self.fd(), offset, len),
             FileKind::Block => sys::zero_block(self.fd(), offset, len),
         };
+        let zeroed = again::done_patiently(zero, |time| self.pause(time));
         outcome_of(zeroed.and_then(|()| if fua { sys::fdatasync(self.fd()) } else { Ok(()) }))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Outcome {
-        outcome_of(match self.kind {
+        let discard = || match self.kind {
             FileKind::Regular if self.keeps_space => Ok(()),
             FileKind::Regular => sys::punch_file(self.fd(), offset, len),
             FileKind::Block => sys::discard_block(self.fd(), offset, len),
-        })
+        };
+        outcome_of(again::done_patiently(discard, |time| self.pause(time)))
     }
 
     fn status(&self, offset: u64, len: u64) -> Completed {
@@ -281,7 +317,7 @@ impl FileDevice {
         (changes && self.file.read_only).then_some(FailKind::Unsupported)
     }
 
-    /// A short transfer of a file in memory, carried out here and now; others come back.
+    /// A short transfer of a file in memory, carried out here and now; others come back, and those that wait for something.
     fn at_once(&self, op: Op) -> Result<Completion, Op> {
         if !self.file.in_memory || op.range().1 > IN_MEMORY_BYTES_MAX as u64 {
             return Err(op);
@@ -294,7 +330,10 @@ impl FileDevice {
                     .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
                     .collect();
                 // SAFETY: the pieces are borrowed from buffers that only this function holds.
-                let result = unsafe { sys::read_at(self.file.fd(), &pieces, offset) };
+                let result = self.file.result_of(unsafe { sys::read_at(self.file.fd(), &pieces, offset) });
+                if again::pause(result, 1).is_some() {
+                    return Err(Op::Read { offset, bufs });
+                }
                 let outcome = sys::outcome_of_transfer(result, bufs.len_bytes(), false);
                 Completed { outcome, bufs, extents: Vec::new() }
             }
@@ -305,7 +344,10 @@ impl FileDevice {
                     .map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() })
                     .collect();
                 // SAFETY: the pieces are held by `data` and only read.
-                let result = unsafe { sys::write_at(self.file.fd(), &pieces, offset, fua) };
+                let result = self.file.result_of(unsafe { sys::write_at(self.file.fd(), &pieces, offset, fua) });
+                if again::pause(result, 1).is_some() && !fua {
+                    return Err(Op::Write { offset, data, fua });
+                }
                 Completed::bare(sys::outcome_of_transfer(result, data.len_bytes(), true))
             }
             other => return Err(other),

@@ -3,6 +3,7 @@
 //! For machines where io_uring is forbidden: the same executor and the same answers, more system calls. Never blocks
 //! the executor thread but in `epoll_wait`.
 
+use super::again;
 use super::driver::Wait;
 use super::inbox::Inbox;
 use super::request::Request;
@@ -229,7 +230,8 @@ fn transfer(request: Request) {
     };
     let device = file.device();
     device.transfers().submit(move || {
-        let result = match &mut request {
+        let may_wait = request.to_be_tried_again().map(|file| file.device());
+        let mut call = || match &mut request {
             Request::Read { file, offset, bufs, .. } => {
                 let pieces: Vec<_> = bufs
                     .pieces_mut()
@@ -237,7 +239,7 @@ fn transfer(request: Request) {
                     .map(|p| libc::iovec { iov_base: p.as_mut_ptr().cast(), iov_len: p.len() })
                     .collect();
                 // SAFETY: the pieces are the request's own buffers, held by this job.
-                unsafe { sys::read_at(file.fd(), &pieces, *offset) }
+                file.result_of(unsafe { sys::read_at(file.fd(), &pieces, *offset) })
             }
             Request::Write { file, offset, data, fua, .. } => {
                 let pieces: Vec<_> = data
@@ -246,9 +248,13 @@ fn transfer(request: Request) {
                     .map(|p| libc::iovec { iov_base: p.as_ptr().cast_mut().cast(), iov_len: p.len() })
                     .collect();
                 // SAFETY: as above; only read.
-                unsafe { sys::write_at(file.fd(), &pieces, *offset, *fua) }
+                file.result_of(unsafe { sys::write_at(file.fd(), &pieces, *offset, *fua) })
             }
             _ => unreachable!("only transfers get here"),
+        };
+        let result = match may_wait {
+            Some(device) => again::patiently(&mut call, |time| device.pause(time)),
+            None => call(),
         };
         request.finish(result);
     });

@@ -34,6 +34,23 @@ impl Request {
         matches!(self, Request::Read { .. } | Request::Write { .. })
     }
 
+    /// The device of a transfer.
+    pub(crate) fn device(&self) -> Option<&InFlight> {
+        match self {
+            Request::Read { file, .. } | Request::Write { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The device of a transfer that may be tried again when the kernel was short of something: it says nothing about the durability
+    /// of anything else.
+    pub(crate) fn to_be_tried_again(&self) -> Option<&InFlight> {
+        match self {
+            Request::Read { file, .. } | Request::Write { file, fua: false, .. } => Some(file),
+            _ => None,
+        }
+    }
+
     /// The descriptor it is about.
     pub(crate) fn fd(&self) -> RawFd {
         match self {

@@ -273,6 +273,14 @@ impl Runtime {
         self.shared.in_flight()
     }
 
+    /// How often a transfer of each open device was tried again because the kernel was short of something (memory, requests): by the
+    /// device's name.
+    #[must_use]
+    pub fn tried_again(&self) -> Vec<(String, u64)> {
+        let devices: Vec<Arc<DeviceFile>> = lock(&self.shared.devices).iter().filter_map(Weak::upgrade).collect();
+        devices.iter().map(|device| (device.name.clone(), device.tried_again())).collect()
+    }
+
     /// Run `future` on executor thread 0 while this thread waits. A panic of the future comes out here.
     ///
     /// # Panics

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod again;
 mod executor;
 mod files;
 mod net;

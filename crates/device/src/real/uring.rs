@@ -4,6 +4,7 @@
 //! also runs deferred completions and sleeps when the thread has nothing to do. A request sits in its slot, with its buffers, until its completion.
 //! Never cancels a transfer of a device; never frees a slot before the kernel has answered.
 
+use super::again;
 use super::driver::Wait;
 use super::files::{FixedSlot, InFlight};
 use super::inbox::Inbox;
@@ -44,6 +45,8 @@ const SCRATCH_KEPT_MAX: usize = 256;
 
 const BELL: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
+/// With a slot's number: the pause before its next try is over. Beyond [`IN_FLIGHT_MAX`], not set in slots' numbers.
+const PAUSE_OVER: u64 = 1 << 62;
 
 /// Lists of pieces the kernel reads until the request completes. Boxed, so that they do not move.
 struct Scratch {
@@ -56,6 +59,8 @@ struct Flight {
     scratch: Option<Box<Scratch>>,
     /// Bytes of a send that have gone.
     sent: usize,
+    /// How often it has been with the kernel and could not be carried out just then.
+    tries: u32,
 }
 
 struct Registered {
@@ -157,7 +162,7 @@ impl Uring {
             return;
         }
         let is_device = request.is_device();
-        let key = self.flights.insert(Flight { request, scratch: None, sent: 0 });
+        let key = self.flights.insert(Flight { request, scratch: None, sent: 0, tries: 0 });
         self.submit(key);
         if is_device {
             self.transfers_waiting += 1;
@@ -233,6 +238,7 @@ impl Uring {
             match key {
                 BELL => self.bell_armed = false,
                 CANCEL => {}
+                key if key & PAUSE_OVER != 0 => self.submit((key & !PAUSE_OVER) as usize),
                 key => self.complete(key as usize, result),
             }
         }
@@ -246,6 +252,16 @@ impl Uring {
         let flight = &mut self.flights[key];
         if result == -libc::EINTR {
             self.submit(key);
+            return;
+        }
+        let result = flight.request.device().map_or(result, |file| file.result_of(result));
+        if result < 0
+            && let Some(file) = flight.request.to_be_tried_again()
+            && let Some(pause) = again::pause(result, flight.tries + 1)
+        {
+            file.count_again();
+            flight.tries += 1;
+            self.push(opcode::Timeout::new(&raw const pause.for_ring).build().user_data(key as u64 | PAUSE_OVER));
             return;
         }
         if let Request::Send { data, .. } = &flight.request
@@ -318,7 +334,7 @@ impl Uring {
     /// The entry for a slot's request; its lists are in the slot's scratch.
     fn prepare(&mut self, key: usize) -> squeue::Entry {
         let Uring { ring, flights, scratch: free, fixed_files, registered, .. } = self;
-        let Flight { request, scratch, sent } = &mut flights[key];
+        let Flight { request, scratch, sent, .. } = &mut flights[key];
         match request {
             Request::Read { file, offset, bufs, .. } => {
                 let (fd, flags) = target(ring, fixed_files, file);

@@ -6,7 +6,7 @@ use super::account::Held;
 use super::transmission::Link;
 use crate::codec::{Command, Cookie, Errno, StatusExtent};
 use crate::context::{ContextSet, MetaContext, STATE_HOLE, STATE_ZERO, TierFlags};
-use cell::{Extent, RequestError, Tier, ZeroFlags};
+use cell::{Allocation, Extent, RequestError, Tier, ZeroFlags};
 use device::sync::lock;
 use device::{Bufs, SharedBufs};
 use std::sync::{Arc, Mutex};
@@ -155,8 +155,12 @@ pub(super) fn errno_of(error: RequestError, command: Command) -> Errno {
 /// What each context says of `extents`, neighbours that say the same merged.
 pub(super) fn status_of(extents: &[Extent], contexts: ContextSet) -> Vec<(u32, Vec<StatusExtent>)> {
     let says = |context: MetaContext, extent: &Extent| match context {
-        MetaContext::Allocation if extent.hole => STATE_HOLE | STATE_ZERO,
-        MetaContext::Allocation | MetaContext::Instance => 0,
+        MetaContext::Allocation => match extent.allocation {
+            Allocation::Hole => STATE_HOLE | STATE_ZERO,
+            Allocation::Zeroes => STATE_ZERO,
+            Allocation::Data => 0,
+        },
+        MetaContext::Instance => 0,
         MetaContext::Tier => match extent.tier {
             Tier::Disk => TierFlags::Disk as u32,
             Tier::CachedClean => TierFlags::CachedClean as u32,

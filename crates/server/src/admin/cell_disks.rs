@@ -4,6 +4,7 @@
 
 use super::Context;
 use super::change::{Refusal, Step, targets};
+use crate::claim::tell_in_log;
 use crate::devices::{OpenDevice, OpenerError};
 use cellcli::command::{Change, Target};
 use cellcli::{ErrorCode, ObjectType, format};
@@ -45,7 +46,7 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change, lines: &mut 
         let (mut opened, config) = context.opener.open(path, &open, &context.world)?;
         let id = context.cell.create_cell_disk(opened.to_be(&config, name.clone()), change.force).await?;
         opened.device_id = Some(id);
-        opened.claim(&context.world).await.map_err(OpenerError::from)?;
+        opened.claim(&context.world, tell_in_log).await.map_err(OpenerError::from)?;
         {
             let mut devices = lock(&context.devices);
             devices.retain(|device| device.path != opened.path);

@@ -98,6 +98,7 @@ pub(super) fn page(context: &Context, style: Style) -> String {
     }
     alerts(&mut page, context);
     front_end(&mut page, context);
+    tried_again(&mut page, context);
     latencies(&mut page, context);
     if style == Style::Open {
         page.line(format_args!("# EOF"));
@@ -190,6 +191,14 @@ fn front_end(page: &mut Page, context: &Context) {
     page.family(name, COUNTER, "of these, by client host");
     for host in context.front_end.hosts() {
         page.line(format_args!("{name}{{host=\"{}\"}} {}", escaped(&host.name), host.cut_off));
+    }
+}
+
+fn tried_again(page: &mut Page, context: &Context) {
+    let name = "flashcell_device_tried_again_total";
+    page.family(name, COUNTER, "transfers tried again because the kernel was short of memory or requests for them");
+    for (device, count) in context.opener.tried_again() {
+        page.line(format_args!("{name}{{device=\"{}\"}} {count}", escaped(&device)));
     }
 }
 
