@@ -52,7 +52,7 @@ pub use note::Note;
 pub use offer::{Offered, VictimSink};
 pub use open::{CellError, NewDevice, OpenReport};
 pub use recorder::{RECORDED_MAX, Recorded};
-pub use redo::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN, RedoWrite};
+pub use redo::{FLASH_LOG_BYTES_DEFAULT, FLASH_LOG_SHARE_OF_FLASH, NoRoomForLog, RING_BYTES_MIN, RedoWrite};
 pub use refill::HotLists;
 pub use request::{CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags};
 pub use session::Session;
