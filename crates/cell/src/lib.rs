@@ -36,6 +36,7 @@ mod refill;
 pub mod request;
 pub mod saving;
 pub mod session;
+mod streams;
 mod tiers;
 mod traced;
 mod transfer;

@@ -10,8 +10,10 @@ use crate::governor::{Allowance, admits};
 use crate::index::{Entry, IndexFull, Killed};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
+use crate::reclaim::FREE_SEGMENTS_LOW;
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
+use crate::snapshot::checkpoint_segments;
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, WorthMap};
@@ -21,6 +23,11 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Free segments beyond those that reclaim keeps that are not free for everybody: what it has just given back, and what it needs to.
+const DISPLACING_SEGMENTS: usize = 2;
+/// The same of the entries of an index that has a limit: one of so many, twice what makes reclaim run.
+const DISPLACING_ENTRIES: usize = 16;
 
 /// Why the data is at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +112,22 @@ impl Member {
             add(&self.counters.space_waits, 1);
             self.changed.wait(ticket).await;
         }
+    }
+
+    /// Whether what is filled now makes reclaim look for room: it keeps so many segments free, and an index that is limited not quite
+    /// full, and runs below.
+    pub(crate) fn would_displace(&self) -> bool {
+        let entries_max = self.index.entries_max();
+        if entries_max < self.crcs.len() && self.index.len() >= entries_max - entries_max / DISPLACING_ENTRIES {
+            return true;
+        }
+        let kept_free = checkpoint_segments(self.shape, self.block_parts).max(FREE_SEGMENTS_LOW);
+        lock(&self.log).free.len() <= kept_free + DISPLACING_SEGMENTS
+    }
+
+    /// The most bytes it could hold.
+    pub(crate) fn data_bytes_max(&self) -> u64 {
+        u64::from(self.shape.segments) * u64::from(self.shape.segment_pages) * PART_BYTES
     }
 
     /// The write has ended, whatever became of it.

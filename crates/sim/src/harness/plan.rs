@@ -106,6 +106,8 @@ pub(super) struct Setup {
     pub(super) keep_unused: Duration,
     /// The most memory of the flash cache's index.
     pub(super) index_bytes: Option<u64>,
+    /// Beyond it requests in a row are a scan.
+    pub(super) sequential_cutoff_bytes: u64,
     /// When flash counts as busier than the disk.
     pub(super) busy: Option<BusyTuning>,
     /// Client connections, and requests each has in flight.
@@ -506,6 +508,7 @@ impl Setup {
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
         let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
         let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
+        let sequential_cutoff_bytes = pick(&mut prng.fork("streams"), &[64 << 10, 256 << 10, 4 << 20]);
         let spare = members::spare(&flashes, &mut prng.fork("spare"));
         let spares = spare.iter().count();
         flashes.extend(spare);
@@ -538,6 +541,7 @@ impl Setup {
             endurance: endurance(&mut prng.fork("endurance")),
             keep_unused: Duration::from_millis(prng.fork("keep").between(20, 1_000)),
             index_bytes,
+            sequential_cutoff_bytes,
             busy: busy(&mut prng.fork("busy")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
