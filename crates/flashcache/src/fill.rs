@@ -122,7 +122,9 @@ impl Member {
             return true;
         }
         let kept_free = checkpoint_segments(self.shape, self.block_parts).max(FREE_SEGMENTS_LOW);
-        lock(&self.log).free.len() <= kept_free + DISPLACING_SEGMENTS
+        let log = lock(&self.log);
+        // Where no segment is sealed there is nothing to push out.
+        log.free.len() <= kept_free + DISPLACING_SEGMENTS && log.sealed.iter().any(|sealed| !sealed.is_empty())
     }
 
     /// The most bytes it could hold.

@@ -48,6 +48,16 @@ pub(super) struct Caching {
 }
 
 impl Caching {
+    /// As redo may be.
+    fn of_redo(self) -> Caching {
+        use celldisk::CachingMode;
+        let mode = match self.mode {
+            CachingMode::WriteBack | CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
+            mode => mode,
+        };
+        Caching { mode, ..self }
+    }
+
     /// In a world of write-back, write-through becomes that, and write-around write-through. In one of flush order, it
     /// becomes that, and write-around mostly plain write-back.
     fn in_world(self, write_back: bool, ordered: bool) -> Caching {
@@ -508,7 +518,7 @@ impl Setup {
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
         let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
         let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
-        let sequential_cutoff_bytes = pick(&mut prng.fork("streams"), &[64 << 10, 256 << 10, 4 << 20]);
+        let sequential_cutoff_bytes = pick(&mut prng.fork("streams"), &[512 << 10, 1 << 20, 4 << 20]);
         let spare = members::spare(&flashes, &mut prng.fork("spare"));
         let spares = spare.iter().count();
         flashes.extend(spare);
