@@ -90,7 +90,7 @@ def section(options, model, stalling, groups, bounds):
         words = ["nbdkit", "-f", "-U", "SOCKET", "--filter=pause", "memory", "256M", f"pause-control={control}"]
         disk = servers.Peer(place, directory, "nbdkit-pause", words)
         cell = servers.Cell(place, directory, disk.uri(), "192M", f"redo:{REDO_MIB}M:redo", model=model).start()
-        for statement in ("drop flashcache", "create flashlog all size=96M", "create flashcache all size=32M"):
+        for statement in ("drop flashcache", "drop flashlog", "create flashlog all size=96M", "create flashcache all size=32M"):
             cell.cellcli(statement)
         target = servers.Target("redo", cell, uri=cell.uri("redo"))
         for turn in range(rounds):

@@ -17,9 +17,8 @@ def redo_cell(place, **options):
     cell = place.cell(disks=("160M",), flash=("96M",), griddisks=("data:32M", "redo:32M:redo"), **options)
     cell.set_device("forgetful = true")
     cell.start()
-    cell.cellcli("drop flashcache")
-    cell.cellcli("create flashlog all size=32M")
-    cell.cellcli("create flashcache all size=32M")
+    for statement in ("drop flashcache", "drop flashlog", "create flashlog all size=32M", "create flashcache all size=32M"):
+        cell.cellcli(statement)
     return cell
 
 
@@ -138,8 +137,7 @@ def redo_that_the_disk_refuses_is_saved_on_flash_and_replayed():
         cell = place.cell(disks=(disk.uri,), flash=("96M",), griddisks=("redo:32M:redo",))
         cell.set_device("forgetful = true", kind="flash")
         cell.start()
-        cell.cellcli("drop flashcache")
-        cell.cellcli("create flashlog all size=32M")
+        cell.cellcli("drop flashcache; drop flashlog; create flashlog all size=32M")
         redo = Redo(cell, "saved")
         for page in range(8):
             redo.commit(page)

@@ -92,8 +92,6 @@ def with_redo_of(place, database):
     """A cell with a flash log; eight commits of a database; how many went past the log for the plan."""
     cell = place.cell(griddisks=("data:64M", "redo:32M:redo"))
     cell.start()
-    cell.cellcli("drop flashcache")
-    cell.cellcli("create flashlog all size=32M")
     client = nbdclient.Client(cell.socket, export=f"redo@{database}")
 
     def commit():

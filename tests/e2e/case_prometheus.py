@@ -35,7 +35,6 @@ def page(cell, accept=None):
 def busy_cell(place):
     """A cell of which every part has something to show."""
     cell = place.cell(griddisks=("data:64M", "log:32M:redo")).start()
-    cell.cellcli("drop flashcache; create flashlog all size=16M; create flashcache all")
     return cell
 
 

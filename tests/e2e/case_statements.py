@@ -38,6 +38,8 @@ def flash_beside_the_cache_as_the_field_did_it():
         cell.start()
         equal(len(cell.json("list griddisk where diskType = FlashDisk")), 2, "grid disks after kill -9")
         equal(cell.cellcli("list metriccurrent where objectType='FLASHLOG'").stdout, "", "no flash log, no rows")
+        modes = {row["cachingMode"] for row in cell.json("list griddisk where diskType = FlashDisk attributes cachingMode")}
+        equal(modes, {"none"}, "caching of what lies on flash already")
         cell.cellcli("drop griddisk all flashdisk prefix=ssddisk")
         cell.cellcli("drop flashcache")
         equal(cell.cellcli("create flashcache all").stdout, done, "answer")

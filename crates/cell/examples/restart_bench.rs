@@ -302,6 +302,7 @@ fn main() {
             arena: Arena::new(16 << 20),
             block_bytes: u64::from(BLOCK_PARTS) * 4096,
             alarm: Arc::new(Notify::new()),
+            sequential_cutoff_bytes: 0,
             sabotage: None,
         });
         grid_disk.set_cache(Some((cache.clone(), handle)), CachingMode::WriteThrough);

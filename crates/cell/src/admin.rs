@@ -3,6 +3,10 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
+mod error;
+
+pub use error::AdminError;
+
 use crate::cell::{Cell, mode_in_force, mode_wanted};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
@@ -37,131 +41,15 @@ fn check_size(name: &str, size_bytes: u64) -> Result<(), AdminError> {
     if size_bytes > GRID_DISK_BYTES_MAX { Err(AdminError::TooLarge(name.to_owned(), size_bytes)) } else { Ok(()) }
 }
 
-/// Why a command was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum AdminError {
-    /// No grid disk of that name.
-    #[error("grid disk {0} does not exist\nhint: LIST GRIDDISK shows the grid disks of this cell")]
-    NoGridDisk(String),
-    /// No cell disk of that name.
-    #[error("cell disk {0} does not exist\nhint: LIST CELLDISK shows the cell disks of this cell")]
-    NoCellDisk(String),
-    /// The grid disk has sessions.
-    #[error("grid disk {0} is in use by {1} connections\nhint: disconnect them, or use FORCE")]
-    InUse(String, usize),
-    /// Larger than the flash cache can name the blocks of.
-    #[error(
-        "grid disk {0} would be {1} bytes large: the flash cache names blocks of grid disks of up to {GRID_DISK_BYTES_MAX} bytes\n\
-         hint: make several grid disks of it"
-    )]
-    TooLarge(String, u64),
-    /// Not a flash cell disk.
-    #[error(
-        "cell disk {0} is no flash\nhint: LIST CELLDISK WHERE diskType=FlashDisk shows those that a flash cache may be on"
-    )]
-    NoFlash(String),
-    /// A flash cell disk that the cell does not use in this life.
-    #[error(
-        "flash cell disk {0} is not at work: it has failed, is missing, or was left out at the start\n\
-         hint: leave it out of the list, or mend it and restart the cell"
-    )]
-    FlashNotAtWork(String),
-    /// Something lies on it.
-    #[error(
-        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first"
-    )]
-    CellDiskInUse(String, &'static str),
-    /// Nobody would be left.
-    #[error("no flash cell disk is at work\nhint: DROP FLASHCACHE, or give the cell a flash device")]
-    NoFlashLeft,
-    /// Dirty data could not be given to the disk.
-    #[error(
-        "grid disk {0} still has data that only flash holds: its disk, or the flash, does not take or give it at the moment\n\
-         hint: see the alerts for the devices, mend them and repeat the command; nothing has been changed"
-    )]
-    StillDirty(String),
-    /// A flush was cancelled.
-    #[error(
-        "the flush was cancelled: grid disk {0} still has data that only flash holds\nhint: repeat the FLUSH to go on"
-    )]
-    FlushCancelled(String),
-    /// Write-back with this flash cache would not be safe.
-    #[error("write-back needs {0}\nhint: use write-through, or create the flash cache on one durable flash device")]
-    WriteBackUnsafe(&'static str),
-    /// Its disk may be torn.
-    #[error(
-        "grid disk {0} waits for its flash, and its disk alone is not known to be of one moment: it may hold newer and older \
-         data side by side\nhint: bring the flash back and restart the cell, or give the grid disk up with DROP GRIDDISK {0} FORCE"
-    )]
-    MayBeTorn(String),
-    /// Its journal could not be made.
-    #[error(
-        "the journal of grid disk {0} could not be written\nhint: see the alerts for its disk; it needs room for its journal"
-    )]
-    NoJournal(String),
-    /// It went offline while the cell was running.
-    #[error("grid disk {0} went offline while the cell was running\nhint: restart the cell, then repeat the command")]
-    RestartFirst(String),
-    /// Its disk cannot be kept as it is.
-    #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
-    CannotFreeze(String, &'static str),
-    /// Its disk is kept as it is.
-    #[error("grid disk {0} is frozen\nhint: ALTER GRIDDISK {0} THAW, or wait until the freeze ends by itself")]
-    IsFrozen(String),
-    /// Redo would be lost.
-    #[error(
-        "the flash log holds redo of grid disk {0} that its disk does not have, or may hold some\n\
-         hint: see the alerts for its disk, bring it back and repeat the command; DROP FLASHLOG FORCE gives such redo up, \
-         ALTER GRIDDISK {0} ACTIVE FORCE goes on without what cannot be had"
-    )]
-    RedoOnFlash(String),
-    /// A disk's label still counts on a ring that has failed.
-    #[error(
-        "the label of cell disk {0} still counts on a part of the flash log that has failed\n\
-         hint: repeat the command in a moment; if this stays, see the alerts for that disk"
-    )]
-    RingLeaving(String),
-    /// Its flash may not acknowledge redo.
-    #[error(
-        "cell disk {0} cannot carry the flash log: it has to be flash of class durable, whose flash cache (if any) is at work\n\
-         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
-    )]
-    NotForRedo(String),
-    /// No flash may acknowledge redo.
-    #[error(
-        "the flash log needs flash of class durable: other flash may acknowledge nothing alone\n\
-         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
-    )]
-    NoDurableFlash,
-    /// A ring could not be begun.
-    #[error(
-        "the flash log could not be begun on flash {0}: {1}\nhint: see to that device, or leave it out with CELLDISK="
-    )]
-    RingFailed(String, String),
-    /// A discard of it may still happen.
-    #[error(
-        "flash {0}: nobody knows whether a discard of its area has happened or will\n\
-         hint: restart the cell, then repeat the command; until then the device is out of service"
-    )]
-    FlashUncertain(String),
-    /// There is no such I/O resource plan.
-    #[error(transparent)]
-    Plan(#[from] crate::iorm::PlanError),
-    /// It would take more memory than it may.
-    #[error(transparent)]
-    Memory(#[from] MemoryShort),
-    /// The cell does not do this yet.
-    #[error("{0} is not supported by this version")]
-    NotSupported(&'static str),
-    /// The cell is stopping.
-    #[error("the cell is stopping")]
-    Stopping,
-    /// The catalog refused or could not be written.
-    #[error(transparent)]
-    Store(#[from] GridDiskError),
-    /// The cell could not follow.
-    #[error(transparent)]
-    Cell(#[from] CellError),
+/// Redo in write-back would go to the flash cache, past the flash log: a commit would wait for one copy there, and for nothing else.
+pub(crate) fn check_redo_mode(
+    name: &str,
+    purpose: celldisk::Purpose,
+    mode: celldisk::CachingMode,
+) -> Result<(), AdminError> {
+    let is_redo = purpose == celldisk::Purpose::Redo;
+    let is_write_back = matches!(mode, celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered);
+    if is_redo && is_write_back { Err(AdminError::RedoInWriteBack(name.to_owned())) } else { Ok(()) }
 }
 
 /// Room for a batch of a few blocks beside a journal's headers, whatever the configuration says.
@@ -199,6 +87,7 @@ impl Cell {
     ) -> Result<Arc<GridDisk>, AdminError> {
         let _turn = self.turn().await?;
         check_size(&spec.name, spec.size_bytes)?;
+        check_redo_mode(&spec.name, spec.purpose, spec.caching_mode)?;
         self.check_write_back(spec.caching_mode)?;
         if let Some(disk) = self.store().cell_disk(spec.cell_disk)
             && !disk.label().is_whole()
@@ -410,6 +299,9 @@ impl Cell {
         }
         let id = GridDiskId(disk.id());
         let Some(record) = self.record(&disk) else { return Err(AdminError::NoGridDisk(name.to_owned())) };
+        if let Some(mode) = mode.filter(|mode| *mode != record.caching_mode) {
+            check_redo_mode(&record.name, record.purpose, mode)?;
+        }
         let mut next = record.clone();
         next.caching_mode = mode.unwrap_or(next.caching_mode);
         next.caching_policy = policy.unwrap_or(next.caching_policy);

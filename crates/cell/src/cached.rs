@@ -11,8 +11,9 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
+use crate::streams::Scan;
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
-use flashcache::{FillCause, FillReport, HitError, Stretch, Tenant, WriteTicket};
+use flashcache::{DiskHandle, FillCause, FillReport, HitError, Stretch, Tenant, WriteTicket};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -66,13 +67,14 @@ impl GridDisk {
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
         let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
-        let stretches = binding.cache.lookup(&binding.disk.of(context.tenant()), parts.clone());
+        let scan = self.watch.reads(&parts);
+        let stretches = binding.cache.lookup(&reader(context, binding, scan), parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
             let timer = binding.time_hit(parts.start, len, begun);
             if let Some(index) = self.diverts(timer, &stretches) {
                 drop(stretches);
-                return self.read_diverted(context, binding, index, offset, bufs).await;
+                return self.read_diverted(context, binding, scan, index, offset, bufs).await;
             }
             return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {
@@ -87,7 +89,7 @@ impl GridDisk {
                 }
                 (Err(NotFromFlash), bufs) => {
                     self.counters.cache_read_skips_flash.count(len);
-                    self.read_missed(context, binding, offset, parts, bufs).await
+                    self.read_missed(context, binding, scan, offset, parts, bufs).await
                 }
             };
         }
@@ -100,7 +102,7 @@ impl GridDisk {
             self.counters.cache_misses.count(len);
         }
         self.count_keep_read(binding, &parts, len, false);
-        self.read_missed(context, binding, offset, parts, bufs).await
+        self.read_missed(context, binding, scan, offset, parts, bufs).await
     }
 
     /// Read under the range lock: what is on flash by now from there, the rest from disk, and offer it to the cache.
@@ -108,12 +110,13 @@ impl GridDisk {
         &self,
         context: &Context,
         binding: &Binding,
+        scan: Option<Scan>,
         offset: u64,
         parts: Range<u64>,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let fill = match self.worth_filling(context, binding, &parts) {
+        let fill = match self.worth_filling(binding, scan, &parts) {
             Ok(fill) => fill,
             Err(skips) => {
                 skips.count(len);
@@ -128,7 +131,7 @@ impl GridDisk {
         let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {
             return self.read_current(offset, bufs).await;
         };
-        let stretches = binding.cache.lookup(&binding.disk.of(context.tenant()), parts.clone());
+        let stretches = binding.cache.lookup(&reader(context, binding, scan), parts.clone());
         let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
         if let Err(error) = self.check_not_lost() {
             return (Err(error), bufs);
@@ -213,7 +216,7 @@ impl GridDisk {
     ) -> FillReport {
         let report = binding.cache.fill(&binding.disk.of(permit.tenant), parts.clone(), data, cause, permit.membership);
         // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
-        if self.lost_epoch() != permit.losses {
+        if !self.has_kept(permit.losses) {
             binding.cache.end_copies(&binding.disk, parts);
             return FillReport { stale: true, ..FillReport::default() };
         }
@@ -221,7 +224,7 @@ impl GridDisk {
     }
 
     /// Whether what a miss reads is worth keeping, or where the refusal counts.
-    fn worth_filling(&self, _context: &Context, binding: &Binding, parts: &Range<u64>) -> Result<Fill, &Traffic> {
+    fn worth_filling(&self, binding: &Binding, scan: Option<Scan>, parts: &Range<u64>) -> Result<Fill, &Traffic> {
         // Large requests are scans and copies: they would push out what single-block reads need.
         if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX {
             return Err(&self.counters.cache_read_skips_large);
@@ -230,8 +233,18 @@ impl GridDisk {
             Filling::Evict => Ok(Fill::Not),
             Filling::Feed(feeder) => Ok(Fill::Later(feeder)),
             Filling::Read if binding.declines_fill(parts.start) => Err(&self.counters.cache_fill_skips_busy),
+            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) => {
+                Err(&self.counters.cache_fill_skips_scan)
+            }
             Filling::Read => Ok(Fill::Now),
         }
+    }
+
+    /// Whether what a scan misses is not kept: it would push out others, and the scan has not shown that it comes back.
+    fn is_passing(&self, binding: &Binding, scan: Scan, parts: &Range<u64>) -> bool {
+        let cache = &binding.cache;
+        cache.would_displace(&binding.disk, parts.start)
+            && !self.watch.returns(scan, parts.start, cache.data_bytes_max())
     }
 
     /// Read stretches that are all hits.
@@ -354,7 +367,14 @@ impl GridDisk {
     }
 
     /// A write has reached the disk: its whole parts are worth keeping.
-    pub(crate) fn fill_written(&self, context: &Context, change: &Change, offset: u64, data: &SharedBufs) {
+    pub(crate) fn fill_written(
+        &self,
+        context: &Context,
+        change: &Change,
+        is_scan: bool,
+        offset: u64,
+        data: &SharedBufs,
+    ) {
         let Change::Announced { binding, permit, .. } = change else { return };
         let len = data.len_bytes() as u64;
         let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
@@ -372,6 +392,8 @@ impl GridDisk {
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
         if start < end && binding.declines_fill(start / PART_BYTES) {
             self.counters.cache_write_fill_skips_busy.count(end - start);
+        } else if start < end && is_scan && binding.cache.would_displace(&binding.disk, start / PART_BYTES) {
+            self.counters.cache_write_skips_scan.count(end - start);
         } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
             self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);
@@ -417,7 +439,7 @@ impl GridDisk {
         let (result, bufs) = self.read_disk(offset, bufs).await;
         result?;
         binding.cache.revalidate(&binding.disk, parts, bufs.view(0..len as usize));
-        if self.lost_epoch() != losses {
+        if !self.has_kept(losses) {
             // What was compared may have been lost since.
             binding.cache.distrust(&binding.disk);
             return Err(RequestError::Io);
@@ -425,6 +447,12 @@ impl GridDisk {
         drop(guard);
         Ok(())
     }
+}
+
+/// On whose behalf a read looks: what a scan finds is not worth more for it.
+fn reader(context: &Context, binding: &Binding, scan: Option<Scan>) -> DiskHandle {
+    let disk = binding.disk.of(context.tenant());
+    if scan.is_some_and(|scan| !scan.returns) { disk.passing() } else { disk }
 }
 
 /// The missed ranges of a look-up, in parts.

@@ -45,6 +45,8 @@ pub struct CellConfig {
     pub redo: flashlog::LogConfig,
     /// How grid disks whose fill strategy is feed are filled.
     pub feed: FeedConfig,
+    /// Beyond so many bytes in a row requests are a scan, which pushes nothing out of the flash cache unless it comes back; 0: never.
+    pub sequential_cutoff_bytes: u64,
     /// How often the list of what is hot on each flash device of the cache is made anew.
     pub hot_every: Duration,
     /// How long grid disks wait for the index of the flash cache at an open; then those that need none are served without it, see
@@ -56,6 +58,9 @@ pub struct CellConfig {
     pub disk_sabotage: Option<celldisk::Sabotage>,
 }
 
+/// As bcache has it: less is read sooner from a cache than from a disk that has to seek.
+pub const SEQUENTIAL_CUTOFF_BYTES: u64 = 4 << 20;
+
 impl Default for CellConfig {
     fn default() -> CellConfig {
         CellConfig {
@@ -66,6 +71,7 @@ impl Default for CellConfig {
             journal_bytes: None,
             redo: flashlog::LogConfig::default(),
             feed: FeedConfig::default(),
+            sequential_cutoff_bytes: SEQUENTIAL_CUTOFF_BYTES,
             hot_every: Duration::from_secs(60),
             index_wait: None,
             sabotage: None,
@@ -278,6 +284,7 @@ impl Cell {
             arena: self.arena.clone(),
             block_bytes: u64::from(self.block_bytes),
             alarm: self.alarm.clone(),
+            sequential_cutoff_bytes: self.config.sequential_cutoff_bytes,
             sabotage: self.config.sabotage,
         });
         // Before anybody can find it.

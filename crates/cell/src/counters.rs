@@ -93,10 +93,14 @@ pub struct GridDiskCounters {
     pub cache_read_skips_busy: Traffic,
     /// Reads whose misses were not kept in the cache since flash was busy.
     pub cache_fill_skips_busy: Traffic,
+    /// Reads whose misses were not kept in the cache since they belong to a scan and would have pushed out others.
+    pub cache_fill_skips_scan: Traffic,
     /// Reads that went past the cache since the I/O plan keeps their database from it.
     pub cache_read_skips_plan: Traffic,
     /// Writes not kept in the cache for that reason.
     pub cache_write_skips_plan: Traffic,
+    /// Writes not kept in the cache since they belong to a scan and would have pushed out others.
+    pub cache_write_skips_scan: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
     /// Reads of KEEP data served whole from flash.

@@ -12,6 +12,7 @@ use crate::counters::SMALL_BYTES_MAX;
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::range_lock::LockMode;
 use crate::request::{Context, RequestError};
+use crate::streams::Scan;
 use device::sync::lock;
 use device::{Bufs, Instant, Outcome};
 use flashcache::busy::SHARE_WHOLE;
@@ -180,6 +181,7 @@ impl GridDisk {
         &self,
         context: &Context,
         binding: &Binding,
+        scan: Option<Scan>,
         index: usize,
         offset: u64,
         bufs: Bufs,
@@ -191,7 +193,7 @@ impl GridDisk {
             return (Ok(()), bufs);
         }
         let parts: Range<u64> = offset / PART_BYTES..(offset + len) / PART_BYTES;
-        self.read_missed(context, binding, offset, parts, bufs).await
+        self.read_missed(context, binding, scan, offset, parts, bufs).await
     }
 
     /// Whether the disk has read it. The buffer of a disk that takes too long is replaced.

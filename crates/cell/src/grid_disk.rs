@@ -16,6 +16,7 @@ use crate::redo::RedoPort;
 use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
+use crate::streams::StreamWatch;
 use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Flag, Notify, lock};
@@ -68,6 +69,7 @@ pub struct GridDisk {
     pub(crate) changes: Changes,
     pub(crate) filling: Mutex<Filling>,
     pub(crate) streams: Streams,
+    pub(crate) watch: StreamWatch,
     /// Where its redo writes are recorded; none outside a cell.
     pub(crate) records: OnceLock<Arc<Records>>,
     /// Its place in the I/O plan; none outside a cell.
@@ -132,6 +134,8 @@ pub struct GridDiskParts {
     pub block_bytes: u64,
     /// Rung when a flush of the disk has failed.
     pub alarm: Arc<Notify>,
+    /// Beyond so many bytes in a row requests are a scan, which pushes nothing out of the cache; 0: never.
+    pub sequential_cutoff_bytes: u64,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -168,6 +172,7 @@ impl GridDisk {
             changes: Changes::default(),
             filling: Mutex::default(),
             streams: Streams::default(),
+            watch: StreamWatch::new(parts.sequential_cutoff_bytes),
             records: OnceLock::new(),
             seat: OnceLock::new(),
             barred: AtomicUsize::new(0),

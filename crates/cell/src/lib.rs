@@ -36,6 +36,7 @@ mod refill;
 pub mod request;
 pub mod saving;
 pub mod session;
+mod streams;
 mod tiers;
 mod traced;
 mod transfer;
@@ -52,7 +53,7 @@ pub use note::Note;
 pub use offer::{Offered, VictimSink};
 pub use open::{CellError, NewDevice, OpenReport};
 pub use recorder::{RECORDED_MAX, Recorded};
-pub use redo::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN, RedoWrite};
+pub use redo::{FLASH_LOG_BYTES_DEFAULT, FLASH_LOG_SHARE_OF_FLASH, NoRoomForLog, RING_BYTES_MIN, RedoWrite};
 pub use refill::HotLists;
 pub use request::{
     Allocation, CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags,

@@ -25,6 +25,8 @@ struct Plan {
     joining: Vec<DeviceId>,
     leaving: Vec<DeviceId>,
     staying: Vec<DeviceId>,
+    /// Bytes on each of those that join.
+    on_each_bytes: u64,
 }
 
 impl Plan {
@@ -89,24 +91,26 @@ impl Cell {
             return Err(AdminError::NoFlashLeft);
         }
         let is_in = |id: &&DeviceId| cache.regions.contains_key(id);
-        let plan = Plan {
+        let mut plan = Plan {
+            on_each_bytes: cache.size_per_device_bytes,
             joining: wanted.iter().filter(|id| !is_in(id)).copied().collect(),
             leaving: cache.regions.keys().filter(|id| !wanted.contains(id)).copied().collect(),
             staying: wanted.iter().filter(is_in).copied().collect(),
         };
-        let full = plan.joining.iter().find(|id| catalog.free_bytes(**id) < cache.size_per_device_bytes);
+        plan.on_each_bytes = self.bytes_on_each(&plan);
+        let full = plan.joining.iter().find(|id| catalog.free_bytes(**id) < plan.on_each_bytes);
         if let Some(full) = full {
             let name = catalog.members.get(full).map_or_else(String::new, |member| member.name.clone());
-            let (free_bytes, wanted_bytes) = (catalog.free_bytes(*full), cache.size_per_device_bytes);
+            let (free_bytes, wanted_bytes) = (catalog.free_bytes(*full), plan.on_each_bytes);
             return Err(GridDiskError::NoSpace { name, free_bytes, wanted_bytes }.into());
         }
         if let Some(at_work) = &at_work {
             let mut areas = Vec::new();
             for id in &plan.joining {
                 let Some(disk) = self.store().cell_disk(*id) else { continue };
-                let geometry = device::Geometry { size_bytes: cache.size_per_device_bytes, ..disk.device().geometry() };
+                let geometry = device::Geometry { size_bytes: plan.on_each_bytes, ..disk.device().geometry() };
                 at_work.cache.check_device(&geometry).map_err(CellError::from)?;
-                areas.push(cache.size_per_device_bytes);
+                areas.push(plan.on_each_bytes);
             }
             if let Some(limit_bytes) = self.config.cache.memory_bytes_max {
                 let leaving = at_work.cache.places_of(&plan.leaving.iter().map(|id| id.0).collect());
@@ -118,6 +122,40 @@ impl Cell {
             }
         }
         Ok(plan)
+    }
+
+    /// Bytes on each flash device that joins: as many as on each of the others. Where all are replaced, what is larger is used whole,
+    /// unless the operator left room beside the cache before; the flash log finds its room there again.
+    fn bytes_on_each(&self, plan: &Plan) -> u64 {
+        let catalog = self.store().catalog();
+        let Some(cache) = &catalog.flash_cache else { return 0 };
+        let slack_bytes = |id: &DeviceId| {
+            let au_bytes = catalog.members.get(id).map_or(0, |member| member.au_bytes);
+            u64::from(cache.segment_bytes) + au_bytes
+        };
+        let was_whole = cache.regions.keys().any(|id| catalog.free_bytes(*id) < slack_bytes(id));
+        if !plan.staying.is_empty() || !was_whole {
+            return cache.size_per_device_bytes;
+        }
+        let moves = |log: &&celldisk::FlashLog| log.regions.keys().any(|id| plan.leaving.contains(id));
+        let log_bytes = catalog.flash_log.as_ref().filter(moves).map_or(0, |log| log.size_per_device_bytes);
+        let larger_bytes = self.store().larger_flash_cache(&plan.joining, log_bytes);
+        larger_bytes.map_or(cache.size_per_device_bytes, |bytes| self.affordable(cache, bytes, plan.joining.len()))
+    }
+
+    /// The same, or what the memory for the index suffices for, and never less than now.
+    fn affordable(&self, cache: &celldisk::FlashCache, on_each_bytes: u64, devices: usize) -> u64 {
+        let Some(limit_bytes) = self.config.cache.memory_bytes_max else { return on_each_bytes };
+        let unit_bytes = u64::from(cache.segment_bytes);
+        let fits = |units: u64| {
+            need_bytes(&vec![units * unit_bytes; devices], cache.segment_bytes, cache.block_bytes) <= limit_bytes
+        };
+        let (mut least, mut most) = (cache.size_per_device_bytes / unit_bytes, on_each_bytes / unit_bytes + 1);
+        while most - least > 1 {
+            let units = least.midpoint(most);
+            *if fits(units) { &mut least } else { &mut most } = units;
+        }
+        if fits(on_each_bytes / unit_bytes) { on_each_bytes } else { least * unit_bytes }
     }
 
     /// A FLUSH of everything, that ends when it is done.
@@ -158,7 +196,7 @@ impl Cell {
             self.check_nobody_waits(true)?;
         }
         self.check_nobody_waits_for_redo()?;
-        let space = self.store().reserve_flash_cache(&plan.joining)?;
+        let space = self.store().reserve_flash_cache(&plan.joining, Some(plan.on_each_bytes))?;
         if let Err(error) = self.pair_for_change(&plan).await {
             space.release();
             return Err(error);

@@ -235,7 +235,7 @@ impl GridDisk {
                 Placed::NotNow => return Ok(Written::NotNow),
                 Placed::Taken if fua => self.sync_dirty_redo().await?,
                 Placed::Taken => {}
-                Placed::ToDisk => self.write_disk(context, offset, data, fua).await?,
+                Placed::ToDisk => self.write_disk(context, false, offset, data, fua).await?,
             },
             // In flush order since it began.
             None if self.is_ordered() => return Ok(Written::NotNow),
@@ -252,13 +252,15 @@ impl GridDisk {
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
+        let is_scan = self.is_scanned(offset, len);
         // What is dirty already goes to flash all the same, below.
-        if !context.is_past_flash_cache() && self.try_write_dirty(context, offset, &data).await? {
+        let passes = context.is_past_flash_cache() || is_scan && !fua && self.passes_write_back(offset, len);
+        if !passes && self.try_write_dirty(context, offset, &data).await? {
             context.served_by_cache(len);
             return if fua { self.sync_dirty_redo().await } else { Ok(()) };
         }
         let Some(stretches) = self.dirty_stretches(offset, len) else {
-            return self.write_disk(context, offset, data, fua).await;
+            return self.write_disk(context, is_scan, offset, data, fua).await;
         };
         let first = offset / PART_BYTES;
         for (parts, dirty) in stretches {
@@ -267,10 +269,10 @@ impl GridDisk {
             if dirty {
                 if !self.overwrite_dirty(parts, &piece).await? {
                     self.clear_dirty(offset, len).await?;
-                    return self.write_disk(context, offset, data, fua).await;
+                    return self.write_disk(context, is_scan, offset, data, fua).await;
                 }
             } else {
-                self.write_disk(context, parts.start * PART_BYTES, piece, fua).await?;
+                self.write_disk(context, is_scan, parts.start * PART_BYTES, piece, fua).await?;
             }
         }
         if fua { self.sync_dirty().await } else { Ok(()) }
@@ -280,6 +282,7 @@ impl GridDisk {
     async fn write_disk(
         &self,
         context: &Context,
+        is_scan: bool,
         offset: u64,
         data: SharedBufs,
         fua: bool,
@@ -294,7 +297,7 @@ impl GridDisk {
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
-            self.fill_written(context, begun, offset, &data);
+            self.fill_written(context, begun, is_scan, offset, &data);
         }
         end_change(begun, outcome);
         outcome_to_result(outcome)

@@ -11,11 +11,13 @@ mod open;
 mod port;
 mod record;
 mod rings;
+mod room;
 
-pub use admin::{FLASH_LOG_BYTES_DEFAULT, RING_BYTES_MIN};
+pub use admin::{FLASH_LOG_BYTES_DEFAULT, FLASH_LOG_SHARE_OF_FLASH, RING_BYTES_MIN};
 pub(crate) use open::{replay_redo, strange_redo_pairs};
 pub(crate) use port::RedoPort;
 pub use record::RedoWrite;
+pub use room::NoRoomForLog;
 
 use crate::cell::Cell;
 use crate::grid_disk::GridDisk;

@@ -201,6 +201,7 @@ mod tests {
             arena: Arena::new(1 << 20),
             block_bytes: BLOCK_BYTES,
             alarm: Arc::new(Notify::new()),
+            sequential_cutoff_bytes: 0,
             sabotage: None,
         });
         grid_disk.set_cache(Some((cache.clone(), cache.disk(named))), CachingMode::WriteThrough);

@@ -171,7 +171,7 @@ impl Session {
     /// meanwhile: the change had perhaps reached the device before that, and the next flush, on whichever session, would
     /// call it durable.
     fn wrote(&self, epoch: u64) -> Result<(), RequestError> {
-        if self.disk.lost_epoch() == epoch { Ok(()) } else { Err(RequestError::Io) }
+        if self.disk.has_kept(epoch) { Ok(()) } else { Err(RequestError::Io) }
     }
 
     /// Make durable every write acknowledged before, on any session of the grid disk.
@@ -185,6 +185,7 @@ impl Session {
         self.counted(self.check(0, 0))?;
         self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
+        self.disk.watch.flushes();
         let result = self.disk.flush_for(&self.context).await;
         if self.disk.believes_later_flush() { self.counted(result) } else { self.answer(result) }
     }

@@ -256,6 +256,21 @@ impl GridDisk {
         Some(stretches)
     }
 
+    /// Whether a write belongs to a scan.
+    pub(crate) fn is_scanned(&self, offset: u64, len: u64) -> bool {
+        self.cache().is_some() && self.watch.writes(&parts_of(offset, len))
+    }
+
+    /// Whether a scan's write goes to the disk at once although the grid disk is in write-back: on flash it would push others out. What
+    /// is dirty already is overwritten there.
+    pub(crate) fn passes_write_back(&self, offset: u64, len: u64) -> bool {
+        let Some(binding) = self.cache().filter(|b| b.mode == CachingMode::WriteBack && !self.is_drying()) else {
+            return false;
+        };
+        let parts = parts_of(offset, len);
+        binding.cache.would_displace(&binding.disk, parts.start) && !binding.cache.is_dirty(&binding.disk, &parts)
+    }
+
     /// Take whole parts as dirty if the grid disk is in write-back and there is room; false: write them to the disk.
     ///
     /// # Errors

@@ -124,6 +124,8 @@ pub struct DiskHandle {
     pub(crate) tenant: Tenant,
     /// His size does not matter.
     pub(crate) beyond: bool,
+    /// What is found is not worth more for it.
+    pub(crate) passing: bool,
 }
 
 impl DiskHandle {
@@ -131,6 +133,12 @@ impl DiskHandle {
     #[must_use]
     pub fn slot(&self) -> DiskSlot {
         self.slot
+    }
+
+    /// The same, for whoever passes by: what he finds counts no hit.
+    #[must_use]
+    pub fn passing(self) -> DiskHandle {
+        DiskHandle { passing: true, ..self }
     }
 }
 
@@ -358,7 +366,7 @@ impl FlashCache {
             }
             seat.member.register(slot, id, generation);
         }
-        DiskHandle { slot, id, home, tenant: Tenant::NOBODY, beyond: false }
+        DiskHandle { slot, id, home, tenant: Tenant::NOBODY, beyond: false, passing: false }
     }
 
     /// Cut parts into those that are cached and those that are not.
@@ -467,6 +475,20 @@ impl FlashCache {
             }
         });
         out
+    }
+
+    /// Whether a fill of a part would push others out: its device has no more free segments than it needs.
+    #[must_use]
+    pub fn would_displace(&self, disk: &DiskHandle, part: u64) -> bool {
+        self.member_of(disk, part)
+            .and_then(|place| self.seats.get(place))
+            .is_none_or(|seat| seat.member.would_displace())
+    }
+
+    /// The most bytes of data that the devices at work hold.
+    #[must_use]
+    pub fn data_bytes_max(&self) -> u64 {
+        self.members().filter(|member| !member.has_failed()).map(|member| member.data_bytes_max()).sum()
     }
 
     /// Where `parts` live, as runs of (parts, residence) in order; counts no hit.

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Above so much of what the flash can hold beside headers and the segments kept free, what counts may be evicted: cleaning writes more and
+/// Above so much of what the flash can hold beside headers, the segments kept free and those being appended to, what counts may be evicted: cleaning writes more and
 /// more for each page it gains. That is 85 % of the flash.
 const EVICTED_ABOVE_PERCENT: u64 = 89;
 /// Segments from which on copies have heads of their own: below, their open segments would take what they gain.
@@ -36,6 +36,11 @@ const RUN_GAP_MAX: u32 = 8;
 /// Whether a cache of so many segments keeps what it writes apart by how long it lasts.
 pub(crate) fn has_classes(segments: u32) -> bool {
     segments >= CLASSES_SEGMENTS_MIN
+}
+
+/// Segments being appended to.
+pub(crate) fn open_heads(segments: u32) -> usize {
+    if has_classes(segments) { HeadKind::COUNT } else { 4 }
 }
 
 /// A block that is to be written again.
@@ -86,7 +91,9 @@ fn runs_of(mut candidates: Vec<Candidate>) -> Vec<Run> {
 impl Member {
     /// Whether less of the flash counts than may: nothing has to leave for what comes.
     pub(crate) fn is_roomy(&self) -> bool {
-        self.live.pages() * 100 < self.cache_shape.data_pages() * EVICTED_ABOVE_PERCENT
+        let held = self.free_segments_low() + open_heads(self.shape.segments);
+        let segments = (self.shape.segments as usize).saturating_sub(held) as u64;
+        self.live.pages() * 100 < segments * u64::from(self.cache_shape.segment_data_pages) * EVICTED_ABOVE_PERCENT
     }
 
     /// The head for blocks of a class, which is one of the two clean ones in a small cache.

@@ -22,6 +22,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Free segments beyond those that reclaim keeps that are not free for everybody: what it has just given back, and what it needs to.
+const DISPLACING_SEGMENTS: usize = 2;
+/// The same of the entries of an index that has a limit: one of so many, twice what makes reclaim run.
+const DISPLACING_ENTRIES: usize = 16;
+
 /// Why the data is at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillCause {
@@ -105,6 +110,28 @@ impl Member {
             add(&self.counters.space_waits, 1);
             self.changed.wait(ticket).await;
         }
+    }
+
+    /// Whether what is filled now makes reclaim look for room: it keeps so many segments free, and an index that is limited not quite
+    /// full, and runs below.
+    pub(crate) fn would_displace(&self) -> bool {
+        let entries_max = self.index.entries_max();
+        if entries_max < self.crcs.len() && self.index.len() >= entries_max - entries_max / DISPLACING_ENTRIES {
+            return true;
+        }
+        if self.is_roomy() {
+            // Garbage makes room.
+            return false;
+        }
+        let kept_free = self.free_segments_low();
+        let log = lock(&self.log);
+        // Where no segment is sealed there is nothing to push out.
+        log.free.len() <= kept_free + DISPLACING_SEGMENTS && log.sealed.iter().any(|sealed| !sealed.is_empty())
+    }
+
+    /// The most bytes it could hold.
+    pub(crate) fn data_bytes_max(&self) -> u64 {
+        u64::from(self.shape.segments) * u64::from(self.shape.segment_pages) * PART_BYTES
     }
 
     /// The write has ended, whatever became of it.

@@ -4,7 +4,7 @@
 //! I/O and never waits.
 
 use crate::carry::Carried;
-use crate::copy::has_classes;
+use crate::copy::open_heads;
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
 use crate::live::Live;
 use crate::reclaim::free_segments_low;
@@ -43,8 +43,7 @@ const KEEP_FIFTHS_MAX: usize = 4;
 /// one for reclaim to give back. With them, when nothing but KEEP and dirty data is left, KEEP is beyond its share, so that
 /// reclaim always finds something.
 fn keep_leaves_segments(segments: usize) -> usize {
-    let heads = if has_classes(segments as u32) { HeadKind::COUNT } else { 4 };
-    free_segments_low(segments as u32) as usize + heads
+    free_segments_low(segments as u32) as usize + open_heads(segments as u32)
 }
 
 /// Where a segment is in its life.

@@ -30,8 +30,13 @@ impl Pin {
     /// Taken under the lock of the index shard that names the segment, so that reclaim, which first removes the name,
     /// sees either no pin or this one.
     pub(crate) fn new(member: &Arc<Member>, segment: SegmentId) -> Pin {
-        member.pins[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
         member.keep.touch(segment);
+        Pin::passing(member, segment)
+    }
+
+    /// The same for whoever passes by: it makes the segment no more worth keeping.
+    pub(crate) fn passing(member: &Arc<Member>, segment: SegmentId) -> Pin {
+        member.pins[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
         Pin { member: member.clone(), segment }
     }
 }
@@ -141,7 +146,7 @@ pub enum HitError {
 
 impl Member {
     /// What of `parts` of a grid disk is cached, or with `dirty_only` lives here alone, appended to `out` in order. Counts a
-    /// hit on each block found, which becomes the tenant's if it was nobody's.
+    /// hit on each block found, unless who looks is passing by; it becomes the tenant's if it was nobody's.
     pub(crate) fn lookup(
         self: &Arc<Self>,
         disk: &DiskHandle,
@@ -182,14 +187,17 @@ impl Member {
                             run.parts += 1;
                         }
                         _ => {
-                            let pin = Pin::new(self, self.segment_of(page));
+                            let segment = self.segment_of(page);
+                            let pin = if disk.passing { Pin::passing(self, segment) } else { Pin::new(self, segment) };
                             runs.push(Run { first: at, parts: 1, page, pin, dirty });
                         }
                     }
                 }
                 if touched {
-                    entry.touch();
-                    hit = true;
+                    if !disk.passing {
+                        entry.touch();
+                        hit = true;
+                    }
                     if tenant.is_somebody() && !entry.tenant().is_somebody() && turn.is_none() {
                         let (may, held) = self.may_adopt(tenant, entry.valid().count_ones());
                         turn = held;

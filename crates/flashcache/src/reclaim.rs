@@ -123,7 +123,7 @@ impl Member {
     }
 
     /// Free segments below which reclaim runs: a clean stop finds room for the checkpoint.
-    fn free_segments_low(&self) -> usize {
+    pub(crate) fn free_segments_low(&self) -> usize {
         checkpoint_segments(self.shape, self.block_parts).max(free_segments_low(self.shape.segments) as usize)
     }
 

@@ -62,6 +62,7 @@ impl AtWork {
             arena: Arena::new(16 << 20),
             block_bytes: u64::from(BLOCK_BYTES),
             alarm: Arc::new(Notify::new()),
+            sequential_cutoff_bytes: 0,
             sabotage: None,
         });
         let handle = cache.disk(named);

@@ -224,6 +224,9 @@ pub struct FlashCacheTuning {
     pub feed_rate: Size,
     /// So many times that while the cache has not given up anything since the start.
     pub feed_boost: u64,
+    /// Beyond so many bytes in a row requests are a scan: what it misses pushes nothing out of the cache, unless it comes back and
+    /// fits. 0: there are no scans.
+    pub sequential_cutoff: Size,
     /// Reads that follow one another are not fed.
     pub noprefetch: bool,
     /// How often a day each drive may be written over, as its data sheet says; with `drive_capacity`.
@@ -397,6 +400,7 @@ impl Default for FlashCacheTuning {
             journal: None,
             feed_rate: Size(feed.rate_bytes),
             feed_boost: feed.boost,
+            sequential_cutoff: Size(cell::cell::SEQUENTIAL_CUTOFF_BYTES),
             noprefetch: feed.noprefetch,
             drive_writes_per_day: None,
             drive_capacity: None,

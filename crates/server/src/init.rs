@@ -287,6 +287,14 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
             Ok(_) => {}
         }
     }
+    let is_write_back = |mode| matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered);
+    if let Some(redo) = plan.grid_disks.iter().find(|g| g.purpose == Purpose::Redo && is_write_back(g.mode)) {
+        let (name, mode) = (&redo.name, caching_mode_name(redo.mode));
+        return wrong(
+            format!("grid disk {name}: redo in {mode} would bypass the flash log"),
+            "leave the mode away: with --flash, init makes a flash log that takes commits on flash and disk; or use :data",
+        );
+    }
     if let Some(model) = &plan.disk_model
         && let Err(error) = model.parse::<device::layers::Model>()
     {
@@ -462,6 +470,10 @@ fn make_cell(
             let made = make_grid_disk(&cell, wanted, &world).await?;
             summary.push(made);
         }
+        if has_flash && plan.grid_disks.iter().any(|wanted| wanted.purpose == Purpose::Redo) {
+            // Before the cache, which takes what is left.
+            summary.push(make_flash_log(&cell).await?);
+        }
         if has_flash {
             cell.create_flash_cache(None, &[])
                 .await
@@ -471,6 +483,23 @@ fn make_cell(
         cell.stop().await?;
         Ok(summary)
     })
+}
+
+/// The flash log in its usual size; what has become of it.
+async fn make_flash_log(cell: &Arc<Cell>) -> Result<String, InitError> {
+    match cell.create_flash_log(None, &[]).await {
+        Ok(()) => {}
+        Err(AdminError::NoDurableFlash) => {
+            return Ok("no flash log: no flash is of class durable, commits wait for the disks".to_owned());
+        }
+        Err(error) => return Err(InitError::Object { what: "flash log".to_owned(), error }),
+    }
+    let catalog = cell.store().catalog();
+    let Some(log) = &catalog.flash_log else { return Ok("no flash log".to_owned()) };
+    let on: Vec<&str> =
+        log.regions.keys().filter_map(|id| catalog.members.get(id).map(|member| member.name.as_str())).collect();
+    let (on, all_bytes) = (on.join(", "), log.size_per_device_bytes * log.regions.len() as u64);
+    Ok(format!("flash log of {} on {on}, since a grid disk carries redo", size_text(all_bytes)))
 }
 
 async fn make_grid_disk(cell: &Arc<Cell>, wanted: &GridDiskPlan, world: &World) -> Result<String, InitError> {
@@ -514,6 +543,21 @@ mod tests {
         assert_eq!(plan("t:1G:write-around").unwrap().mode, CachingMode::WriteAround);
         for wrong in ["", "a", "a:", ":1G", "a:1G:x", "a:1G:none:redo", "a:1G:redo:redo", "a:1G:none:none"] {
             assert!(plan(wrong).unwrap_err().contains("NAME:SIZE"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn redo_in_write_back_is_refused_before_anything_is_made() {
+        for (text, refused) in
+            [("r:1G:redo:write-back", true), ("r:1G:redo:write-back-ordered", true), ("r:1G:redo", false)]
+        {
+            let grid_disks = vec![text.parse().unwrap()];
+            let plan = InitPlan { disks: vec!["2G".to_owned()], grid_disks, ..InitPlan::default() };
+            let told = check(&plan).map_err(|error| error.to_string());
+            assert_eq!(told.is_err(), refused, "{text}: {told:?}");
+            assert!(
+                told.is_ok() || told.unwrap_err().contains("would bypass the flash log\nhint: leave the mode away")
+            );
         }
     }
 

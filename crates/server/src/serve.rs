@@ -281,6 +281,7 @@ fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
             noprefetch: tuning.noprefetch,
             ..FeedConfig::default()
         },
+        sequential_cutoff_bytes: tuning.sequential_cutoff.0,
         index_wait: Some(INDEX_WAIT),
         sabotage,
         ..CellConfig::default()

@@ -59,3 +59,52 @@ fn flash_that_is_expelled_while_another_joins_is_not_taken_in_again() {
         assert_eq!(state(), Some(FlashState::Expelled), "a crash now must not find it in order");
     });
 }
+
+/// Goal: flash in the place of all there was is used whole where the cache had all of the old, less the room of a flash log that was
+/// there too; where the operator had left room beside it, or others stay, it keeps its size.
+#[test]
+fn larger_flash_in_the_place_of_all_others_is_used_whole() {
+    in_a_world(async |_, world| {
+        let memory = |mib: u64| -> Device { Memory::new(mib * MIB) };
+        let names = [("CD1", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash), ("FD3", Role::Flash)];
+        for (cache_mib, log_mib, expected) in
+            [(None, None, None), (None, Some(16), Some(16)), (Some(64), None, Some(0))]
+        {
+            let devices = [memory(256), memory(128), memory(512), memory(512)];
+            let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
+            let only = |name: &str| [name.to_owned()];
+            if let Some(mib) = log_mib {
+                cell.create_flash_log(Some(mib * MIB), &only("FD1")).await.unwrap();
+            }
+            cell.create_flash_cache(cache_mib.map(|mib| mib * MIB), &only("FD1")).await.unwrap();
+            let size = || cell.store().catalog().flash_cache.as_ref().unwrap().size_per_device_bytes;
+            let free = |name: &str| {
+                let catalog = cell.store().catalog();
+                catalog.free_bytes(catalog.member_named(name).unwrap().0)
+            };
+            let home = cell.store().catalog().member_named("CD1").unwrap().0;
+            let spec = GridDiskSpec::new("DATA", home, 16 * MIB, world.clock.wall());
+            let session = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap().open_session(Context::default());
+            session.write(0, sim::plain::full_of(64 << 10, 7), true).await.unwrap();
+            let before = size();
+            cell.change_flash_cache(&only("FD2"), &mut |_, _| ()).await.unwrap();
+            match expected {
+                // The operator had left room beside the cache.
+                Some(0) => assert_eq!(size(), before),
+                Some(log_mib) => {
+                    assert!(size() > 3 * before, "{before} became {}", size());
+                    assert!((log_mib * MIB..(log_mib + 4) * MIB).contains(&free("FD2")), "{} are free", free("FD2"));
+                }
+                None => assert!(size() > 3 * before && free("FD2") < 4 * MIB, "{before} became {}", size()),
+            }
+            // Another joins: as much on each as on the one that stays.
+            let size_of_one = size();
+            cell.change_flash_cache(&["FD2".to_owned(), "FD3".to_owned()], &mut |_, _| ()).await.unwrap();
+            assert_eq!(size(), size_of_one);
+            let (read, bufs) = session.read(0, Bufs::from(Buf::zeroed(64 << 10))).await;
+            read.unwrap();
+            assert!(bufs.to_vec(0..64 << 10).iter().all(|byte| *byte == 7));
+            cell.stop().await.unwrap();
+        }
+    });
+}

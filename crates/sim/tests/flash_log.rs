@@ -2,9 +2,9 @@
 //! cell in virtual time over disks and flash that refuse when they are told to; the process dies, and another is started.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::{Cell, CellConfig, Context, Session};
+use cell::{AdminError, Cell, CellConfig, Context, Session};
 use celldisk::layout::DATA_OFFSET;
-use celldisk::{CachingMode, CachingPolicy, FlashLogMode, GridDiskSpec, Purpose, Role};
+use celldisk::{CachingMode, FlashLogMode, GridDisk as GridDiskRecord, GridDiskId, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Device, FailKind, Geometry, Io, Spawn, Verb, World};
 use futures_util::future::{Either, select};
@@ -98,13 +98,17 @@ async fn is_acked(session: &Session, fill: u8, world: &World) -> bool {
     }
 }
 
-/// In write-back the flash log holds nothing of a grid disk, and what is given up is not what the flash cache holds.
+/// In write-back the flash log holds nothing of a grid disk, and what is given up is not what the flash cache holds. Such a grid disk is
+/// one of an earlier build: the catalog is told so, and opened.
 #[test]
 fn a_forced_drop_gives_up_nothing_that_the_flash_cache_holds() {
     in_an_executor(async |executor| {
         let mut rig = Rig::new(executor, 1).await;
         rig.cell.create_flash_cache(None, &[]).await.unwrap();
-        rig.cell.set_caching("REDO1", Some(CachingMode::WriteBack), Some(CachingPolicy::Default)).await.unwrap();
+        let id = GridDiskId(rig.cell.grid_disk("REDO1").unwrap().id());
+        let write_back = |g: &mut GridDiskRecord| g.caching_mode = CachingMode::WriteBack;
+        assert!(rig.cell.store().alter_grid_disk(id, write_back).await.unwrap().failed.is_empty());
+        rig.dies().await;
         rig.session("REDO1").write(0, full_of(PAGE, 2), true).await.unwrap();
         // Both copies of its label, once: what the log had of the disk cannot be called void, and then it can.
         let refuses = Fault::every(Verb::Write, Action::Fail(FailKind::Media));
@@ -319,5 +323,91 @@ fn a_write_past_the_log_does_not_wait_for_ever_for_flushes_that_fail() {
         session.write(0, full_of(PAGE, 4), true).await.unwrap();
         rig.cell.set_purpose("REDO1", Purpose::Data).await.unwrap();
         assert_eq!(rig.first_page("REDO1").await, Some(4));
+    });
+}
+
+/// Goal: flash that is full says who has it, and the way out it offers makes room. Method: by reading the hint and doing what it says.
+#[test]
+fn a_flash_log_without_room_names_who_has_it_and_what_makes_room() {
+    in_an_executor(async |executor| {
+        let (_process, world) = process_of(executor);
+        let devices: Vec<Device> = [256, 768, 64].map(|mib| Memory::new(mib * MIB) as Device).to_vec();
+        let names = [("CD1", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash)];
+        let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
+        let on = |name: &str| [name.to_owned()];
+        let refused = async |name: &str, size_bytes| {
+            let error = cell.create_flash_log(size_bytes, &on(name)).await.unwrap_err().to_string();
+            let (what, hint) = error.split_once("\nhint: ").unwrap();
+            (what.to_owned(), hint.to_owned())
+        };
+        let flash = cell.store().catalog().member_named("FD1").unwrap().0;
+        let grid_disk = |name: &str, mib| {
+            let spec = GridDiskSpec::new(name, flash, mib * MIB, world.clock.wall());
+            GridDiskSpec { caching_mode: CachingMode::None, ..spec }
+        };
+        cell.create_grid_disk(grid_disk("SSD", 200), &mut |_, _| ()).await.unwrap();
+        cell.create_flash_cache(None, &on("FD1")).await.unwrap();
+        // An eighth of the flash, as 512M would be most of it.
+        let (what, hint) = refused("FD1", None).await;
+        assert!(what.starts_with("the flash log needs 88M on cell disk FD1, which has "), "{what}");
+        assert!(what.contains("the flash cache has 5") && what.ends_with("grid disk SSD has 200M"), "{what}");
+        let size = hint
+            .strip_prefix("ALTER FLASHCACHE cellDisk='FD1', size=")
+            .and_then(|rest| rest.split_once("M "))
+            .unwrap()
+            .0;
+        assert_eq!(
+            hint,
+            format!("ALTER FLASHCACHE cellDisk='FD1', size={size}M (it begins empty), then CREATE FLASHLOG again")
+        );
+        cell.drop_flash_cache().await.unwrap();
+        cell.create_flash_cache(Some(size.parse::<u64>().unwrap() * MIB), &on("FD1")).await.unwrap();
+        cell.create_flash_log(None, &on("FD1")).await.unwrap();
+        let log_bytes = || cell.store().catalog().flash_log.as_ref().unwrap().size_per_device_bytes;
+        assert_eq!(log_bytes(), 88 * MIB);
+        cell.drop_flash_log(false).await.unwrap();
+        cell.drop_flash_cache().await.unwrap();
+        // Without a cache: a smaller log, or nothing but the grid disk.
+        let (_, hint) = refused("FD1", Some(700 * MIB)).await;
+        let size = hint.strip_prefix("CREATE FLASHLOG ALL size=").and_then(|size| size.strip_suffix('M')).unwrap();
+        cell.create_flash_log(Some(size.parse::<u64>().unwrap() * MIB), &on("FD1")).await.unwrap();
+        cell.drop_flash_log(false).await.unwrap();
+        let free_mib = cell.store().catalog().free_bytes(flash) / MIB;
+        cell.create_grid_disk(grid_disk("SSD2", free_mib - 1), &mut |_, _| ()).await.unwrap();
+        let (_, hint) = refused("FD1", None).await;
+        assert_eq!(hint, "move the data of grid disk SSD2 elsewhere, then DROP GRIDDISK SSD2");
+        assert!(refused("FD2", Some(700 * MIB)).await.1.starts_with("CREATE FLASHLOG ALL size="));
+    });
+}
+
+/// Goal: redo never is in write-back, whichever of the two comes first; what leaves either of them may take the other.
+#[test]
+fn redo_in_write_back_is_refused_with_the_way_out() {
+    in_an_executor(async |executor| {
+        let rig = Rig::new(executor, 1).await;
+        rig.cell.create_flash_cache(Some(64 * MIB), &[]).await.unwrap();
+        let home = rig.cell.store().catalog().member_named("CD1").unwrap().0;
+        for mode in [CachingMode::WriteBack, CachingMode::WriteBackOrdered] {
+            let spec = |name, purpose| GridDiskSpec {
+                purpose,
+                caching_mode: mode,
+                ..GridDiskSpec::new(name, home, 16 * MIB, rig.world.clock.wall())
+            };
+            let refused = |result: Result<(), AdminError>| {
+                let error = result.unwrap_err();
+                assert!(matches!(error, AdminError::RedoInWriteBack(_)), "{error}");
+                assert!(error.to_string().contains("hint: cachingMode=write-through"), "{error}");
+            };
+            let made = rig.cell.create_grid_disk(spec("NEW", Purpose::Redo), &mut |_, _| ()).await;
+            refused(made.map(drop));
+            refused(rig.cell.set_caching("REDO1", Some(mode), None).await);
+            rig.cell.create_grid_disk(spec("DATA", Purpose::Data), &mut |_, _| ()).await.unwrap();
+            refused(rig.cell.set_purpose("DATA", Purpose::Redo).await);
+            rig.cell.set_caching("DATA", Some(CachingMode::WriteThrough), None).await.unwrap();
+            rig.cell.set_purpose("DATA", Purpose::Redo).await.unwrap();
+            rig.cell.set_purpose("DATA", Purpose::Data).await.unwrap();
+            rig.cell.set_caching("DATA", Some(mode), None).await.unwrap();
+            rig.cell.drop_grid_disk("DATA", false).await.unwrap();
+        }
     });
 }

@@ -41,6 +41,7 @@ async fn open(flash: &Device, limit_bytes: u64, world: &World) -> (Arc<GridDisk>
         arena: Arena::new(16 << 20),
         block_bytes: BLOCK_BYTES,
         alarm: Arc::new(Notify::new()),
+        sequential_cutoff_bytes: 0,
         sabotage: None,
     });
     grid_disk.set_cache(Some((cache.clone(), cache.disk(named))), CachingMode::WriteThrough);

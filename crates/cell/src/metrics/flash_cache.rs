@@ -113,10 +113,25 @@ pub(super) const ROWS: &[&[Definition]] = &[
         + c.member("insert_bytes")
         + c.member("dirty_write_bytes")),
     counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_W_POPULATE_SKIP_SCAN",
+        Bytes,
+        "bytes of reads whose misses were not kept in the cache since they belong to a scan and would have pushed out others",
+        |c| c.fill_skips_scan.bytes
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_W_SKIP_SCAN",
+        Bytes,
+        "bytes of writes not kept in the cache since they belong to a scan and would have pushed out others",
+        |c| c.write_skips_scan.bytes
+    ),
     counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
         .write_skips_large
         .bytes
         + c.write_fill_skips_busy.bytes
+        + c.write_skips_scan.bytes
         + c.write_skips_plan().1),
     metric!(
         FlashCache,
@@ -197,6 +212,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     counter!(
         FlashCache,
+        "FC_IO_RQ_W_POPULATE_SKIP_SCAN",
+        Requests,
+        "reads whose misses were not kept in the cache since they belong to a scan and would have pushed out others",
+        |c| c.fill_skips_scan.requests
+    ),
+    counter!(
+        FlashCache,
         "FC_IO_RQ_W_REFILL",
         Requests,
         "blocks brought back to flash that came in the place of other flash",
@@ -206,6 +228,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         .write_skips_large
         .requests
         + c.write_fill_skips_busy.requests
+        + c.write_skips_scan.requests
         + c.write_skips_plan().0),
     counter!(
         FlashCache,
@@ -231,4 +254,11 @@ pub(super) const ROWS: &[&[Definition]] = &[
     counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
         .write_skips_large
         .requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_SCAN",
+        Requests,
+        "writes not kept in the cache since they belong to a scan and would have pushed out others",
+        |c| c.write_skips_scan.requests
+    ),
 ];

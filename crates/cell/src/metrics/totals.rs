@@ -31,6 +31,8 @@ pub struct CacheTotals {
     pub(super) read_skips_plan: Sum,
     pub(super) write_skips_plan: Sum,
     pub(super) fill_skips_busy: Sum,
+    pub(super) fill_skips_scan: Sum,
+    pub(super) write_skips_scan: Sum,
     pub(super) write_skips_large: Sum,
     pub(super) keep: KeepUsage,
     pub(super) keep_hits: Sum,
@@ -91,6 +93,8 @@ impl CacheTotals {
             totals.read_skips_plan.add(&c.cache_read_skips_plan);
             totals.write_skips_plan.add(&c.cache_write_skips_plan);
             totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
+            totals.fill_skips_scan.add(&c.cache_fill_skips_scan);
+            totals.write_skips_scan.add(&c.cache_write_skips_scan);
             totals.write_skips_large.add(&c.cache_write_skips_large);
             totals.keep_hits.add(&c.keep_hits);
             totals.keep_misses.add(&c.keep_misses);

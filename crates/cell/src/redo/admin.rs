@@ -4,8 +4,9 @@
 //! redo, as long as a ring may hold something of it.
 
 use super::open::void_redo;
+use super::room::{NoRoomForLog, default_bytes_on_each};
 use super::{LogAtWork, mode_of};
-use crate::admin::AdminError;
+use crate::admin::{AdminError, check_redo_mode};
 use crate::cell::Cell;
 use crate::grid_disk::{GridDisk, Promises};
 use crate::open::CellError;
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 /// The flash log over all flash devices unless stated: the vendor's.
 pub const FLASH_LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// And of all of it one part in so many at most: of small flash the cache makes more.
+pub const FLASH_LOG_SHARE_OF_FLASH: u64 = 8;
 /// The least on one flash device: a few of the longest batches, so that a commit finds room while others are released.
 pub const RING_BYTES_MIN: u64 = 4 << 20;
 /// How often a disk is asked to take what is given up otherwise.
@@ -64,13 +67,21 @@ impl Cell {
             return Err(AdminError::NoDurableFlash);
         }
         devices.truncate(flashlog::RINGS_MAX);
-        let total_bytes = size_total_bytes.unwrap_or(FLASH_LOG_BYTES_DEFAULT);
+        let on_each_bytes = match size_total_bytes {
+            Some(total_bytes) => (total_bytes / devices.len() as u64).max(RING_BYTES_MIN),
+            None => default_bytes_on_each(&catalog, &devices),
+        };
+        if catalog.flash_log.is_none()
+            && let Some(no_room) = NoRoomForLog::find(&catalog, &devices, on_each_bytes)
+        {
+            return Err(AdminError::NoRoomForLog(Box::new(no_room)));
+        }
         let mut prng = self.world.prng.fork("flash log");
         let mut stamp = prng.next_u128();
         stamp ^= u128::from(self.world.clock.wall().0) << 64 | u128::from(self.world.clock.now().0);
         let spec = FlashLogSpec {
             id: Stamp(stamp.max(1)),
-            size_per_device_bytes: (total_bytes / devices.len() as u64).max(RING_BYTES_MIN),
+            size_per_device_bytes: on_each_bytes,
             devices,
             outlier_ms: OUTLIER_MS_DEFAULT,
             created: self.world.clock.wall(),
@@ -308,6 +319,7 @@ impl Cell {
         if before.purpose == purpose {
             return Ok(());
         }
+        check_redo_mode(&before.name, purpose, before.caching_mode)?;
         if self.waits_for_redo(&disk) {
             return Err(AdminError::RedoOnFlash(disk.name()));
         }

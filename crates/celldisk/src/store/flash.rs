@@ -54,6 +54,7 @@ type Reserved<'a> = Vec<(DeviceId, Reservation<'a>)>;
 pub struct FlashCacheSpace<'a> {
     reserved: Reserved<'a>,
     cache: Stamp,
+    size_per_device_bytes: u64,
     devices: BTreeMap<DeviceId, Arc<Slice>>,
 }
 
@@ -186,25 +187,46 @@ impl CellStore {
         made
     }
 
-    /// Set space aside on flash devices that are to join the flash cache: as much as it has on each of its own.
+    /// How many bytes the flash cache may have on each of these devices when they replace all of its own, and `keep_bytes` stay free
+    /// on each of them: none unless that is more than it has.
+    #[must_use]
+    pub fn larger_flash_cache(&self, devices: &[DeviceId], keep_bytes: u64) -> Option<u64> {
+        let catalog = self.catalog();
+        let cache = catalog.flash_cache.as_ref()?;
+        let kept = |id: &DeviceId| {
+            let au_bytes = catalog.members.get(id).map_or(1, |member| member.au_bytes.max(1));
+            catalog.free_bytes(*id).saturating_sub(keep_bytes.next_multiple_of(au_bytes))
+        };
+        let free_bytes = devices.iter().map(kept).min()?;
+        let size_bytes = self.region_bytes(devices, Some(free_bytes), cache.segment_bytes.into()).ok()?;
+        (size_bytes > cache.size_per_device_bytes).then_some(size_bytes)
+    }
+
+    /// Set space aside on flash devices that are to join the flash cache: so much on each, and unless stated as much as it has on
+    /// each of its own.
     ///
     /// # Errors
     /// There is no cache, a device is in it, is no flash, is not in service or has no room.
-    pub fn reserve_flash_cache(&self, devices: &[DeviceId]) -> Result<FlashCacheSpace<'_>, GridDiskError> {
+    pub fn reserve_flash_cache(
+        &self,
+        devices: &[DeviceId],
+        size_per_device_bytes: Option<u64>,
+    ) -> Result<FlashCacheSpace<'_>, GridDiskError> {
         let catalog = self.catalog();
         let cache = catalog.flash_cache.as_ref().ok_or(GridDiskError::NoSuch)?;
         if devices.iter().any(|id| cache.regions.contains_key(id)) {
             return Err(GridDiskError::Exists { what: "the area of the flash cache on that cell disk" });
         }
-        let reserved = self.reserve_on_each(devices, cache.size_per_device_bytes)?;
+        let size_bytes = size_per_device_bytes.unwrap_or(cache.size_per_device_bytes);
+        let reserved = self.reserve_on_each(devices, size_bytes)?;
         let slice = |(id, one): &(DeviceId, Reservation<'_>)| {
             let disk = self.cell_disk(*id)?;
-            let (label, size_bytes) = (disk.label(), cache.size_per_device_bytes);
+            let label = disk.label();
             let slice = Slice::new(disk.device().clone(), &label, disk.au_bytes(), &one.extents, size_bytes);
             Some((*id, Arc::new(slice)))
         };
         let devices = reserved.iter().filter_map(slice).collect();
-        Ok(FlashCacheSpace { reserved, cache: cache.id, devices })
+        Ok(FlashCacheSpace { reserved, cache: cache.id, size_per_device_bytes: size_bytes, devices })
     }
 
     /// Change the members of the flash cache, in one change of the catalog: those of `space` join, `leaving` leave. What was
@@ -218,11 +240,14 @@ impl CellStore {
         leaving: &[DeviceId],
     ) -> Result<Changed<FlashCache>, GridDiskError> {
         let (joining, id, slices) = (regions(&space.reserved), space.cache, space.devices.clone());
+        let size_bytes = space.size_per_device_bytes;
         let changed = self
             .change(|catalog| {
                 let cache = catalog.flash_cache.as_mut().filter(|cache| cache.id == id).ok_or(GridDiskError::NoSuch)?;
                 cache.regions.retain(|id, _| !leaving.contains(id));
                 cache.regions.extend(joining);
+                // Another size on each only where all are others: the catalog is refused else.
+                cache.size_per_device_bytes = size_bytes;
                 if cache.regions.is_empty() {
                     return Err(GridDiskError::NoSuch);
                 }

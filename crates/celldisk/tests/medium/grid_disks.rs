@@ -429,11 +429,11 @@ fn members_of_the_flash_cache_change() {
         block_bytes: 16 << 10,
         created: WallTime(1),
     };
-    assert!(matches!(store.reserve_flash_cache(&flash[1..]), Err(GridDiskError::NoSuch)), "there is no cache");
+    assert!(matches!(store.reserve_flash_cache(&flash[1..], None), Err(GridDiskError::NoSuch)), "there is no cache");
     run(store.create_flash_cache(spec)).whole();
-    assert!(matches!(store.reserve_flash_cache(&flash[..1]), Err(GridDiskError::Exists { .. })));
+    assert!(matches!(store.reserve_flash_cache(&flash[..1], None), Err(GridDiskError::Exists { .. })));
     let old = store.flash_cache_slice(flash[0]).unwrap();
-    let space = store.reserve_flash_cache(&flash[1..]).unwrap();
+    let space = store.reserve_flash_cache(&flash[1..], None).unwrap();
     let new = space.device(flash[1]).unwrap();
     assert_eq!(write(&*new, 0, &[6; 4096], true), Outcome::Done, "it is a device before the catalog names it");
     let free_bytes = store.catalog().free_bytes(flash[1]);
@@ -442,10 +442,10 @@ fn members_of_the_flash_cache_change() {
     assert!(old.is_closed() && !new.is_closed());
     assert!(Arc::ptr_eq(&store.flash_cache_slice(flash[1]).unwrap(), &new), "and the same device afterwards");
     assert_eq!(store.catalog().free_bytes(flash[1]), free_bytes - 16 * MIB);
-    let space = store.reserve_flash_cache(&[]).unwrap();
+    let space = store.reserve_flash_cache(&[], None).unwrap();
     assert!(run(store.change_flash_cache(space, &flash[1..])).is_err(), "none would be left");
     assert!(!new.is_closed());
-    let space = store.reserve_flash_cache(&flash[..1]).unwrap();
+    let space = store.reserve_flash_cache(&flash[..1], None).unwrap();
     space.release();
     assert_eq!(store.catalog().free_bytes(flash[0]), 64 * MIB);
     let again = open(&media, 2).unwrap().store;

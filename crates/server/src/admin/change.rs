@@ -64,10 +64,11 @@ impl From<AdminError> for Refusal {
                 ErrorCode::NotPermittedNow
             }
             AdminError::NotForRedo(_) | AdminError::NoFlash(_) | AdminError::TooLarge(..) => ErrorCode::InvalidValue,
+            AdminError::RedoInWriteBack(_) => ErrorCode::InvalidValue,
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
                 ErrorCode::DeviceFailed
             }
-            AdminError::Memory(_) => ErrorCode::NoSpace,
+            AdminError::Memory(_) | AdminError::NoRoomForLog(_) => ErrorCode::NoSpace,
             AdminError::Plan(_) => ErrorCode::BadPlan,
             AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
@@ -309,15 +310,14 @@ pub(crate) fn told_size(name: &str, asked_bytes: u64, size_bytes: u64) -> Option
     (asked_bytes != size_bytes).then(text)
 }
 
-/// As ALTER CELL flashCacheMode has it, for data on disks.
+/// As ALTER CELL flashCacheMode has it, for data on disks. What lies on flash gains nothing from a second copy there.
 fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: DeviceId) -> CachingMode {
     let is_data = settings.purpose.is_none_or(|purpose| purpose == Purpose::Data);
     let catalog = context.cell.store().catalog();
-    let is_on_disk = catalog.members.get(&cell_disk).is_some_and(|member| member.role == Role::Disk);
-    if is_data && is_on_disk && context.cell.is_flash_cache_write_back() {
-        CachingMode::WriteBack
-    } else {
-        CachingMode::WriteThrough
+    match catalog.members.get(&cell_disk).map(|member| member.role) {
+        Some(Role::Flash) => CachingMode::None,
+        Some(Role::Disk) if is_data && context.cell.is_flash_cache_write_back() => CachingMode::WriteBack,
+        _ => CachingMode::WriteThrough,
     }
 }
 
@@ -380,6 +380,10 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
     }
     let cell = &context.cell;
     for name in names {
+        // Redo is not in write-back: a statement that ends either of the two and begins the other ends first.
+        if let Some(purpose) = settings.purpose.filter(|purpose| *purpose != Purpose::Redo) {
+            cell.set_purpose(&name, purpose).await?;
+        }
         if settings.mode.is_some() || settings.policy.is_some() {
             cell.set_caching(&name, settings.mode, settings.policy).await?;
         }
@@ -402,7 +406,7 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         if let Some(mode) = settings.flash_log_mode {
             cell.set_flash_log_mode(&name, mode).await?;
         }
-        if let Some(purpose) = settings.purpose {
+        if let Some(purpose) = settings.purpose.filter(|purpose| *purpose == Purpose::Redo) {
             cell.set_purpose(&name, purpose).await?;
         }
         // Last, since the name is how it is found.

@@ -14,7 +14,8 @@ pub(super) const HEAD: &str = "\
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
 #                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
-#                than the disk, the disk serves a share of the hits; journal = \"64M\" of a grid disk put into write-back-ordered
+#                than the disk, the disk serves a share of the hits; sequential_cutoff = \"4M\": more than that in
+#                a row is a scan, which pushes nothing out of the cache unless it comes back and fits (0: never); journal = \"64M\" of a grid disk put into write-back-ordered
 #                (1/64 of it unless stated); feed_rate = \"32M\" a second, feed_boost and noprefetch for grid disks with
 #                fillStrategy=feed. What may be written to each flash drive, no limit unless stated:
 #                drive_writes_per_day = \"10\" and drive_capacity = \"700GB\", or lifetime = \"5y\" and

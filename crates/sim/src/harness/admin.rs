@@ -187,7 +187,11 @@ impl Run {
     /// A command failed: was there a reason?
     pub(super) fn judge(&self, what: &str, error: &AdminError) {
         self.handle.trace().text("admin failed", format!("{what}: {error}"));
-        let space = matches!(error, AdminError::Store(GridDiskError::NoSpace { .. } | GridDiskError::TooSmall { .. }));
+        let space = matches!(
+            error,
+            AdminError::Store(GridDiskError::NoSpace { .. } | GridDiskError::TooSmall { .. })
+                | AdminError::NoRoomForLog(_)
+        );
         let stopping = matches!(error, AdminError::Stopping);
         let out = |status: &celldisk::MemberStatus| !matches!(status, celldisk::MemberStatus::InService(_));
         let flash_out = matches!(error, AdminError::Store(GridDiskError::NoSuch | GridDiskError::NotPresent { .. }))
@@ -201,6 +205,8 @@ impl Run {
         let no_flash = matches!(error, AdminError::NoDurableFlash) && lock(&self.book).flash_hurt;
         if matches!(error, AdminError::FlashUncertain(_)) {
             self.situations.hit("admin: a discard that may still happen takes flash out of service");
+        } else if matches!(error, AdminError::RedoInWriteBack(_)) {
+            self.situations.hit("admin: redo in write-back refused");
         } else if unsafe_here {
             self.situations.hit("admin: write-back refused where it is not safe");
         } else if sole_copy {

@@ -147,6 +147,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
             ..LogConfig::default()
         },
         feed: FeedConfig { rate_bytes: setup.feed_rate_bytes, waiting_bytes_max: 1 << 20, ..FeedConfig::default() },
+        sequential_cutoff_bytes: setup.sequential_cutoff_bytes,
         hot_every: setup.hot_every,
         index_wait: setup.index_wait,
         sabotage,

@@ -48,6 +48,16 @@ pub(super) struct Caching {
 }
 
 impl Caching {
+    /// As redo may be.
+    fn of_redo(self) -> Caching {
+        use celldisk::CachingMode;
+        let mode = match self.mode {
+            CachingMode::WriteBack | CachingMode::WriteBackOrdered => CachingMode::WriteThrough,
+            mode => mode,
+        };
+        Caching { mode, ..self }
+    }
+
     /// In a world of write-back, write-through becomes that, and write-around write-through. In one of flush order, it
     /// becomes that, and write-around mostly plain write-back.
     fn in_world(self, write_back: bool, ordered: bool) -> Caching {
@@ -106,6 +116,8 @@ pub(super) struct Setup {
     pub(super) keep_unused: Duration,
     /// The most memory of the flash cache's index.
     pub(super) index_bytes: Option<u64>,
+    /// Beyond it requests in a row are a scan.
+    pub(super) sequential_cutoff_bytes: u64,
     /// When flash counts as busier than the disk.
     pub(super) busy: Option<BusyTuning>,
     /// Client connections, and requests each has in flight.
@@ -506,6 +518,7 @@ impl Setup {
         let need = |flash: &DiskConfig| MemoryNeed::of(flash.geometry.size_bytes, segment_bytes, block_bytes, None);
         let need_bytes = flashes.iter().map(|flash| need(flash).all_bytes()).sum();
         let index_bytes = prng.fork("index").chance(1, 4).then_some(need_bytes);
+        let sequential_cutoff_bytes = pick(&mut prng.fork("streams"), &[512 << 10, 1 << 20, 4 << 20]);
         let spare = members::spare(&flashes, &mut prng.fork("spare"));
         let spares = spare.iter().count();
         flashes.extend(spare);
@@ -538,6 +551,7 @@ impl Setup {
             endurance: endurance(&mut prng.fork("endurance")),
             keep_unused: Duration::from_millis(prng.fork("keep").between(20, 1_000)),
             index_bytes,
+            sequential_cutoff_bytes,
             busy: busy(&mut prng.fork("busy")),
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),

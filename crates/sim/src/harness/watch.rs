@@ -304,6 +304,8 @@ impl Run {
                 ("hit sent to the disk: flash busy", &disk.counters.cache_read_skips_busy),
                 ("fill declined: flash busy", &disk.counters.cache_fill_skips_busy),
                 ("fill by a write declined: flash busy", &disk.counters.cache_write_fill_skips_busy),
+                ("fill declined: scan", &disk.counters.cache_fill_skips_scan),
+                ("write past the cache: scan", &disk.counters.cache_write_skips_scan),
                 ("write past the cache: large", &disk.counters.cache_write_skips_large),
             ];
             rows.into_iter().for_each(|(row, traffic)| self.situations.hit_times(row, traffic.requests.get()));

@@ -43,6 +43,10 @@ pub(super) fn add(steps: &mut Vec<Step>, setup: &mut Setup, prng: &mut Prng) {
     setup.redo = Some(RedoSetup { ring_bytes, unflushed_bytes });
     for (n, grid_disk) in setup.grid_disks.iter_mut().enumerate() {
         grid_disk.redo = (n == 0 || prng.chance(1, 2)).then(|| mode(prng));
+        if grid_disk.redo.is_some() {
+            // In write-back it is refused, and there would be none.
+            grid_disk.caching = grid_disk.caching.of_redo();
+        }
     }
     let one_in = prng.between(60, 300);
     let flushes = prng.between(4, 20);
