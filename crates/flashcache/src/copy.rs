@@ -11,16 +11,18 @@ use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
 use crate::governor::admits;
 use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
-use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, MOVE_RESERVE_SEGMENTS};
+use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
 use futures_util::StreamExt;
+use futures_util::future::select;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Above so much of what the flash can hold beside headers, the segments kept free and those being appended to, what counts may be evicted: cleaning writes more and
 /// more for each page it gains. That is 85 % of the flash.
@@ -37,6 +39,9 @@ const RUN_GAP_MAX: u32 = 8;
 pub(crate) fn has_classes(segments: u32) -> bool {
     segments >= CLASSES_SEGMENTS_MIN
 }
+
+/// A write waits so long at most for cleaning to make room: some segments' worth.
+const CLEANING_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Segments being appended to.
 pub(crate) fn open_heads(segments: u32) -> usize {
@@ -96,6 +101,29 @@ impl Member {
         self.live.pages() * 100 < segments * u64::from(self.cache_shape.segment_data_pages) * EVICTED_ABOVE_PERCENT
     }
 
+    /// Wait for cleaning to leave more than `reserve` segments free, while it makes room out of garbage: without that what is cached would
+    /// leave, or go to the disk, for want of a moment. Never long.
+    pub(crate) async fn wait_for_cleaning(&self, reserve: usize) {
+        if !has_classes(self.shape.segments) {
+            return;
+        }
+        let until = self.world.clock.now().after(CLEANING_WAIT_MAX);
+        loop {
+            let ticket = self.changed.ticket();
+            let now = self.world.clock.now();
+            let is_made = {
+                let log = lock(&self.log);
+                log.free.len() > reserve || !log.reclaims
+            };
+            if is_made || now >= until || self.has_failed() || self.stopping.load(Ordering::Acquire) || !self.is_roomy()
+            {
+                return;
+            }
+            let rung = std::pin::pin!(self.changed.wait(ticket));
+            let _ = select(rung, self.world.clock.sleep(Duration::from_nanos(until.ns_since(now)))).await;
+        }
+    }
+
     /// The head for blocks of a class, which is one of the two clean ones in a small cache.
     pub(crate) fn class(&self, head: HeadKind) -> HeadKind {
         if has_classes(self.shape.segments) { head } else { head.side().unwrap_or(head) }
@@ -109,6 +137,15 @@ impl Member {
     /// Take the segment that cleaning gains most from as a victim, if it is worth it, its copies have room, and there is a budget for them.
     pub(crate) fn take_garbage(&self) -> Option<(SegmentId, HeadKind)> {
         self.take_worth_cleaning(&mut lock(&self.log), &|_| true)
+    }
+
+    /// There is garbage, and whoever holds its segments lets go of them soon: nothing that counts has to leave meanwhile, as long as writers
+    /// have room.
+    pub(crate) fn garbage_is_held(&self) -> bool {
+        has_classes(self.shape.segments)
+            && self.is_roomy()
+            && admits(self.allowance(), HeadKind::Warm)
+            && lock(&self.log).free.len() > WRITE_RESERVE_SEGMENTS
     }
 
     /// The same of dirty data, when that has about as many segments as it may have, most of which is garbage: it takes no more then.
@@ -130,7 +167,7 @@ impl Member {
     ) -> Option<(SegmentId, HeadKind)> {
         // Copies of dirty data wait for nobody, and whoever reads from its segment may do so for long.
         let takes_dirty =
-            log.free.len() > DIRTY_RESERVE_SEGMENTS && !self.stopping.load(Ordering::Acquire) && !self.is_mirrored();
+            log.free.len() > WRITE_RESERVE_SEGMENTS && !self.stopping.load(Ordering::Acquire) && !self.is_mirrored();
         let may = |id, head| wanted(head) && (head != HeadKind::Dirty || takes_dirty && !self.is_pinned(id));
         let (id, head) = log.most_worth_cleaning(&self.live, self.cache_shape.segment_data_pages, &may)?;
         let copied = self.live.of(id);

@@ -10,6 +10,7 @@ use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, Seat, by_re
 use crate::counters::add;
 use crate::fill::{NewEntry, blocks_of};
 use crate::format::EntryKind;
+use crate::log::DIRTY_RESERVE_SEGMENTS;
 use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
 use crate::sabotage::Sabotage;
@@ -174,6 +175,12 @@ impl FlashCache {
         let first = &self.seats[first].member;
         let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
         let second = second.map(|i| &self.seats[i].member);
+        if !again {
+            first.wait_for_cleaning(DIRTY_RESERVE_SEGMENTS + 1).await;
+            if let Some(second) = second {
+                second.wait_for_cleaning(DIRTY_RESERVE_SEGMENTS + 1).await;
+            }
+        }
         match take(first, second, disk, parts, data, again, done).await {
             Err(DirtyRefused::Failed) if self.config.mirrored => {
                 // Whoever is left goes on, unless nobody is.

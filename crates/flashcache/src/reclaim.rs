@@ -20,9 +20,11 @@ use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, PART_BYTES, Position, Segment
 use crate::worth::{Worth, Worths};
 use device::Outcome;
 use device::sync::lock;
+use futures_util::future::select;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Free segments below which reclaim runs, in a small cache.
 pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
@@ -40,6 +42,9 @@ pub(crate) fn free_segments_low(segments: u32) -> u32 {
 }
 /// Less than one in so many of the entries an index may have left: reclaim runs.
 const ENTRIES_LOW: usize = 32;
+
+/// Segments that cannot be cleaned since somebody reads from them are looked at so often.
+const HELD_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What became of a segment that was looked at.
 enum Reclaimed {
@@ -113,9 +118,10 @@ impl Member {
             match gained {
                 Ok(true) => {}
                 Ok(false) => {
-                    // What is left is dirty: the disk has to have it first.
+                    // What is left is dirty: the disk has to have it first, or whoever reads it lets go of it.
                     self.config.dirty_wanted.notify_all();
-                    self.changed.wait(ticket).await;
+                    let rung = std::pin::pin!(self.changed.wait(ticket));
+                    let _ = select(rung, self.world.clock.sleep(HELD_LOOK_EVERY)).await;
                 }
                 Err(_) => return,
             }
@@ -138,6 +144,9 @@ impl Member {
         if let Some((id, head)) = if entries { None } else { self.take_garbage() } {
             let done = self.look_at(id, Origin::Garbage(head), KEEPS_MAX).await?;
             return Ok(!matches!(done, Reclaimed::Kept));
+        }
+        if !entries && self.garbage_is_held() {
+            return Ok(false);
         }
         let mut guarded = false;
         for keeps in 0..=KEEPS_MAX {
@@ -476,7 +485,7 @@ impl Member {
         let state = lock(&self.log).segments[segment.0 as usize].state;
         let waited_for = match state {
             SegmentState::Reclaiming => true,
-            SegmentState::Sealed(HeadKind::Dirty) => !self.dirty.holds(segment),
+            SegmentState::Sealed(HeadKind::Dirty) => true,
             _ => false,
         };
         if waited_for {

@@ -11,7 +11,7 @@ use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::index::Entry;
-use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, NoSpace, SegmentState};
+use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, MOVE_RESERVE_SEGMENTS, NoSpace, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::read::{Hit, Pin};
 use crate::tenant::Tenant;
@@ -161,7 +161,8 @@ impl Member {
         writes: &mut Vec<LogWrite>,
     ) -> Result<Page, NoSpace> {
         let record = |position| dirty_record(kind, entry, position);
-        let reserve = dirty_reserve(log, again);
+        // A copy is about to free more than it takes.
+        let reserve = if copied_since.is_some() { MOVE_RESERVE_SEGMENTS } else { dirty_reserve(log, again) };
         let page = log.append_entry(HeadKind::Dirty, &record, data, reserve, writes)?;
         for (k, crc) in entry.crcs.iter().enumerate() {
             self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);

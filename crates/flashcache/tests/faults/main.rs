@@ -512,7 +512,9 @@ fn what_has_left_does_not_come_back_and_what_is_there_does() {
         let after: Vec<u64> = shown(&rig);
         assert_eq!(after, before);
         let after_by_state = rig.member().segments();
-        assert_eq!((after_by_state.free, after_by_state.all()), (before_by_state.free, SEGMENTS as u32));
+        // What only segments that are free said is written again, in one more perhaps.
+        assert!(after_by_state.free + 1 >= before_by_state.free, "{after_by_state:?} {before_by_state:?}");
+        assert_eq!(after_by_state.all(), SEGMENTS as u32);
         for block in after.into_iter().step_by(9) {
             assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
         }

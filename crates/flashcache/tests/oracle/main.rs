@@ -344,7 +344,7 @@ fn one_device() {
 
 #[test]
 fn one_device_with_large_pages_and_power_cuts() {
-    try_seeds(Plan { members: 1, changes: false, block_bytes: 4 << 10, page_bytes: 8192, forgets: true }, 10..12, 1200);
+    try_seeds(Plan { members: 1, changes: false, block_bytes: 4 << 10, page_bytes: 8192, forgets: true }, 10..14, 1200);
 }
 
 #[test]
