@@ -75,6 +75,8 @@ pub(crate) struct Segment {
     pub(crate) full_at: u64,
     /// It has its place among the others since this sequence, not since it was full; 0: since it was full.
     pub(crate) kept_at: u64,
+    /// Cleaning it has left so many pages behind: it is not cleaned again until others of it die.
+    pub(crate) left_with: Option<u32>,
     /// Positions of chunks and footers not yet written, open chunk included.
     pub(crate) unwritten: BTreeSet<u32>,
 }
@@ -247,6 +249,7 @@ impl LogState {
             last_sequence: 0,
             full_at: 0,
             kept_at: 0,
+            left_with: None,
             unwritten: BTreeSet::new(),
         };
         LogState {
@@ -331,7 +334,8 @@ impl LogState {
     pub(crate) fn change_head(&mut self, id: SegmentId, from: HeadKind, to: HeadKind) {
         if self.take_out(id, from) {
             self.set_state(id, SegmentState::Sealed(to));
-            self.segments[id.0 as usize].aged = false;
+            let segment = &mut self.segments[id.0 as usize];
+            (segment.aged, segment.left_with) = (false, None);
             self.sealed[to as usize].push_back(id);
             self.say_kept(id, to);
         }
@@ -634,8 +638,9 @@ impl LogState {
         let data = SharedBufs::from(Buf::padded(&bytes, 4096).freeze());
         let id = open.life.segment;
         self.set_state(id, SegmentState::Sealed(head));
-        self.segments[id.0 as usize].unwritten.insert(position);
-        self.segments[id.0 as usize].full_at = self.clock;
+        let segment = &mut self.segments[id.0 as usize];
+        segment.unwritten.insert(position);
+        (segment.full_at, segment.left_with) = (self.clock, None);
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
         writes.push(self.log_write(id, position, data, None));
@@ -834,6 +839,9 @@ impl LogState {
         for head in HeadKind::ALL {
             for &id in &self.sealed[head as usize] {
                 let segment = &self.segments[id.0 as usize];
+                if segment.left_with == Some(live.of(id)) {
+                    continue;
+                }
                 let kept = u64::from(live.of(id));
                 // Headers and padding of the chunks with what is copied and of those that are closed for it.
                 let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);

@@ -121,7 +121,11 @@ impl Member {
                     // What is left is dirty: the disk has to have it first, or whoever reads it lets go of it.
                     self.config.dirty_wanted.notify_all();
                     let rung = std::pin::pin!(self.changed.wait(ticket));
-                    let _ = select(rung, self.world.clock.sleep(HELD_LOOK_EVERY)).await;
+                    if self.garbage_is_held() {
+                        let _ = select(rung, self.world.clock.sleep(HELD_LOOK_EVERY)).await;
+                    } else {
+                        rung.await;
+                    }
                 }
                 Err(_) => return,
             }
@@ -235,7 +239,9 @@ impl Member {
         if has_dirty {
             if self.dirty.holds(id) {
                 // There was no room for a copy, or it cannot be read: the disk has to have it first.
-                lock(&self.log).keep(id, HeadKind::Dirty);
+                let mut log = lock(&self.log);
+                log.keep(id, HeadKind::Dirty);
+                log.segments[id.0 as usize].left_with = Some(self.live.of(id));
                 return Ok(Some(Reclaimed::Kept));
             }
             // The copies, before anything says that what they were made of is gone.
@@ -483,9 +489,10 @@ impl Member {
     /// A reader let go of a segment.
     pub(crate) fn unpinned(&self, segment: SegmentId) {
         let state = lock(&self.log).segments[segment.0 as usize].state;
+        // Not for one that holds dirty data: those who destage it let go of it all the time, and reclaim rings for them.
         let waited_for = match state {
             SegmentState::Reclaiming => true,
-            SegmentState::Sealed(HeadKind::Dirty) => true,
+            SegmentState::Sealed(HeadKind::Dirty) => !self.dirty.holds(segment),
             _ => false,
         };
         if waited_for {

@@ -177,7 +177,7 @@ impl Run {
         let Some(area) = slice.physical(0) else { return };
         let owner = Owner { cell_id: catalog.cell_id.0, device_id: id.0, era: disk.label().cache_era };
         let segments = (area, u64::from(cache.segment_bytes));
-        if pick % 2 == 0 && self.machine.rot_first_page(n, &owner, segments, pick) {
+        if pick.is_multiple_of(2) && self.machine.rot_first_page(n, &owner, segments, pick) {
             self.situations.hit("rot of the first page of a segment");
             return;
         }
