@@ -333,7 +333,7 @@ impl GridDisk {
                 _ if failed() > failed_before && !binding.cache.has_lost(&binding.disk) => {}
                 Err(error) => return Err(error),
                 Ok(false) => return Err(RequestError::Io),
-                Ok(true) => {}
+                Ok(true) => binding.cache.wait_while_copied(&binding.disk, &parts_of(offset, len)).await,
             }
         }
     }

@@ -452,7 +452,7 @@ pub(crate) enum AppendRefused {
 }
 
 /// The blocks of a range of parts, each with the mask of its parts in the range.
-pub(crate) fn blocks_of(parts: Range<u64>, block_parts: u32) -> impl Iterator<Item = (u64, u16)> {
+pub(crate) fn blocks_of(parts: Range<u64>, block_parts: u32) -> impl Iterator<Item = (u64, u16)> + Clone {
     let per_block = u64::from(block_parts);
     (parts.start / per_block..parts.end.div_ceil(per_block)).map(move |block| {
         let low = parts.start.saturating_sub(block * per_block).min(per_block) as u32;

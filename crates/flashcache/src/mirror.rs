@@ -290,6 +290,15 @@ impl FlashCache {
         true
     }
 
+    /// Wait until nothing that is dirty in the blocks of these parts is being copied by cleaning, so that [`FlashCache::confirm_current`] may
+    /// succeed. The caller holds the range, and nothing of it on flash.
+    pub async fn wait_while_copied(&self, disk: &DiskHandle, parts: &Range<u64>) {
+        for seat in self.seats.iter().filter(|seat| !seat.member.has_failed()) {
+            let blocks = blocks_of(parts.clone(), seat.member.block_parts);
+            seat.member.wait_while_copied(blocks.map(|(block, _)| BlockKey::new(disk.slot, block))).await;
+        }
+    }
+
     /// The disk has these stretches of member `index` durably: what was dirty is clean there, and its mirrors are dead.
     ///
     /// # Errors

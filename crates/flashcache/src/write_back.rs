@@ -461,6 +461,28 @@ impl Member {
         (!is_moving).then_some((places, pins))
     }
 
+    /// Wait until none of what is dirty in these blocks is being copied. For who holds the range: copies wait for nobody.
+    pub(crate) async fn wait_while_copied(&self, keys: impl Iterator<Item = BlockKey> + Clone) {
+        loop {
+            let ticket = self.changed.ticket();
+            if self.has_failed() || !keys.clone().any(|key| self.is_copied(key)) {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
+    }
+
+    /// Whether something of a block is dirty in a segment that is being cleaned.
+    fn is_copied(&self, key: BlockKey) -> bool {
+        let log = lock(&self.log);
+        let mut found = false;
+        self.index.visit(key, |entry| {
+            let state = log.segments[self.segment_of(entry.page()).0 as usize].state;
+            found |= entry.dirty() && state == SegmentState::Reclaiming;
+        });
+        found
+    }
+
     /// The checksum of a part that is dirty here.
     pub(crate) fn dirty_crc(&self, key: BlockKey, part: u32) -> Option<u32> {
         let mut found = None;
