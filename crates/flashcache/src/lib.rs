@@ -34,6 +34,7 @@ pub mod regions;
 mod reopen;
 mod restore;
 pub mod sabotage;
+mod segment;
 mod snapshot;
 pub mod succession;
 mod sync;

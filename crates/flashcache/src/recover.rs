@@ -6,17 +6,16 @@
 
 use crate::carry::Carried;
 use crate::counters::add;
-use crate::format::{
-    self, ChunkHeader, FORMAT_VERSION, FormatError, HeadKind, Record, Seen, SegmentLife, TRAILER_BYTES,
-};
+use crate::format::{self, HeadKind, Record};
 use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::restore::{FoundSparse, Place, Said, Sparse};
 use crate::sabotage::Sabotage;
+use crate::segment::{Footer, Found, Headless, Read, Unread, read_bytes, read_segment};
 use crate::units::{Opening, Position, SegmentId};
 use device::sync::lock;
-use device::{Buf, Bufs, Outcome};
+use device::{Buf, Outcome};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeMap;
@@ -25,260 +24,6 @@ use std::sync::Arc;
 
 /// Segments read at the same time.
 const READS_IN_FLIGHT_MAX: usize = 32;
-
-/// What a segment says, in its order.
-pub(crate) struct Found<R> {
-    pub(crate) life: SegmentLife,
-    pub(crate) records: R,
-    pub(crate) last_sequence: u64,
-    /// What its headers say of the member: chunks up to this sequence were durable.
-    pub(crate) durable: u64,
-    pub(crate) footer: Footer,
-    /// Headers a walk has seen; none where there was a footer.
-    pub(crate) headers: Vec<WalkedHeader>,
-    /// Its first page is not there: this is what the footer says.
-    pub(crate) is_headless: bool,
-}
-
-impl<R: Gather> Found<R> {
-    fn begin(life: SegmentLife, footer: Footer) -> Found<R> {
-        let (last_sequence, durable) = (0, 0);
-        Found { life, records: R::default(), last_sequence, durable, footer, headers: Vec::new(), is_headless: false }
-    }
-}
-
-/// A chunk's header as a walk has read it. It is not read twice: a page that was discarded, and whose write was lost, may read
-/// as something else the next time.
-pub(crate) struct WalkedHeader {
-    pub(crate) header: ChunkHeader,
-    pub(crate) page: Bytes,
-}
-
-/// What is kept of a segment's records while it is read.
-pub(crate) trait Gather: Default {
-    /// The next record, of the chunk with this sequence.
-    fn gather(&mut self, member: &Member, life: SegmentLife, sequence: u64, seen: Seen<'_>);
-}
-
-/// Each with the sequence of its chunk.
-impl Gather for Vec<(u64, Record)> {
-    fn gather(&mut self, _: &Member, _: SegmentLife, sequence: u64, seen: Seen<'_>) {
-        self.push((sequence, Record::of(seen)));
-    }
-}
-
-/// What was found at the end of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Footer {
-    /// Whole.
-    Whole,
-    /// A footer of this life whose records do not match their checksum.
-    Torn,
-    /// None of this life.
-    None,
-    /// It cannot be read: it may be there.
-    Unreadable,
-}
-
-/// What the flash holds there is not known, and may say that something elsewhere is dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unread {
-    /// It did not answer.
-    #[error("read at {offset}: {outcome:?}")]
-    Failed { offset: u64, outcome: Outcome },
-    /// Another release has written it.
-    #[error(
-        "the flash cache has format version {0}, and this release knows version {FORMAT_VERSION} alone\n\
-         hint: with the release that wrote it flush and drop the flash cache, then create it with this one"
-    )]
-    Version(u16),
-}
-
-impl From<Unread> for MemberError {
-    fn from(why: Unread) -> MemberError {
-        MemberError::Failed(format!("recovery: {why}"))
-    }
-}
-
-pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Result<Bytes, Unread> {
-    let read = member.config.device.read(offset, Buf::zeroed(len).into());
-    match member.within_hard_limit(read).await {
-        Some(done) if done.outcome == Outcome::Done => Ok(Bytes::of(done.bufs)),
-        done => Err(Unread::Failed { offset, outcome: done.map_or(Outcome::Unknown, |done| done.outcome) }),
-    }
-}
-
-/// What was read, in one piece.
-pub(crate) enum Bytes {
-    Whole(Buf),
-    Copied(Vec<u8>),
-}
-
-impl Bytes {
-    fn of(bufs: Bufs) -> Bytes {
-        let len = bufs.len_bytes();
-        if bufs.pieces().len() == 1 {
-            bufs.into_pieces().next().map_or_else(|| Bytes::Copied(Vec::new()), Bytes::Whole)
-        } else {
-            Bytes::Copied(bufs.to_vec(0..len))
-        }
-    }
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Whole(buf) => buf,
-            Bytes::Copied(bytes) => bytes,
-        }
-    }
-}
-
-/// What lies in a segment.
-pub(crate) enum Read<R> {
-    /// An opening of it, by its footer or chunk by chunk.
-    Found(Found<R>),
-    /// No first page and no footer of an opening, but chunks of it: they are not to be believed, and say what was before them.
-    Remnant(Found<R>),
-    /// Neither first page nor footer can be read, and no chunk between them.
-    Unread(Unread),
-    /// Nothing of this owner.
-    Blank,
-}
-
-/// Read what a segment says of itself: by its footer, or chunk by chunk.
-///
-/// # Errors
-/// Another release has written it.
-pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> Result<Read<R>, Unread> {
-    let (shape, owner) = (member.shape, &member.config.owner);
-    let unit = shape.align as usize * 4096;
-    let segment_bytes = shape.segment_pages as usize * 4096;
-    let start = u64::from(id.0) * segment_bytes as u64;
-    let first = read_bytes(member, start, unit).await;
-    let header = match first.as_ref().map(|first| format::visit_chunk(first, owner, &mut |_, _| {})) {
-        Ok(Err(FormatError::Version(version))) => return Err(Unread::Version(version)),
-        Ok(Ok(header)) if header.life.segment == id && header.position.0 == 0 => Some(header),
-        _ => None,
-    };
-    let (first, header) = match (first, header) {
-        (Ok(first), Some(header)) => (first, header),
-        _ if member.sabotaged(Sabotage::RottenSegmentVanishes) => return Ok(Read::Blank),
-        (first, _) => return read_headless(member, id, first).await,
-    };
-    let life = header.life;
-    let footer = match read_footer(member, Some(life), id).await {
-        Ok(found) => return Ok(Read::Found(found)),
-        Err(footer) => footer,
-    };
-    let mut found = Found::<R>::begin(life, footer);
-    let (mut page, mut header, mut position) = (first, header, 0);
-    loop {
-        found.last_sequence = header.sequence;
-        found.durable = found.durable.max(header.durable);
-        let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, header.sequence, seen);
-        // Looked at before, so that nothing of a chunk that does not count is gathered.
-        let _ = format::visit_chunk(&page, owner, gather);
-        position += header.pages;
-        found.headers.push(WalkedHeader { header, page });
-        if position + shape.align >= shape.segment_pages {
-            break;
-        }
-        page = read_bytes(member, start + u64::from(position) * 4096, unit).await?;
-        let Ok(next) = format::visit_chunk(&page, owner, &mut |_, _| {}) else { break };
-        if next.life != life || next.position.0 != position || next.sequence <= found.last_sequence {
-            break;
-        }
-        header = next;
-    }
-    Ok(Read::Found(found))
-}
-
-/// Bytes read at a time where chunks are looked for.
-const LOOKED_THROUGH_BYTES: usize = 1 << 20;
-
-/// Read a segment without the first page of an opening: the footer says all that the chunks do. Without that too, a chunk behind the first
-/// page shows that there was an opening; one that is blank is not looked through, since a large device is mostly that at first.
-async fn read_headless<R: Gather>(
-    member: &Member,
-    id: SegmentId,
-    first: Result<Bytes, Unread>,
-) -> Result<Read<R>, Unread> {
-    let footer = read_footer(member, None, id).await;
-    let is_blank = first.as_ref().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
-    if is_blank && matches!(footer, Err(Footer::None)) {
-        return Ok(Read::Blank);
-    }
-    let (shape, owner) = (member.shape, &member.config.owner);
-    let unit = shape.align as usize * 4096;
-    let segment_bytes = shape.segment_pages as usize * 4096;
-    let mut remnant: Option<Found<R>> = None;
-    for from in (0..segment_bytes).step_by(LOOKED_THROUGH_BYTES) {
-        let len = LOOKED_THROUGH_BYTES.min(segment_bytes - from);
-        let Ok(bytes) = read_bytes(member, u64::from(id.0) * segment_bytes as u64 + from as u64, len).await else {
-            continue;
-        };
-        for at in (0..len).step_by(unit) {
-            let page = &bytes[at..at + unit];
-            let Ok(header) = format::visit_chunk(page, owner, &mut |_, _| {}) else { continue };
-            let (life, sequence) = (header.life, header.sequence);
-            let is_here = life.segment == id && header.position.0 as usize * 4096 == from + at;
-            let older = remnant.as_ref().is_some_and(|r| (life.opening, sequence) < (r.life.opening, r.last_sequence));
-            if !is_here || older {
-                continue;
-            }
-            let of_this = remnant.take().filter(|remnant| remnant.life == life);
-            let mut found = of_this.unwrap_or_else(|| Found::begin(life, Footer::None));
-            found.last_sequence = sequence;
-            found.durable = found.durable.max(header.durable);
-            let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, sequence, seen);
-            let _ = format::visit_chunk(page, owner, gather);
-            remnant = Some(found);
-        }
-    }
-    Ok(match (footer, remnant, first) {
-        // The footer may be of an opening before.
-        (Ok(found), remnant, _) if remnant.as_ref().is_none_or(|r| r.life.opening <= found.life.opening) => {
-            Read::Found(found)
-        }
-        (_, Some(remnant), _) => Read::Remnant(remnant),
-        (_, None, Err(why)) => Read::Unread(why),
-        (_, None, Ok(_)) => Read::Blank,
-    })
-}
-
-/// The footer of an opening, or of whichever it is of. One that cannot be read is none: the chunks say the same.
-async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: SegmentId) -> Result<Found<R>, Footer> {
-    let (shape, owner) = (member.shape, &member.config.owner);
-    let unit = shape.align as usize * 4096;
-    let segment_bytes = shape.segment_pages as usize * 4096;
-    let start = u64::from(id.0) * segment_bytes as u64;
-    let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await;
-    let last = last.map_err(|_| Footer::Unreadable)?;
-    let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
-    if trailer.life.segment != id || life.is_some_and(|life| life != trailer.life) {
-        return Err(Footer::None);
-    }
-    let is_headless = life.is_none();
-    let life = trailer.life;
-    let bytes = format::footer_bytes(trailer.records_bytes, unit);
-    let whole = if bytes == unit {
-        last
-    } else {
-        let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
-        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Unreadable)?
-    };
-    let mut records = R::default();
-    let mut sequence = 0;
-    let gather = &mut |seen: Seen<'_>| match seen {
-        Seen::Other(Record::Chunk { sequence: next, .. }) => sequence = next,
-        other => records.gather(member, life, sequence, other),
-    };
-    let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
-    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new(), is_headless })
-}
 
 /// What an index was rebuilt from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -396,11 +141,39 @@ impl AllRead {
         if let Some((_, why)) = self.unread.iter().find(|(id, _)| !freed.contains_key(id)) {
             return Err((*why).into());
         }
+        if let Some(why) = self.unread_opening(freed) {
+            return Err(why.into());
+        }
         missing_chunk(&self.found, &self.remnants, freed).map_or(Ok(()), |sequence| {
             Err(MemberError::Failed(format!(
                 "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
             )))
         })
+    }
+
+    /// Why a segment cannot be read whose first page is that of an opening later than what is known of it: by a chunk behind it, or a link
+    /// to one. Whether that was durable does not matter: what was lost undurable can be read, as something else.
+    fn unread_opening(&self, freed: &BTreeMap<SegmentId, Opening>) -> Option<Unread> {
+        let unread = |f: &Found<Sparse>| match f.headless {
+            Some(Headless::Unread(why)) => Some(why),
+            _ => None,
+        };
+        // With the last opening that all is known of.
+        let mut known: BTreeMap<SegmentId, (Opening, Unread)> = BTreeMap::new();
+        let found = self.found.iter().filter_map(|(&id, f)| Some((id, (f.life.opening, unread(f)?))));
+        let remnants = self.remnants.iter().filter_map(|(&id, f)| Some((id, (Opening::NEVER, unread(f)?))));
+        known.extend(found.chain(remnants));
+        known.extend(self.unread.iter().map(|(&id, &why)| (id, (Opening::NEVER, why))));
+        for (id, (opening, _)) in &mut known {
+            *opening = (*opening).max(freed.get(id).copied().unwrap_or(Opening::NEVER));
+        }
+        let notes = self.found.values().chain(self.remnants.values()).flat_map(|f| &f.records.notes);
+        let linked = notes.filter_map(|(_, record)| match record {
+            Record::Link { segment, opening, .. } => Some((*segment, *opening)),
+            _ => None,
+        });
+        let seen = self.remnants.iter().map(|(&id, f)| (id, f.life.opening)).chain(linked);
+        seen.filter_map(|(id, seen)| known.get(&id).filter(|(opening, _)| seen > *opening)).map(|(_, why)| *why).next()
     }
 }
 
@@ -470,7 +243,7 @@ impl Member {
         let mut found = all.found;
         said.sort();
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.opening);
-        let headless = found.iter().filter(|(id, s)| s.is_headless && alive(id, s)).count() as u64;
+        let headless = found.iter().filter(|(id, s)| s.headless.is_some() && alive(id, s)).count() as u64;
         result.headless = headless;
         add(&self.counters.segments_headless, headless);
         self.write_headers_again(&found, &alive, durable).await?;
@@ -637,7 +410,7 @@ impl Member {
             match found.get(&id) {
                 Some(f) if f.life.opening > freed_at => {
                     segment.opening = f.life.opening;
-                    segment.proven = f.footer == Footer::Whole && !f.is_headless;
+                    segment.proven = f.footer == Footer::Whole && f.headless.is_none();
                     segment.last_sequence = f.last_sequence;
                     // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
                     // clean may be lost. One without a footer may be gone on with.

@@ -7,8 +7,8 @@
 
 use crate::format::{self, Record};
 use crate::member::{Member, MemberError};
-use crate::recover::{Footer, Found, WalkedHeader};
 use crate::restore::{FoundSparse, Sparse};
+use crate::segment::{Footer, Found, WalkedHeader};
 use crate::units::SegmentId;
 use device::sync::lock;
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@
 use crate::format::{BlockName, EntryKind, Record, Seen, SeenEntry, SegmentLife};
 use crate::index::{Dead, Entry, IndexFull, Killed, KilledList};
 use crate::member::{DiskName, Member};
-use crate::recover::{Found, Gather};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
+use crate::segment::{Found, Gather};
 use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Opening, Position, REGION_PARTS, SegmentId};
 use device::sync::lock;
 use std::collections::BTreeMap;
