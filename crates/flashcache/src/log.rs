@@ -26,9 +26,11 @@ pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
 /// Free segments that dirty data leaves. Only the disk frees what it takes, and whoever waits for a segment may hold the
 /// range that would have to be destaged: so it never takes what marks wait for.
 pub(crate) const DIRTY_RESERVE_SEGMENTS: usize = WRITE_RESERVE_SEGMENTS + 1;
-/// Chunks of dirty data under way at a time: with one, whoever comes meanwhile shares the next one's header; with many,
-/// each has a header of its own.
+/// Chunks of dirty data under way at a time.
 pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
+/// Pages of dirty data that justify a second chunk under way: with fewer, they wait for the first to end, and whoever comes meanwhile shares
+/// their header. A header for each 8 KiB write took a third of the segments of dirty data.
+const DIRTY_SECOND_CHUNK_PAGES: u32 = 16;
 /// Free segments that blocks moved by reclaim leave to its records.
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
@@ -431,7 +433,9 @@ impl LogState {
 
     /// Send dirty data on its way, unless enough of it is under way: then the end of that will.
     pub(crate) fn push_dirty(&mut self, writes: &mut Vec<LogWrite>) {
-        if self.dirty_chunks < DIRTY_CHUNKS_MAX {
+        let waiting = self.heads[HeadKind::Dirty as usize].as_ref().and_then(|open| open.chunk.as_ref());
+        let is_much = waiting.is_some_and(|chunk| chunk.data_pages >= DIRTY_SECOND_CHUNK_PAGES);
+        if self.dirty_chunks == 0 || (is_much && self.dirty_chunks < DIRTY_CHUNKS_MAX) {
             self.close_chunk(HeadKind::Dirty, writes);
         }
     }

@@ -48,8 +48,8 @@ impl<'a> Rig<'a> {
                 made.open_session(Context::default()).write(page * PAGE as u64, full_of(PAGE, 1), true).await.unwrap();
             }
         }
-        // What was filled is on flash by then, and what was dirty not yet on the disk.
-        world.clock.sleep(Duration::from_millis(200)).await;
+        // Clean chunks wait for company for one or two periods of 200 ms; then what was filled is on flash. What is dirty is not yet on the disk.
+        world.clock.sleep(Duration::from_millis(500)).await;
         Rig { executor, process, world, disk, flash, cell }
     }
 

@@ -91,6 +91,15 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     counter!(FlashCache, "FC_IO_BY_DISCARD", Bytes, "bytes of flash discarded before they were reused", |c| c
         .member("discard_bytes")),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_CARRY",
+        Bytes,
+        "bytes of records written again since their segment was reused",
+        |c| c.member("carried_bytes")
+    ),
+    counter!(FlashCache, "FC_IO_BY_COPY", Bytes, "bytes of cached blocks copied to make room for what comes", |c| c
+        .member("move_bytes")),
     counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
         .member("flash_bytes_written")),
     counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
@@ -146,6 +155,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
         Count,
         "cached 4 KiB parts whose checksum did not match",
         Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_CLEAN",
+        Requests,
+        "segments cleaned: what was valid was copied, the garbage dropped",
+        |c| c.member("cleans")
     ),
     counter!(FlashCache, "FC_IO_RQ_DISCARD", Requests, "segments discarded before they were reused", |c| c
         .member("discards")),

@@ -148,23 +148,24 @@ fn pages_are_readable_and_have_arrived_as_their_writes_complete() {
 }
 
 #[test]
-fn two_chunks_of_dirty_data_are_under_way_and_the_next_waits() {
+fn a_second_chunk_of_dirty_data_goes_with_much_and_the_next_waits() {
     let mut rig = Rig::new();
-    for n in 0..4 {
+    for n in 0..7 {
         rig.append(HeadKind::Dirty, 4, 0).expect("room");
         rig.log.push_dirty(&mut rig.writes);
-        assert_eq!(rig.writes.len(), (n + 1).min(DIRTY_CHUNKS_MAX));
+        // The first goes alone; the second once 16 pages share its header; a third never does.
+        assert_eq!(rig.writes.len(), if n < 4 { 1 } else { DIRTY_CHUNKS_MAX });
     }
-    // Those that waited share a header, and go with the end of one.
-    let first = rig.writes.remove(0);
-    rig.log.written(first.done(), &mut rig.writes);
-    assert_eq!(rig.writes.len(), 2);
-    assert_eq!((rig.writes[1].position, rig.writes[1].pages), (10, 9));
+    assert_eq!((rig.writes[1].position, rig.writes[1].pages), (5, 17));
+    // Those that waited share a header, and go once none is under way.
+    for (left, under_way) in [(1, 1), (0, 1)] {
+        let first = rig.writes.remove(0);
+        rig.log.written(first.done(), &mut rig.writes);
+        assert_eq!(rig.writes.len(), under_way, "{left} of the first two");
+    }
+    assert_eq!((rig.writes[0].position, rig.writes[0].pages), (22, 9));
     rig.write_all();
     assert!(rig.log.writes_outstanding.is_empty() && rig.log.staged.is_empty());
-    rig.append(HeadKind::Dirty, 4, 0).expect("room");
-    rig.log.push_dirty(&mut rig.writes);
-    assert_eq!(rig.writes.len(), 1, "none is under way any more");
 }
 
 #[test]
