@@ -1,5 +1,6 @@
 //! The main job end to end: one table on a slow disk, on that disk behind a flash cache, and on flash; random indexed
-//! reads, primary-key updates and a full scan of each (field measurement S9).
+//! reads, primary-key updates and a full scan of each (field measurement S9), a mixture of both, and write-back; then redo
+//! commits on the disk, with the flash log, and on flash (S1).
 //!
 //! The disk is emulated in real time (7200 rpm unless told otherwise); everything else is real: the `flashcell` binary,
 //! its sockets, its files, NBD, and every block is verified by what it says.
@@ -36,6 +37,12 @@ const MIB: u64 = 1 << 20;
 const TABLE_MIB: u64 = TABLE_BLOCKS as u64 * BLOCK_BYTES as u64 / MIB;
 /// Flash given to the cache: a quarter of the table, its own records included.
 const CACHE_MIB: u64 = TABLE_MIB / 4;
+/// Redo: on the disk, and on flash.
+const REDO_MIB: u64 = 8;
+/// Blocks of the redo.
+const REDO_BLOCKS: u32 = (REDO_MIB * MIB) as u32 / BLOCK_BYTES as u32;
+/// The flash log.
+const LOG_MIB: u64 = 16;
 /// Label, catalog, and rounding to allocation units.
 const SLACK_MIB: u64 = 16;
 /// Segments of the cache: small, since this cache is.
@@ -48,6 +55,10 @@ const READS: usize = 1_500;
 const WARM_READS: usize = 8_000;
 /// Measured updates.
 const UPDATES: usize = 600;
+/// Measured reads, every other one of which is an update.
+const MIXED: usize = 800;
+/// Measured commits.
+const COMMITS: usize = 200;
 /// What the flash cache has to give on indexed reads, in tenths.
 const GAIN_TENTHS_MIN: u32 = 30;
 /// Everything is decided by it.
@@ -134,8 +145,8 @@ pub fn demo(options: &DemoOptions) -> Result<bool, DemoError> {
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
     let server = Server::start(&server::Plan {
         binary: options.binary.clone(),
-        disk: format!("{}M", TABLE_MIB + SLACK_MIB),
-        flash: format!("{}M", TABLE_MIB + CACHE_MIB + SLACK_MIB),
+        disk: format!("{}M", TABLE_MIB + REDO_MIB + SLACK_MIB),
+        flash: format!("{}M", TABLE_MIB + CACHE_MIB + REDO_MIB + LOG_MIB + SLACK_MIB),
         grid_disk: format!("table_disk:{TABLE_MIB}M:none"),
         disk_model: options.disk_model.clone(),
         segment: SEGMENT.to_owned(),
@@ -143,6 +154,10 @@ pub fn demo(options: &DemoOptions) -> Result<bool, DemoError> {
     // The cell was made with a cache over all flash: a grid disk needs some of it.
     server.cellcli("drop flashcache")?;
     server.cellcli(&format!("create griddisk table_flash celldisk=FD_00_demo, size={TABLE_MIB}M, cachingMode=none"))?;
+    for (name, cell_disk) in [("redo_disk", "CD_00_demo"), ("redo_flash", "FD_00_demo")] {
+        let size = format!("size={REDO_MIB}M, purpose=redo, cachingMode=none");
+        server.cellcli(&format!("create griddisk {name} celldisk={cell_disk}, {size}"))?;
+    }
     server.cellcli(&format!("create flashcache all size={CACHE_MIB}M"))?;
 
     let bar = std::io::stderr().is_terminal().then(|| {
@@ -192,24 +207,49 @@ impl Demo {
         let keys = Keys::new(SEED, TABLE_BLOCKS);
         let reads = |purpose: &str| Phase::Reads(keys.draw(purpose, READS));
         let updates = || Phase::Updates(keys.draw("updates", UPDATES));
+        let mixed = || Phase::Mixed(keys.draw("mixed", MIXED));
 
+        let on_disk = (&disk, "table_disk");
         let none = Configuration::NoFlash;
-        self.measure(none, Workload::IndexedReads, &disk, reads("measured"))?;
-        self.measure(none, Workload::Updates, &disk, updates())?;
-        self.measure(none, Workload::Scan, &disk, Phase::Scan)?;
+        self.measure(none, Workload::IndexedReads, on_disk, reads("measured"))?;
+        self.measure(none, Workload::Updates, on_disk, updates())?;
+        self.measure(none, Workload::Mixed, on_disk, mixed())?;
+        self.measure(none, Workload::Scan, on_disk, Phase::Scan)?;
 
         self.server.cellcli("alter griddisk table_disk cachingMode=write-through")?;
         let cache = Configuration::FlashCache;
-        self.measure(Configuration::ColdFlashCache, Workload::IndexedReads, &disk, reads("cold"))?;
+        self.measure(Configuration::ColdFlashCache, Workload::IndexedReads, on_disk, reads("cold"))?;
         self.phase("warming the flash cache", &disk, "table_disk", Phase::Reads(keys.draw("warm", WARM_READS)))?;
-        self.measure(cache, Workload::IndexedReads, &disk, reads("measured"))?;
-        self.measure(cache, Workload::Updates, &disk, updates())?;
-        self.measure(cache, Workload::Scan, &disk, Phase::Scan)?;
+        self.measure(cache, Workload::IndexedReads, on_disk, reads("measured"))?;
+        self.measure(cache, Workload::Updates, on_disk, updates())?;
+        self.measure(cache, Workload::Mixed, on_disk, mixed())?;
+        self.measure(cache, Workload::Scan, on_disk, Phase::Scan)?;
+        self.server.cellcli("alter griddisk table_disk cachingMode=write-back")?;
+        self.measure(Configuration::WriteBack, Workload::Updates, on_disk, updates())?;
+        self.measure(Configuration::WriteBack, Workload::Mixed, on_disk, mixed())?;
 
-        let all = Configuration::TableOnFlash;
-        self.measure(all, Workload::IndexedReads, &flash, reads("measured"))?;
-        self.measure(all, Workload::Updates, &flash, updates())?;
-        self.measure(all, Workload::Scan, &flash, Phase::Scan)
+        let (all, on_flash) = (Configuration::TableOnFlash, (&flash, "table_flash"));
+        self.measure(all, Workload::IndexedReads, on_flash, reads("measured"))?;
+        self.measure(all, Workload::Updates, on_flash, updates())?;
+        self.measure(all, Workload::Mixed, on_flash, mixed())?;
+        self.measure(all, Workload::Scan, on_flash, Phase::Scan)?;
+        self.commits()
+    }
+
+    /// Redo on the disk, on the disk with the flash log, and on flash.
+    fn commits(&mut self) -> Result<(), DemoError> {
+        let (disk, flash) = (Arc::new(Table::new(REDO_BLOCKS, 3)), Arc::new(Table::new(REDO_BLOCKS, 4)));
+        self.load(&disk, "redo_disk")?;
+        self.load(&flash, "redo_flash")?;
+        let commits = |demo: &mut Demo, configuration, redo: (&Arc<Table>, &str)| {
+            demo.measure(configuration, Workload::Commits, redo, Phase::Commits(COMMITS))
+        };
+        commits(self, Configuration::NoFlash, (&disk, "redo_disk"))?;
+        self.server.cellcli(&format!("create flashlog all size={LOG_MIB}M"))?;
+        commits(self, Configuration::FlashLog, (&disk, "redo_disk"))?;
+        commits(self, Configuration::TableOnFlash, (&flash, "redo_flash"))?;
+        // What was acknowledged is there.
+        self.phase("verifying the redo", &disk, "redo_disk", Phase::Scan).map(|_| ())
     }
 
     fn load(&mut self, table: &Arc<Table>, export: &str) -> Result<(), DemoError> {
@@ -221,10 +261,9 @@ impl Demo {
         &mut self,
         configuration: Configuration,
         workload: Workload,
-        table: &Arc<Table>,
+        (table, export): (&Arc<Table>, &str),
         phase: Phase,
     ) -> Result<(), DemoError> {
-        let export = if configuration == Configuration::TableOnFlash { "table_flash" } else { "table_disk" };
         let before = Meter::read(&self.server)?;
         let told = format!("{}, {}", workload.name(), configuration.name());
         let (timing, verified_blocks) = self.phase(&told, table, export, phase)?;
@@ -235,7 +274,7 @@ impl Demo {
             elapsed: timing.elapsed,
             verified_blocks,
             hit_ratio_milli: if configuration.has_cache() { used.hit_ratio_milli() } else { None },
-            waits: used.waits(&timing, configuration == Configuration::TableOnFlash),
+            waits: used.waits(&timing, configuration.acknowledges_on_flash()),
         });
         Ok(())
     }
@@ -258,7 +297,7 @@ impl Demo {
                     bar.inc(done);
                 }
             };
-            let verified = phase.run(&client, &table, &progress).await?;
+            let done = phase.run(&client, &table, &progress).await?;
             let worked = world.clock.now();
             if phase.writes() {
                 client.flush().await?;
@@ -266,11 +305,11 @@ impl Demo {
             let ended = world.clock.now();
             let timing = Timing {
                 elapsed: Duration::from_nanos(ended.ns_since(began)),
-                flush: Duration::from_nanos(ended.ns_since(worked)),
+                flush: done.flushes + Duration::from_nanos(ended.ns_since(worked)),
                 sessions: phase.sessions(),
             };
             client.disconnect().await;
-            Ok((timing, verified))
+            Ok((timing, done.verified_blocks))
         });
         done.map_err(|error| match error {
             PhaseError::Client(source) => DemoError::Client { source, log: self.server.keep_log() },

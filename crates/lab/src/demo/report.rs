@@ -13,6 +13,10 @@ pub enum Configuration {
     ColdFlashCache,
     /// On the slow disk behind a flash cache in use for a while.
     FlashCache,
+    /// The same in write-back: flash acknowledges writes.
+    WriteBack,
+    /// The redo on the slow disk and on flash, whichever is first.
+    FlashLog,
     /// On flash.
     TableOnFlash,
 }
@@ -25,6 +29,8 @@ impl Configuration {
             Configuration::NoFlash => "no flash",
             Configuration::ColdFlashCache => "flash cache, cold",
             Configuration::FlashCache => "flash cache",
+            Configuration::WriteBack => "write-back",
+            Configuration::FlashLog => "flash log",
             Configuration::TableOnFlash => "table on flash",
         }
     }
@@ -32,7 +38,13 @@ impl Configuration {
     /// Whether a flash cache is in front.
     #[must_use]
     pub fn has_cache(self) -> bool {
-        matches!(self, Configuration::ColdFlashCache | Configuration::FlashCache)
+        matches!(self, Configuration::ColdFlashCache | Configuration::FlashCache | Configuration::WriteBack)
+    }
+
+    /// Whether what the sessions write is durable on flash first, so that flash is what they wait for.
+    #[must_use]
+    pub fn acknowledges_on_flash(self) -> bool {
+        matches!(self, Configuration::WriteBack | Configuration::FlashLog | Configuration::TableOnFlash)
     }
 }
 
@@ -43,13 +55,18 @@ pub enum Workload {
     IndexedReads,
     /// Read, change, write single blocks by key.
     Updates,
+    /// Single blocks by key, one of two of which is an update.
+    Mixed,
     /// The whole table in order.
     Scan,
+    /// Small writes to the redo, each made durable before the next.
+    Commits,
 }
 
 impl Workload {
     /// Every workload, in the order of the report.
-    pub const ALL: [Workload; 3] = [Workload::IndexedReads, Workload::Updates, Workload::Scan];
+    pub const ALL: [Workload; 5] =
+        [Workload::IndexedReads, Workload::Updates, Workload::Mixed, Workload::Scan, Workload::Commits];
 
     /// As printed.
     #[must_use]
@@ -57,7 +74,9 @@ impl Workload {
         match self {
             Workload::IndexedReads => "indexed reads",
             Workload::Updates => "primary-key updates",
+            Workload::Mixed => "half reads, updates",
             Workload::Scan => "full table scan",
+            Workload::Commits => "redo commits",
         }
     }
 
@@ -68,12 +87,13 @@ impl Workload {
             Workload::IndexedReads => [529_700, 143_270, 48_170],
             Workload::Updates => [3_289_000, 1_693_000, 200_000],
             Workload::Scan => [418_000, 398_000, 72_000],
+            Workload::Mixed | Workload::Commits => return None,
         };
         match configuration {
             Configuration::NoFlash => Some(none),
             Configuration::FlashCache => Some(cache),
             Configuration::TableOnFlash => Some(flash),
-            Configuration::ColdFlashCache => None,
+            Configuration::ColdFlashCache | Configuration::WriteBack | Configuration::FlashLog => None,
         }
     }
 }
@@ -148,7 +168,8 @@ impl Head {
     fn lines(&self) -> String {
         format!(
             "A table of {} MiB in {} KiB blocks; {} sessions; an emulated disk ({}), a file as flash, {} MiB of it as cache\n\
-             ({} % of the table). Keys follow Zipf's law; \"flash cache\" is after {} reads, \"cold\" from the first one on.\n",
+             ({} % of the table). Keys follow Zipf's law; \"flash cache\" is after {} reads, \"cold\" from the first one on,\n\
+             \"write-back\" goes on from there. A commit is a write of redo and a flush, one after the other.\n",
             self.table_mib,
             self.block_bytes >> 10,
             self.sessions,
@@ -371,7 +392,8 @@ mod tests {
     fn the_table() {
         let expected = "\
 A table of 64 MiB in 8 KiB blocks; 16 sessions; an emulated disk (sata-7200), a file as flash, 16 MiB of it as cache
-(25 % of the table). Keys follow Zipf's law; \"flash cache\" is after 9000 reads, \"cold\" from the first one on.
+(25 % of the table). Keys follow Zipf's law; \"flash cache\" is after 9000 reads, \"cold\" from the first one on,
+\"write-back\" goes on from there. A commit is a write of redo and a flush, one after the other.
 
 indexed reads        elapsed s   faster   hits    disk I/O flash I/O     CPU   other
   no flash                9.31    1.0 x      -        8.38      0.00    0.56    0.37

@@ -10,6 +10,7 @@ use device::{Buf, Bufs, Prng, SharedBufs};
 use futures_util::future::try_join_all;
 use nbd::client::Client;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Blocks of one large request: 1 MiB.
 const LARGE_BLOCKS: u32 = (1 << 20) / BLOCK_BYTES as u32;
@@ -61,6 +62,15 @@ impl Keys {
     }
 }
 
+/// What a phase has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    /// Blocks read whose content was checked.
+    pub(super) verified_blocks: u64,
+    /// Time waited for the flushes between.
+    pub(super) flushes: Duration,
+}
+
 /// One thing done by all sessions together.
 pub(super) enum Phase {
     /// Write the whole table, then flush.
@@ -69,6 +79,10 @@ pub(super) enum Phase {
     Reads(Vec<u32>),
     /// Read, change and write these blocks, then flush.
     Updates(Vec<u32>),
+    /// Read these blocks, change and write every other one, then flush.
+    Mixed(Vec<u32>),
+    /// Write so many blocks of redo one after the other, each durable before the next.
+    Commits(usize),
     /// Read the whole table in order.
     Scan,
 }
@@ -79,7 +93,8 @@ impl Phase {
     pub(super) fn steps(&self, table: &Table) -> usize {
         match self {
             Phase::Load | Phase::Scan => table.blocks() as usize,
-            Phase::Reads(keys) | Phase::Updates(keys) => keys.len(),
+            Phase::Reads(keys) | Phase::Updates(keys) | Phase::Mixed(keys) => keys.len(),
+            Phase::Commits(count) => *count,
         }
     }
 
@@ -88,40 +103,49 @@ impl Phase {
     pub(super) fn sessions(&self) -> usize {
         match self {
             Phase::Load | Phase::Scan => LARGE_DEPTH,
-            Phase::Reads(_) | Phase::Updates(_) => SESSIONS,
+            Phase::Reads(_) | Phase::Updates(_) | Phase::Mixed(_) => SESSIONS,
+            // A database has one log writer.
+            Phase::Commits(_) => 1,
         }
     }
 
-    /// Do it, without the flush at the end; how many blocks were verified. `progress` hears of steps done.
+    /// Do it, without the flush at the end. `progress` hears of steps done.
     pub(super) async fn run(
         &self,
         client: &Client,
         table: &Table,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<u64, PhaseError> {
+    ) -> Result<Done, PhaseError> {
         let next = AtomicUsize::new(0);
         let sessions = 0..self.sessions();
+        let mut done = Done::default();
         match self {
             Phase::Load => {
                 try_join_all(sessions.map(|_| load(client, table, &next, progress))).await?;
-                Ok(0)
             }
-            Phase::Scan => Ok(try_join_all(sessions.map(|_| scan(client, table, &next, progress))).await?.iter().sum()),
+            Phase::Scan => {
+                let verified = try_join_all(sessions.map(|_| scan(client, table, &next, progress))).await?;
+                done.verified_blocks = verified.iter().sum();
+            }
             Phase::Reads(keys) => {
                 try_join_all(sessions.map(|_| read_keys(client, table, keys, &next, progress))).await?;
-                Ok(keys.len() as u64)
+                done.verified_blocks = keys.len() as u64;
             }
-            Phase::Updates(keys) => {
+            Phase::Updates(keys) | Phase::Mixed(keys) => {
+                let every = if matches!(self, Phase::Mixed(_)) { 2 } else { 1 };
                 let locks: Vec<Semaphore> = (0..LOCKS).map(|_| Semaphore::new(1)).collect();
-                try_join_all(sessions.map(|_| update_keys(client, table, keys, &locks, &next, progress))).await?;
-                Ok(keys.len() as u64)
+                let work = |_| update_keys(client, table, (keys, every), &locks, &next, progress);
+                try_join_all(sessions.map(work)).await?;
+                done.verified_blocks = keys.len() as u64;
             }
+            Phase::Commits(count) => done.flushes = commit(client, table, *count, progress).await?,
         }
+        Ok(done)
     }
 
     /// Whether it ends with a flush.
     pub(super) fn writes(&self) -> bool {
-        matches!(self, Phase::Load | Phase::Updates(_))
+        matches!(self, Phase::Load | Phase::Updates(_) | Phase::Mixed(_) | Phase::Commits(_))
     }
 }
 
@@ -204,28 +228,51 @@ async fn read_keys(
     Ok(())
 }
 
-/// One session: lock the row, read its block, check it, write the next version, unlock.
+/// The log writer: the next block of redo, again from the first after the last, and a flush. How long the flushes took.
+async fn commit(
+    client: &Client,
+    table: &Table,
+    count: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Duration, PhaseError> {
+    let mut flushes = Duration::ZERO;
+    for block in (0..table.blocks()).cycle().take(count) {
+        let version = table.version(block) + 1;
+        client.write(Table::offset(block), shared(table.block(block, version)), false).await?;
+        let began = Instant::now();
+        client.flush().await?;
+        flushes += began.elapsed();
+        table.wrote(block, version);
+        progress(1);
+    }
+    Ok(flushes)
+}
+
+/// One session: lock the row, read its block, check it, write the next version if this is one of `every` so many, unlock.
 async fn update_keys(
     client: &Client,
     table: &Table,
-    keys: &[u32],
+    (keys, every): (&[u32], usize),
     locks: &[Semaphore],
     next: &AtomicUsize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), PhaseError> {
     let mut bufs = one(Buf::zeroed(BLOCK_BYTES));
-    while let Some(block) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
+    loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(block) = keys.get(at) else { return Ok(()) };
         let _row = locks[*block as usize % locks.len()].acquire(1).await;
         let read;
         (read, bufs) = client.read(Table::offset(*block), bufs).await;
         read?;
         verify_all(table, *block..*block + 1, &bufs)?;
-        let version = table.version(*block) + 1;
-        client.write(Table::offset(*block), shared(table.block(*block, version)), false).await?;
-        table.wrote(*block, version);
+        if at % every == 0 {
+            let version = table.version(*block) + 1;
+            client.write(Table::offset(*block), shared(table.block(*block, version)), false).await?;
+            table.wrote(*block, version);
+        }
         progress(1);
     }
-    Ok(())
 }
 
 #[cfg(test)]
