@@ -34,7 +34,7 @@ def mixture(distinct):
 def foretold(place, path, references, size_blocks):
     """Misses by `lab policies`."""
     rows = place.path("rows.json")
-    sizes = ["--sizes", str(size_blocks), "--block", "16k", "--policies", "flashcell"]
+    sizes = ["--sizes", str(size_blocks), "--block", "16k", "--segment", SEGMENT, "--policies", "flashcell"]
     run([binary(), "lab", "policies", path, "--json", rows, *sizes])
     with open(rows) as file:
         row = json.load(file)[0]

@@ -25,6 +25,7 @@ pub mod member;
 pub mod memory;
 pub mod meter;
 mod mirror;
+pub mod model;
 pub mod policy;
 pub mod quota;
 mod read;

@@ -35,13 +35,18 @@ impl Meter {
 
     /// Add a block of `pages`; false when the segment does not take it: it has to be sealed.
     pub fn append(&mut self, pages: u32) -> bool {
+        self.append_with(pages, &mut 0)
+    }
+
+    /// The same while so many bytes of records wait for a header: what room a chunk leaves, they take when it is closed.
+    pub fn append_with(&mut self, pages: u32, waiting_bytes: &mut usize) -> bool {
         let record_bytes = ENTRY_BYTES + 4 * pages as usize;
         if self.chunk_pages > 0 {
             let fits = self.chunk_pages + pages <= CHUNK_DATA_PAGES_MAX
                 && self.chunk_records_bytes + record_bytes <= self.shape.header_capacity()
                 && self.shape.takes(self.next, self.chunk_pages + pages, self.records_bytes);
             if !fits {
-                self.close();
+                self.close_with(waiting_bytes);
             }
         }
         if self.chunk_pages == 0 && !self.shape.takes(self.next, pages, self.records_bytes) {
@@ -50,16 +55,25 @@ impl Meter {
         self.chunk_pages += pages;
         self.chunk_records_bytes += record_bytes;
         if self.chunk_pages >= CHUNK_DATA_PAGES_MAX {
-            self.close();
+            self.close_with(waiting_bytes);
         }
         true
     }
 
     /// Close the open chunk, as a sync does.
     pub fn close(&mut self) {
+        self.close_with(&mut 0);
+    }
+
+    /// The same with as many bytes of the records that wait as its header has room for.
+    pub fn close_with(&mut self, waiting_bytes: &mut usize) {
         if self.chunk_pages == 0 {
             return;
         }
+        let room = self.shape.header_capacity().saturating_sub(self.chunk_records_bytes + LINK_BYTES);
+        let taken = room.min(*waiting_bytes);
+        *waiting_bytes -= taken;
+        self.records_bytes += taken;
         let pages = (self.shape.align + self.chunk_pages).next_multiple_of(self.shape.align);
         self.next += pages;
         self.written += pages;
@@ -68,9 +82,26 @@ impl Meter {
         self.chunk_records_bytes = 0;
     }
 
+    /// Pages of data in the chunk that is open.
+    #[must_use]
+    pub fn open_pages(&self) -> u32 {
+        self.chunk_pages
+    }
+
+    /// Pages written for the chunks that are closed.
+    #[must_use]
+    pub fn written_pages(&self) -> u32 {
+        self.written
+    }
+
     /// Write the footer and begin with an empty segment: pages written for the one before.
     pub fn seal(&mut self) -> u32 {
-        self.close();
+        self.seal_with(&mut 0)
+    }
+
+    /// The same with what waits for a header.
+    pub fn seal_with(&mut self, waiting_bytes: &mut usize) -> u32 {
+        self.close_with(waiting_bytes);
         let pages = self.written + self.shape.footer_pages(self.records_bytes);
         *self = Meter { next: 0, records_bytes: 0, written: 0, ..self.clone() };
         pages

@@ -278,7 +278,8 @@ struct LabRun {
 
 #[derive(Args)]
 struct Policies {
-    /// Traces: ARC and LIRS lists, CSV, MSR, fio iolog, blkparse, DiskSim, vscsi, NBD; packed with zstd or gzip or not
+    /// Traces, - for standard input, packed with zstd, gzip or xz or not: ARC and LIRS lists, CSV, MSR, Alibaba, Tencent, SPC, CloudPhysics,
+    /// libCacheSim, fio iolog, blktrace, blkparse, biosnoop, ftrace, DiskSim, vscsi, NBD, what `trace record` writes
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
     /// Sizes of the cache: shares of the distinct blocks, or numbers of blocks
@@ -287,12 +288,20 @@ struct Policies {
     /// Bytes of a block, for traces that count in bytes: 4k to 64k
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = block_bytes)]
     block: u32,
-    /// Only these: flashcell, fifo, lru, clock, arc, lirs, s3-fifo, sieve, w-tinylfu
+    /// Bytes of a segment, as a cell has them; by the size of the cache otherwise
+    #[arg(long, value_name = "SIZE", value_parser = segment_bytes)]
+    segment: Option<u32>,
+    /// Only these: flashcell; fifo, lru, clock, arc, lirs, s3-fifo, sieve, w-tinylfu in place, or on the cell's log (fifo/log, …)
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<String>,
-    /// Read the traces as this: lis, lirs, csv, msr, fio, blkparse, disksim, disksim-bytes, spelled, vscsi1, vscsi2, nbd, capture
+    /// Read the traces as this: lis, lirs, csv, msr, fio, blkparse, disksim, disksim-bytes, spelled, vscsi1, vscsi2, nbd, capture, alibaba,
+    /// tencent, spc, cloudphysics-csv, libcachesim-csv, oracle-general, blktrace, biosnoop, ftrace
     #[arg(long, value_name = "NAME")]
     format: Option<lab::trace::Format>,
+    /// Or as lines of columns, counted from 1: offset=4:sectors,bytes=5,op=3,device=2,time=1:us; id=2 for objects; space for white space
+    /// between them. Units of bytes: bytes, sectors or a number; of op: words, r0 (0 reads), r1, scsi
+    #[arg(long, value_name = "COLUMNS", conflicts_with = "format")]
+    columns: Option<lab::trace::Columns>,
     /// Write the rows as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -386,6 +395,17 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     let (digits, unit) = lower.strip_suffix('k').map_or((lower.as_str(), 1), |digits| (digits, 1024));
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
     bytes.ok_or_else(|| "a number of bytes, or of KiB with a k".to_owned())
+}
+
+fn segment_bytes(text: &str) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
+        (Some(digits), _) => (digits, 1 << 10),
+        (_, Some(digits)) => (digits, 1 << 20),
+        _ => (lower.as_str(), 1),
+    };
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
+    bytes.ok_or_else(|| "a number of bytes, of KiB with a k, or of MiB with an m".to_owned())
 }
 
 /// `cellcli` as a program of its own.
@@ -504,8 +524,10 @@ fn run(command: Sub) -> Result<bool, Failure> {
                 traces: policies.traces,
                 sizes: policies.sizes,
                 block_bytes: policies.block,
+                segment_bytes: policies.segment,
                 policies: policies.policies,
                 format: policies.format,
+                columns: policies.columns,
                 json: policies.json,
                 plot: policies.plot,
             })?;

@@ -10,6 +10,9 @@ pub(crate) const LINE_BYTES_MAX: usize = 4096;
 /// What is looked at to tell a format.
 const HEAD_BYTES: usize = 64 << 10;
 
+/// An xz file begins so.
+const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
+
 /// How a line ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
@@ -27,7 +30,7 @@ pub(crate) enum Line {
 pub(crate) struct Input(Box<dyn BufRead + Send>);
 
 impl Input {
-    /// Over bytes that may be packed with zstd or gzip; the input and its first bytes, which it will give again.
+    /// Over bytes that may be packed with zstd, gzip or xz; the input and its first bytes, which it will give again.
     ///
     /// # Errors
     /// They cannot be read or unpacked.
@@ -39,6 +42,9 @@ impl Input {
             Box::new(decoder.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?)
         } else if magic.starts_with(&[0x1f, 0x8b]) {
             Box::new(flate2::bufread::MultiGzDecoder::new(packed))
+        } else if magic.starts_with(&XZ_MAGIC) {
+            // As xz -d does, stream after stream.
+            Box::new(lzma_rust2::XzReader::new(packed, true))
         } else {
             Box::new(packed)
         };

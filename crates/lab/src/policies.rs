@@ -9,7 +9,7 @@ mod report;
 mod run;
 mod size;
 
-pub use run::{DEFAULT_POLICY, PoliciesError, PoliciesOptions, Row, replay};
+pub use run::{DEFAULT_POLICY, ON_LOG, PoliciesError, PoliciesOptions, Row, Written, replay};
 pub use size::Size;
 
 use crate::output;

@@ -1,13 +1,19 @@
 //! Block traces: recorded requests of real systems, read as a stream.
 //!
-//! Knows the formats that block traces come in, tells them apart by their content, and unpacks zstd and gzip. A line that
-//! cannot be read is an error with file and line, never a guess. Never holds more than a buffer of the file in memory, never
+//! Knows the formats that block traces come in, tells them apart by their content, and unpacks zstd, gzip and xz. A line that
+//! cannot be read is an error with file and line, never a guess; what two formats could be is refused, with the ways to say which. Never holds more than a buffer of the file in memory, never
 //! writes.
 
 mod binary;
 pub mod capture;
+mod columns;
+mod kernel;
 mod sniff;
 mod text;
+mod understood;
+
+pub use columns::Columns;
+pub use understood::Understood;
 
 use crate::input::{self, Input, Line};
 use std::collections::BTreeMap;
@@ -47,6 +53,8 @@ pub struct Request {
     pub count: u64,
     /// What it does.
     pub op: Op,
+    /// When, in nanoseconds since whenever the trace counts from; where it says so in a unit that is known.
+    pub time_ns: Option<u64>,
 }
 
 impl Request {
@@ -54,7 +62,7 @@ impl Request {
     #[must_use]
     pub fn blocks(&self, unit: Unit, block_bytes: u64) -> std::ops::Range<u64> {
         match unit {
-            Unit::Blocks => self.start..self.start + self.count,
+            Unit::Blocks | Unit::Objects => self.start..self.start + self.count,
             Unit::Bytes => self.start / block_bytes..(self.start + self.count).div_ceil(block_bytes),
         }
     }
@@ -67,6 +75,8 @@ pub enum Unit {
     Bytes,
     /// Blocks of a size the trace does not tell.
     Blocks,
+    /// Objects with numbers that are no addresses, each of which counts as a block.
+    Objects,
 }
 
 /// The formats known.
@@ -98,11 +108,31 @@ pub enum Format {
     Nbd,
     /// What `flashcell trace record` writes, see [`capture`].
     Capture,
+    /// `device_id,opcode,offset,length,timestamp`, in bytes and microseconds: Alibaba's block traces.
+    Alibaba,
+    /// `Timestamp,Offset,Size,IOType,VolumeID`, in sectors: Tencent's block traces.
+    Tencent,
+    /// `ASU,LBA,Size,Opcode,Timestamp`: the Storage Performance Council's format, its ASUs as devices.
+    Spc,
+    /// `version,time,op,size,lbn`: CloudPhysics as comma-separated values.
+    CloudPhysicsCsv,
+    /// `time,obj_id,obj_size`: libCacheSim's comma-separated values, objects as blocks.
+    LibCacheSimCsv,
+    /// libCacheSim's oracleGeneral: 24-byte records, objects as blocks.
+    OracleGeneral,
+    /// What blktrace writes: 48-byte records and what follows them; queued requests count.
+    Blktrace,
+    /// Text of BCC's biosnoop.
+    Biosnoop,
+    /// Text of ftrace's ring with block events, as trace-cmd and perf print it too.
+    Ftrace,
+    /// As [`Columns`] say.
+    Columns,
 }
 
 impl Format {
     /// All of them with the names the command line takes.
-    pub const ALL: [(&'static str, Format); 13] = [
+    pub const ALL: [(&'static str, Format); 22] = [
         ("lis", Format::Lis),
         ("lirs", Format::Lirs),
         ("csv", Format::Csv),
@@ -116,13 +146,22 @@ impl Format {
         ("vscsi2", Format::Vscsi2),
         ("nbd", Format::Nbd),
         ("capture", Format::Capture),
+        ("alibaba", Format::Alibaba),
+        ("tencent", Format::Tencent),
+        ("spc", Format::Spc),
+        ("cloudphysics-csv", Format::CloudPhysicsCsv),
+        ("libcachesim-csv", Format::LibCacheSimCsv),
+        ("oracle-general", Format::OracleGeneral),
+        ("blktrace", Format::Blktrace),
+        ("biosnoop", Format::Biosnoop),
+        ("ftrace", Format::Ftrace),
     ];
 
     /// In what it counts.
-    #[must_use]
-    pub fn unit(self) -> Unit {
+    fn unit(self) -> Unit {
         match self {
             Format::Lis | Format::Lirs => Unit::Blocks,
+            Format::OracleGeneral | Format::LibCacheSimCsv => Unit::Objects,
             _ => Unit::Bytes,
         }
     }
@@ -130,7 +169,7 @@ impl Format {
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Format::ALL.iter().find(|(_, format)| format == self).map_or("", |(name, _)| name);
+        let name = Format::ALL.iter().find(|(_, format)| format == self).map_or("columns", |(name, _)| name);
         f.write_str(name)
     }
 }
@@ -159,10 +198,23 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Its content is like no format known.
-    #[error("{}: no trace format is like this\nhint: name it with --format", path.display())]
+    #[error(
+        "{}: no trace format is like this\nhint: name it with --format, or what is in which column with --columns offset=N,bytes=N,op=N",
+        path.display()
+    )]
     Unrecognised {
         /// Which file.
         path: PathBuf,
+    },
+    /// Its content could mean more than one thing.
+    #[error("{}: {what}\nhint: {hint}", path.display())]
+    Ambiguous {
+        /// Which file.
+        path: PathBuf,
+        /// What it could be.
+        what: &'static str,
+        /// What settles it.
+        hint: &'static str,
     },
     /// A line or record that is not of the format.
     #[error("{}:{line}: {what} (read as {format})", path.display())]
@@ -178,6 +230,13 @@ pub enum TraceError {
     },
 }
 
+/// What the beginning of a file says of its format.
+enum Told {
+    As(Format),
+    Nothing,
+    Either { what: &'static str, hint: &'static str },
+}
+
 /// What a decoder makes of one line or record.
 type Parsed = Result<Option<RawRequest>, &'static str>;
 
@@ -187,6 +246,7 @@ struct RawRequest {
     start: u64,
     count: u64,
     op: Op,
+    time_ns: Option<u64>,
 }
 
 /// A device as a trace names it.
@@ -218,6 +278,7 @@ impl Devices {
 pub struct TraceReader {
     path: PathBuf,
     format: Format,
+    unit: Unit,
     input: Input,
     /// Lines or records read.
     line: u64,
@@ -245,18 +306,41 @@ impl TraceReader {
     pub fn over(path: &Path, raw: Box<dyn Read + Send>, format: Option<Format>) -> Result<TraceReader, TraceError> {
         let io_error = |source| TraceError::Io { path: path.to_owned(), source };
         let (input, head) = Input::over(raw).map_err(io_error)?;
-        let told = format.or_else(|| sniff::format_of(&head));
-        let format = told.ok_or_else(|| TraceError::Unrecognised { path: path.to_owned() })?;
+        let told = match format {
+            Some(format) => Told::As(format),
+            None => sniff::format_of(&head),
+        };
+        let format = match told {
+            Told::As(format) => format,
+            Told::Nothing => return Err(TraceError::Unrecognised { path: path.to_owned() }),
+            Told::Either { what, hint } => return Err(TraceError::Ambiguous { path: path.to_owned(), what, hint }),
+        };
+        let mut text = text::TextState::default();
+        if format == Format::Ftrace {
+            text.count_event_of(&head);
+        }
         Ok(TraceReader {
             path: path.to_owned(),
             format,
+            unit: format.unit(),
             input,
             line: 0,
             devices: Devices::default(),
-            text: text::TextState::default(),
+            text,
             buffer: Vec::new(),
             done: false,
         })
+    }
+
+    /// A trace whose columns are told.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn with_columns(path: &Path, columns: Columns) -> Result<TraceReader, TraceError> {
+        let mut reader = TraceReader::open(path, Some(Format::Columns))?;
+        reader.unit = columns.unit();
+        reader.text.columns = Some(columns);
+        Ok(reader)
     }
 
     /// The format it is read as.
@@ -268,7 +352,7 @@ impl TraceReader {
     /// In what its requests count.
     #[must_use]
     pub fn unit(&self) -> Unit {
-        self.format.unit()
+        self.unit
     }
 
     fn bad(&self, what: &'static str) -> TraceError {
@@ -308,6 +392,25 @@ impl TraceReader {
                 }
                 binary::vscsi(self.format, &self.buffer)
             }
+            Format::OracleGeneral => {
+                if !self.read_record(binary::ORACLE_BYTES)? {
+                    return Ok(None);
+                }
+                binary::oracle(&self.buffer)
+            }
+            Format::Blktrace => {
+                if !self.read_record(binary::BLKTRACE_BYTES)? {
+                    return Ok(None);
+                }
+                let parsed = binary::blktrace(&self.buffer);
+                let rest = binary::blktrace_rest(&self.buffer).map_err(|what| self.bad(what))?;
+                self.line -= 1;
+                if rest > 0 && !self.read_record(rest)? {
+                    return Err(self.bad("the file ends within a record"));
+                }
+                self.line += u64::from(rest == 0);
+                parsed
+            }
             Format::Nbd => {
                 if !self.read_record(binary::NBD_MAGIC_BYTES)? {
                     return Ok(None);
@@ -340,7 +443,11 @@ impl TraceReader {
                 continue;
             }
             let end = raw.start.checked_add(raw.count);
-            let limit = if self.unit() == Unit::Blocks { ADDRESS_MAX >> 12 } else { ADDRESS_MAX };
+            let limit = match self.unit() {
+                Unit::Bytes => ADDRESS_MAX,
+                Unit::Blocks => ADDRESS_MAX >> 12,
+                Unit::Objects => u64::MAX,
+            };
             if end.is_none_or(|end| end > limit) {
                 return Err(self.bad("an address beyond 64 PiB"));
             }
@@ -348,7 +455,8 @@ impl TraceReader {
                 return Err(self.bad("a request of more than 4 GiB"));
             }
             let device = self.devices.number(raw.device).map_err(|what| self.bad(what))?;
-            return Ok(Some(Request { device, start: raw.start, count: raw.count, op: raw.op }));
+            let RawRequest { start, count, op, time_ns, .. } = raw;
+            return Ok(Some(Request { device, start, count, op, time_ns }));
         }
         Ok(None)
     }

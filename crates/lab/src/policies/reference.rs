@@ -21,8 +21,8 @@ pub type BlockId = u32;
 
 /// A cache of a fixed number of blocks.
 pub trait BlockCache: Send {
-    /// Ask for a block and bring it in if it is not there; whether it was.
-    fn access(&mut self, block: BlockId) -> bool;
+    /// Ask for a block and bring it in if it is not there; whether it was. `left` is told who leaves for it, which may be the block itself.
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool;
 }
 
 /// The policies by the names the command line takes.

@@ -1,6 +1,6 @@
 //! What a comparison is told as: a table that is Markdown too, JSON, a plot. Text from rows, nothing else.
 
-use super::run::Row;
+use super::run::{ON_LOG, Row};
 use crate::output::{self, escaped, json_string};
 use std::fmt::Write;
 
@@ -12,7 +12,14 @@ fn groups(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|a, b| a.trace == b.trace && a.size == b.size)
 }
 
-fn best(group: &[Row]) -> Option<&Row> {
+/// The best of the policies from the literature on the same log.
+fn best_on_log(group: &[Row]) -> Option<&Row> {
+    let compared = |row: &&Row| row.policy.strip_suffix(ON_LOG).is_some_and(|name| COMPARED.contains(&name));
+    group.iter().filter(compared).min_by_key(|row| row.misses)
+}
+
+/// The best of them in place, which pay for nothing but blocks.
+fn best_in_place(group: &[Row]) -> Option<&Row> {
     group.iter().filter(|row| COMPARED.contains(&row.policy.as_str())).min_by_key(|row| row.misses)
 }
 
@@ -25,24 +32,49 @@ fn milli(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |m| format!("{}.{:03}", m / 1000, m % 1000))
 }
 
+fn ppm(value: u64) -> String {
+    format!("{}.{:04}", value / 1_000_000, value % 1_000_000 / 100)
+}
+
 /// The table; the policy the cell runs is marked.
 #[must_use]
 pub(super) fn table(rows: &[Row]) -> String {
-    let head = ["trace", "size", "blocks", "policy", "miss ratio", "to best", "to LRU", "written / missed"];
+    let head = [
+        "trace",
+        "size",
+        "blocks",
+        "policy",
+        "read hits",
+        "all hits",
+        "miss ratio",
+        "to best",
+        "to ideal",
+        "written",
+        "fills",
+        "overwrites",
+        "copies",
+        "headers",
+    ];
     let mut lines = vec![head.map(str::to_owned)];
     for group in groups(rows) {
-        let (best, lru) = (best(group), group.iter().find(|row| row.policy == "lru"));
+        let (on_log, in_place) = (best_on_log(group), best_in_place(group));
         for row in group {
-            let ppm = row.miss_ppm();
+            let written = |bytes: u64| milli(Some(row.per_referenced_milli(bytes)));
             lines.push([
                 row.trace.clone(),
                 row.size.to_string(),
                 row.size_blocks.to_string(),
                 if row.is_default() { format!("**{}**", row.policy) } else { row.policy.clone() },
-                format!("{}.{:04}", ppm / 1_000_000, ppm % 1_000_000 / 100),
-                milli(relative(row, best)),
-                milli(relative(row, lru)),
-                if row.is_default() { milli(Some(row.written_milli())) } else { "-".to_owned() },
+                row.read_hit_ppm().map_or_else(|| "-".to_owned(), ppm),
+                ppm(row.hit_ppm()),
+                ppm(row.miss_ppm()),
+                milli(relative(row, on_log)),
+                milli(relative(row, in_place)),
+                written(row.written.all()),
+                written(row.written.fills),
+                written(row.written.overwrites),
+                written(row.written.copies),
+                written(row.written.headers),
             ]);
         }
     }
@@ -53,21 +85,34 @@ pub(super) fn table(rows: &[Row]) -> String {
 #[must_use]
 pub(super) fn json(rows: &[Row]) -> String {
     let object = |row: &Row| {
-        let ppm = row.miss_ppm();
+        let ppm = |value: u64| format!("{}.{:06}", value / 1_000_000, value % 1_000_000);
+        let under = if row.is_on_log() { "log" } else { "in place" };
         format!(
-            "{{\"trace\":{},\"policy\":{},\"default\":{},\"size_blocks\":{},\"miss_ratio\":{}.{:06},\
-             \"flash_bytes_written\":{},\"references\":{},\"misses\":{},\"block_bytes\":{},\"size\":{}}}",
+            "{{\"trace\":{},\"policy\":{},\"default\":{},\"size_blocks\":{},\"miss_ratio\":{},\
+             \"flash_bytes_written\":{},\"references\":{},\"misses\":{},\"block_bytes\":{},\"size\":{},\
+             \"under\":\"{under}\",\"usable_blocks\":{},\"distinct_blocks\":{},\"hit_ratio\":{},\"read_hit_ratio\":{},\
+             \"writes\":{},\"write_misses\":{},\"fill_bytes\":{},\"overwrite_bytes\":{},\"copy_bytes\":{},\
+             \"header_bytes\":{}}}",
             json_string(&row.trace),
             json_string(&row.policy),
             row.is_default(),
             row.size_blocks,
-            ppm / 1_000_000,
-            ppm % 1_000_000,
-            row.flash_bytes_written,
+            ppm(row.miss_ppm()),
+            row.written.all(),
             row.references,
             row.misses,
             row.block_bytes,
             json_string(&row.size.to_string()),
+            row.usable_blocks,
+            row.distinct,
+            ppm(row.hit_ppm()),
+            row.read_hit_ppm().map_or_else(|| "null".to_owned(), ppm),
+            row.writes,
+            row.write_misses,
+            row.written.fills,
+            row.written.overwrites,
+            row.written.copies,
+            row.written.headers,
         )
     };
     let objects: Vec<String> = rows.iter().map(object).collect();
@@ -85,9 +130,16 @@ const LOW_MILLI: u64 = 950;
 const COLOURS: [&str; 9] =
     ["#c0392b", "#7f8c8d", "#2c3e50", "#b2babb", "#8e44ad", "#2980b9", "#27ae60", "#d4ac0d", "#e67e22"];
 
-/// A dot for each policy on a line for each trace and size: misses relative to the best's.
+/// A dot for each policy on a line for each trace and size: misses relative to the best's on the same log. What runs in place is left out
+/// where anything from the literature runs on the log.
 #[must_use]
 pub(super) fn plot(rows: &[Row]) -> String {
+    let has_log = rows.iter().any(|row| row.policy.ends_with(ON_LOG));
+    let rows: Vec<Row> = rows.iter().filter(|row| row.is_on_log() || !has_log).cloned().collect();
+    plot_of(&rows)
+}
+
+fn plot_of(rows: &[Row]) -> String {
     let groups: Vec<&[Row]> = groups(rows).collect();
     let mut policies: Vec<&str> = Vec::new();
     for row in rows {
@@ -133,7 +185,8 @@ pub(super) fn plot(rows: &[Row]) -> String {
         let Some(first) = group.first() else { continue };
         let label = escaped(&format!("{} {}", first.trace, first.size));
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>", NAMES_PX - 10, y + 4);
-        let reference = best(group).or_else(|| group.iter().min_by_key(|row| row.misses));
+        let reference =
+            best_on_log(group).or_else(|| best_in_place(group)).or_else(|| group.iter().min_by_key(|row| row.misses));
         // The default last, above the others.
         let (default, others): (Vec<&Row>, Vec<&Row>) = group.iter().partition(|row| row.is_default());
         for row in others.into_iter().chain(default) {
@@ -157,6 +210,7 @@ pub(super) fn plot(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policies::run::Written;
     use crate::policies::size::Size;
 
     fn row(policy: &str, misses: u64) -> Row {
@@ -165,35 +219,63 @@ mod tests {
             policy: policy.to_owned(),
             size: Size::SharePpm(10_000),
             size_blocks: 7,
+            usable_blocks: 6,
             references: 1000,
             misses,
-            flash_bytes_written: misses * 4096 * 105 / 100,
+            writes: 400,
+            write_misses: misses.saturating_sub(400).min(400),
+            distinct: 9,
+            written: Written { fills: misses * 4096, overwrites: 290 * 4096, copies: 2048, headers: 4096 },
             block_bytes: 4096,
         }
     }
 
     #[test]
-    fn table_relates_to_best_and_to_lru() {
-        let rows = [row("flashcell", 510), row("lru", 600), row("clock", 400), row("arc", 500)];
+    fn table_relates_to_the_best_on_the_log_and_in_place() {
+        let rows =
+            [row("flashcell", 510), row("lru/log", 500), row("clock/log", 450), row("lru", 600), row("arc", 400)];
         let text = table(&rows);
         let line = text.lines().find(|line| line.contains("**flashcell**")).unwrap_or_default();
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        assert_eq!(cells[1..9], ["a\"<b>", "1%", "7", "**flashcell**", "0.5100", "1.020", "0.850", "1.050"]);
+        let expected = [
+            "a\"<b>",
+            "1%",
+            "7",
+            "**flashcell**",
+            "0.3333",
+            "0.4900",
+            "0.5100",
+            "1.020",
+            "1.275",
+            "0.801",
+            "0.510",
+            "0.290",
+            "0.000",
+            "0.001",
+        ];
+        assert_eq!(cells[1..15], expected);
         let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
         assert!(widths.windows(2).all(|w| w[0] == w[1]), "{text}");
+        let alone = table(&[Row { writes: 1000, write_misses: 510, ..row("flashcell", 510) }]);
+        let line = alone.lines().last().unwrap_or_default();
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        assert_eq!((cells[5], cells[8], cells[9]), ("-", "-", "-"), "nothing is read, nothing is compared");
     }
 
     #[test]
     fn json_has_the_keys_scripts_read() {
-        let text = json(&[row("flashcell", 510), row("lru", 1000)]);
-        assert!(text.contains("\"trace\":\"a\\\"<b>\",\"policy\":\"flashcell\",\"default\":true,\"size_blocks\":7,\"miss_ratio\":0.510000,\"flash_bytes_written\":2193408"), "{text}");
+        let text = json(&[row("flashcell", 510), row("lru", 1000), row("lru/log", 1000)]);
+        assert!(text.contains("\"trace\":\"a\\\"<b>\",\"policy\":\"flashcell\",\"default\":true,\"size_blocks\":7,\"miss_ratio\":0.510000,\"flash_bytes_written\":3282944"), "{text}");
         assert!(text.contains("\"default\":false,\"size_blocks\":7,\"miss_ratio\":1.000000"), "{text}");
+        assert_eq!(text.matches("\"under\":\"log\"").count(), 2);
+        assert!(text.contains("\"read_hit_ratio\":0.333333") && text.contains("\"overwrite_bytes\":1187840"), "{text}");
     }
 
     #[test]
-    fn plot_shows_every_policy_once_a_line() {
-        let svg = plot(&[row("flashcell", 510), row("lru", 600), row("arc", 500)]);
+    fn plot_shows_every_policy_on_the_log_once_a_line() {
+        let svg = plot(&[row("flashcell", 510), row("lru/log", 600), row("arc/log", 500), row("arc", 400)]);
         assert_eq!(svg.matches("<title>").count(), 3);
         assert!(svg.contains("a\"&lt;b&gt; 1%") && svg.ends_with("</svg>\n"));
+        assert_eq!(plot(&[row("flashcell", 510), row("lru", 600)]).matches("<title>").count(), 2);
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn vscsi(format: Format, record: &[u8]) -> Parsed {
         _ => return Ok(None),
     };
     let start = lbn.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op }))
+    let time_ns = le_u64(record, 24).and_then(|us| us.checked_mul(1000));
+    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op, time_ns }))
 }
 
 /// Bytes that follow a magic.
@@ -78,5 +79,83 @@ pub(super) fn nbd(magic: &[u8], rest: &[u8]) -> Parsed {
         2..=7 => return Ok(None),
         _ => return Err("no request type of NBD"),
     };
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op }))
+    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op, time_ns: None }))
+}
+
+/// Bytes of a record of libCacheSim's oracleGeneral.
+pub(super) const ORACLE_BYTES: usize = 24;
+
+/// What a record of oracleGeneral says.
+pub(super) struct Oracle {
+    pub(super) seconds: u32,
+    pub(super) object: u64,
+    pub(super) bytes: u32,
+    /// The request that asks for the same next; negative, or the largest there is, for none.
+    pub(super) next: i64,
+}
+
+/// `clock_time u32, obj_id u64, obj_size u32, next_access_vtime i64`, little endian, without gaps.
+pub(super) fn oracle_record(record: &[u8]) -> Option<Oracle> {
+    let next = le_u64(record, 16)? as i64;
+    Some(Oracle { seconds: le_u32(record, 0)?, object: le_u64(record, 4)?, bytes: le_u32(record, 12)?, next })
+}
+
+/// An object is a block: how it lay on a disk is not told.
+pub(super) fn oracle(record: &[u8]) -> Parsed {
+    let Oracle { seconds, object, bytes, .. } = oracle_record(record).ok_or("the record is too short")?;
+    if bytes == 0 {
+        return Err("an object of no bytes");
+    }
+    let time_ns = Some(u64::from(seconds) * 1_000_000_000);
+    Ok(Some(RawRequest { device: DeviceName::Number(0), start: object, count: 1, op: Op::Unknown, time_ns }))
+}
+
+/// Bytes of a record of blktrace, before what the driver adds.
+pub(super) const BLKTRACE_BYTES: usize = 48;
+/// Its magic, below which is the version.
+const BLKTRACE_MAGIC: u32 = 0x6561_7400;
+const BLKTRACE_VERSION: u32 = 7;
+/// Of an action: a request is queued; the mark of one that names a control group.
+const BLKTRACE_QUEUE: u32 = 1;
+const BLKTRACE_CGROUP: u32 = 1 << 8;
+/// Of its categories: writes, messages of the kernel, commands that are no data, discards.
+const BLKTRACE_WRITE: u32 = 1 << 17;
+const BLKTRACE_PC: u32 = 1 << 25;
+const BLKTRACE_NOTIFY: u32 = 1 << 26;
+const BLKTRACE_DISCARD: u32 = 1 << 29;
+
+/// Whether a record of blktrace begins here, and whether it is of a machine that stores the low byte first.
+pub(super) fn blktrace_little(record: &[u8]) -> Option<bool> {
+    let magic = [le_u32(record, 0)?, be_u32(record, 0)?];
+    let at = magic.iter().position(|word| word & !0xff == BLKTRACE_MAGIC)?;
+    Some(at == 0)
+}
+
+/// Bytes that follow a record.
+pub(super) fn blktrace_rest(record: &[u8]) -> Result<usize, &'static str> {
+    let Some(little) = blktrace_little(record) else { return Err("no record of blktrace") };
+    let bytes: [u8; 2] = record.get(46..48).and_then(|b| b.try_into().ok()).ok_or("the record is too short")?;
+    Ok(usize::from(if little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) }))
+}
+
+/// `magic u32, sequence u32, time u64 (ns), sector u64, bytes u32, action u32, pid u32, device u32, cpu u32, error u16, pdu_len u16`.
+pub(super) fn blktrace(record: &[u8]) -> Parsed {
+    let little = blktrace_little(record).ok_or("no record of blktrace")?;
+    let word = |at| if little { le_u32(record, at) } else { be_u32(record, at) };
+    let long = |at| if little { le_u64(record, at) } else { be_u64(record, at) };
+    let fields = (word(0), long(8), long(16), word(24), word(28), word(36));
+    let (Some(magic), Some(time), Some(sector), Some(bytes), Some(action), Some(device)) = fields else {
+        return Err("the record is too short");
+    };
+    if magic & 0xff != BLKTRACE_VERSION {
+        return Err("a record of another version of blktrace");
+    }
+    let queued = action & 0xffff & !BLKTRACE_CGROUP == BLKTRACE_QUEUE;
+    if !queued || action & (BLKTRACE_NOTIFY | BLKTRACE_DISCARD | BLKTRACE_PC) != 0 || bytes == 0 {
+        return Ok(None);
+    }
+    let op = if action & BLKTRACE_WRITE == 0 { Op::Read } else { Op::Write };
+    let start = sector.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
+    let device = DeviceName::Number(u64::from(device));
+    Ok(Some(RawRequest { device, start, count: u64::from(bytes), op, time_ns: Some(time) }))
 }

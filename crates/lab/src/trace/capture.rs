@@ -105,7 +105,7 @@ pub(super) fn parse(line: &[u8]) -> Parsed {
     let &[time, grid_disk, database, kind, offset, bytes] = fields.as_slice() else {
         return Err("not six columns");
     };
-    let (_, device, _) = (names::number(time)?, names::parse(grid_disk)?, names::parse(database)?);
+    let (time_ns, device, _) = (names::number(time)?, names::parse(grid_disk)?, names::parse(database)?);
     let (start, count) = (names::number(offset)?, names::number(bytes)?);
     let kind = Kind::ALL.iter().find(|(name, _)| name.as_bytes() == kind);
     let op = match kind.ok_or("no request of this version")?.1 {
@@ -113,7 +113,8 @@ pub(super) fn parse(line: &[u8]) -> Parsed {
         Kind::Write | Kind::Zero => Op::Write,
         Kind::Flush | Kind::Trim | Kind::Prefetch => return Ok(None),
     };
-    Ok(Some(RawRequest { device: DeviceName::Text(device.into_owned().into_bytes()), start, count, op }))
+    let device = DeviceName::Text(device.into_owned().into_bytes());
+    Ok(Some(RawRequest { device, start, count, op, time_ns: Some(time_ns) }))
 }
 
 #[cfg(test)]

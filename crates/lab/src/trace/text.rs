@@ -1,35 +1,35 @@
 //! Lines of text traces. Empty lines and lines that start with `#` are skipped.
 
+use super::columns::Columns;
+use super::kernel::{self, KernelText};
 use super::{DeviceName, Format, Op, Parsed, RawRequest, capture};
 
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// What a text format remembers between lines.
 #[derive(Debug, Default)]
 pub(super) struct TextState {
-    columns: Option<Columns>,
+    /// Which column holds what, once that is known.
+    pub(super) columns: Option<Columns>,
     fio_version: u8,
+    kernel: KernelText,
 }
-
-/// Which column of a CSV file holds what.
-#[derive(Clone, Copy, Debug)]
-struct Columns {
-    start: usize,
-    start_unit_bytes: u64,
-    count: usize,
-    count_unit_bytes: u64,
-    op: Option<usize>,
-    device: Option<usize>,
-}
-
-/// Without a line of names: time, LBA in sectors, bytes, operation.
-const COLUMNS_UNNAMED: Columns =
-    Columns { start: 1, start_unit_bytes: SECTOR_BYTES, count: 2, count_unit_bytes: 1, op: Some(3), device: None };
 
 impl TextState {
+    /// Of the events of ftrace, the one of those in the beginning of a file that says best what was asked for.
+    pub(super) fn count_event_of(&mut self, head: &[u8]) {
+        if let Some(event) = kernel::event_among(head.split(|b| *b == b'\n')) {
+            self.kernel.count(event);
+        }
+    }
+
     pub(super) fn parse(&mut self, format: Format, line: &[u8]) -> Parsed {
         if format == Format::Capture {
             return capture::parse(line);
+        }
+        if format == Format::Ftrace {
+            // Its remarks may say that events were lost.
+            return self.kernel.ftrace(line);
         }
         if line.is_empty() || line.starts_with(b"#") {
             return Ok(None);
@@ -37,41 +37,41 @@ impl TextState {
         match format {
             Format::Lis => lis(line),
             Format::Lirs => lirs(line),
-            Format::Csv => self.csv(line),
+            Format::Csv
+            | Format::Alibaba
+            | Format::Tencent
+            | Format::Spc
+            | Format::CloudPhysicsCsv
+            | Format::LibCacheSimCsv
+            | Format::Columns => {
+                let columns = match &self.columns {
+                    Some(columns) => columns,
+                    None => {
+                        let (columns, is_names) = Columns::of_first(format, line)?;
+                        let columns = self.columns.insert(columns);
+                        if is_names {
+                            return Ok(None);
+                        }
+                        columns
+                    }
+                };
+                columns.parse(line)
+            }
+            Format::Biosnoop => self.kernel.biosnoop(line),
             Format::Msr => msr(line),
             Format::FioLog => self.fio(line),
             Format::Blkparse => blkparse(line),
             Format::DiskSim => disksim(line, SECTOR_BYTES),
             Format::DiskSimBytes => disksim(line, 1),
             Format::Spelled => spelled(line),
-            Format::Vscsi1 | Format::Vscsi2 | Format::Nbd | Format::Capture => Err("not a text format"),
+            Format::Vscsi1
+            | Format::Vscsi2
+            | Format::Nbd
+            | Format::Blktrace
+            | Format::OracleGeneral
+            | Format::Ftrace
+            | Format::Capture => Err("not a text format"),
         }
-    }
-
-    fn csv(&mut self, line: &[u8]) -> Parsed {
-        let fields: Vec<&[u8]> = line.split(|&b| b == b',').map(<[u8]>::trim_ascii).collect();
-        let Some(columns) = self.columns else {
-            if number(fields[0]).is_none() && decimal(fields[0]).is_none() {
-                self.columns = Some(columns_named(&fields)?);
-                return Ok(None);
-            }
-            self.columns = Some(COLUMNS_UNNAMED);
-            return self.csv(line);
-        };
-        let field = |at: usize| fields.get(at).copied().ok_or("too few columns");
-        let scaled = |at: usize, unit: u64, what| number(field(at)?).and_then(|n| n.checked_mul(unit)).ok_or(what);
-        Ok(Some(RawRequest {
-            device: match columns.device {
-                Some(at) => DeviceName::Text(field(at)?.to_vec()),
-                None => DeviceName::Number(0),
-            },
-            start: scaled(columns.start, columns.start_unit_bytes, "the address is not a number")?,
-            count: scaled(columns.count, columns.count_unit_bytes, "the size is not a number")?,
-            op: match columns.op.and_then(|at| fields.get(at)) {
-                Some(word) => op_of(word).ok_or("neither a read nor a write")?,
-                None => Op::Unknown,
-            },
-        }))
     }
 
     fn fio(&mut self, line: &[u8]) -> Parsed {
@@ -98,41 +98,11 @@ impl TextState {
         };
         let start = words.next().and_then(number).ok_or("the offset is not a number")?;
         let count = words.next().and_then(number).ok_or("the length is not a number")?;
-        Ok(Some(RawRequest { device: DeviceName::Text(name.to_vec()), start, count, op }))
+        Ok(Some(RawRequest { device: DeviceName::Text(name.to_vec()), start, count, op, time_ns: None }))
     }
 }
 
-fn columns_named(names: &[&[u8]]) -> Result<Columns, &'static str> {
-    let lower: Vec<Vec<u8>> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let find = |wanted: &[(&str, u64)]| {
-        wanted.iter().find_map(|&(name, unit)| lower.iter().position(|n| n == name.as_bytes()).map(|at| (at, unit)))
-    };
-    let start = [
-        ("offset", 1),
-        ("offset_bytes", 1),
-        ("byte_offset", 1),
-        ("lba", SECTOR_BYTES),
-        ("lbn", SECTOR_BYTES),
-        ("sector", SECTOR_BYTES),
-    ];
-    let count = [
-        ("bytes", 1),
-        ("size", 1),
-        ("size_bytes", 1),
-        ("length", 1),
-        ("len", 1),
-        ("sectors", SECTOR_BYTES),
-        ("blocks", SECTOR_BYTES),
-    ];
-    let (start, start_unit_bytes) = find(&start).ok_or("no column named offset, lba or sector")?;
-    let (count, count_unit_bytes) = find(&count).ok_or("no column named bytes, size, length or sectors")?;
-    let op = find(&[("op", 1), ("operation", 1), ("type", 1), ("rw", 1), ("rwbs", 1), ("iotype", 1)]);
-    let device = find(&[("device", 1), ("dev", 1), ("disk", 1), ("griddisk", 1), ("volume", 1)]);
-    let at = |found: Option<(usize, u64)>| found.map(|(at, _)| at);
-    Ok(Columns { start, start_unit_bytes, count, count_unit_bytes, op: at(op), device: at(device) })
-}
-
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
@@ -151,6 +121,25 @@ pub(super) fn decimal(word: &[u8]) -> Option<()> {
     let text = std::str::from_utf8(word).ok()?;
     let digits = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'-' | b'+');
     (text.bytes().all(digits) && text.bytes().any(|b| b.is_ascii_digit())).then_some(())
+}
+
+/// Seconds with a fraction, or without, in nanoseconds.
+pub(super) fn seconds_ns(word: &[u8]) -> Option<u64> {
+    scaled_ns(word, 1_000_000_000)
+}
+
+/// The same of a time in units of so many nanoseconds.
+pub(super) fn scaled_ns(word: &[u8], unit_ns: u64) -> Option<u64> {
+    let text = std::str::from_utf8(word).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let fraction = &fraction[..fraction.len().min(9)];
+    let part = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()? };
+    let part = u128::from(part) * u128::from(unit_ns) / 10_u128.pow(fraction.len() as u32);
+    whole.parse::<u64>().ok()?.checked_mul(unit_ns)?.checked_add(part as u64)
 }
 
 /// A word for an operation: `R`, `Read`, `WS`, `0x2a` …
@@ -175,7 +164,7 @@ fn lis(line: &[u8]) -> Parsed {
     let mut words = words(line);
     let start = words.next().and_then(number).ok_or("the first column is not a block number")?;
     let count = words.next().and_then(number).ok_or("the second column is not a count")?;
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count, op: Op::Unknown }))
+    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count, op: Op::Unknown, time_ns: None }))
 }
 
 fn lirs(line: &[u8]) -> Parsed {
@@ -183,17 +172,19 @@ fn lirs(line: &[u8]) -> Parsed {
         return Ok(None);
     }
     let start = number(line.trim_ascii()).ok_or("not a block number")?;
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: 1, op: Op::Unknown }))
+    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: 1, op: Op::Unknown, time_ns: None }))
 }
 
 fn msr(line: &[u8]) -> Parsed {
     let fields: Vec<&[u8]> = line.split(|&b| b == b',').map(<[u8]>::trim_ascii).collect();
-    let [_, host, disk, op, start, count, ..] = fields[..] else { return Err("too few columns") };
+    let [time, host, disk, op, start, count, ..] = fields[..] else { return Err("too few columns") };
     let device = DeviceName::Text([host, b",", disk].concat());
     let op = op_of(op).ok_or("neither a read nor a write")?;
     let start = number(start).ok_or("the offset is not a number")?;
     let count = number(count).ok_or("the size is not a number")?;
-    Ok(Some(RawRequest { device, start, count, op }))
+    // Windows counts in 100 ns.
+    let time_ns = number(time).and_then(|ticks| ticks.checked_mul(100));
+    Ok(Some(RawRequest { device, start, count, op, time_ns }))
 }
 
 /// `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
@@ -205,7 +196,9 @@ fn blkparse(line: &[u8]) -> Parsed {
         // The summary at the end.
         return Ok(None);
     }
-    let mut words = words.skip(4);
+    let mut words = words.skip(2);
+    let time_ns = words.next().and_then(seconds_ns);
+    let mut words = words.skip(1);
     let (Some(action), Some(rwbs)) = (words.next(), words.next()) else { return Err("too few columns") };
     if action != b"Q" {
         return Ok(None);
@@ -223,7 +216,8 @@ fn blkparse(line: &[u8]) -> Parsed {
     }
     let count = words.next().and_then(number).ok_or("the number of sectors is not a number")?;
     let bytes = |sectors: u64| sectors.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB");
-    Ok(Some(RawRequest { device: DeviceName::Text(device.to_vec()), start: bytes(start)?, count: bytes(count)?, op }))
+    let device = DeviceName::Text(device.to_vec());
+    Ok(Some(RawRequest { device, start: bytes(start)?, count: bytes(count)?, op, time_ns }))
 }
 
 fn disksim(line: &[u8], unit_bytes: u64) -> Parsed {
@@ -235,15 +229,23 @@ fn disksim(line: &[u8], unit_bytes: u64) -> Parsed {
     let flags = words.next().and_then(number).ok_or("the flags are not a number")?;
     let bytes = |n: u64| n.checked_mul(unit_bytes).ok_or("an address beyond 64 PiB");
     let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
-    Ok(Some(RawRequest { device: DeviceName::Number(device), start: bytes(start)?, count: bytes(count)?, op }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(device),
+        start: bytes(start)?,
+        count: bytes(count)?,
+        op,
+        time_ns: None,
+    }))
 }
 
 fn spelled(line: &[u8]) -> Parsed {
     let mut words = words(line);
-    words.next().and_then(decimal).ok_or("the time is not a number")?;
+    let time = words.next();
+    time.and_then(decimal).ok_or("the time is not a number")?;
     let device = words.next().ok_or("too few columns")?;
     let start = words.next().and_then(number).ok_or("the offset is not a number")?;
     let count = words.next().and_then(number).ok_or("the size is not a number")?;
     let op = words.next().and_then(op_of).ok_or("neither a read nor a write")?;
-    Ok(Some(RawRequest { device: DeviceName::Text(device.to_vec()), start, count, op }))
+    let time_ns = time.and_then(seconds_ns);
+    Ok(Some(RawRequest { device: DeviceName::Text(device.to_vec()), start, count, op, time_ns }))
 }

@@ -64,7 +64,7 @@ impl Arc {
         self.at[block as usize] = to;
     }
 
-    fn replace(&mut self, in_ghost_frequent: bool) {
+    fn replace(&mut self, in_ghost_frequent: bool, left: &mut dyn FnMut(BlockId)) {
         let recent = self.recent.len();
         let from_recent = recent > 0 && (recent > self.target || (in_ghost_frequent && recent == self.target));
         let (list, to) = if from_recent || self.frequent.len() == 0 {
@@ -74,6 +74,7 @@ impl Arc {
         };
         if let Some(oldest) = list.oldest() {
             self.put(oldest, to);
+            left(oldest);
         }
     }
 
@@ -85,7 +86,7 @@ impl Arc {
 }
 
 impl BlockCache for Arc {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         match self.at[block as usize] {
             At::Recent | At::Frequent => {
                 self.put(block, At::Frequent);
@@ -94,13 +95,13 @@ impl BlockCache for Arc {
             At::GhostRecent => {
                 let step = (self.ghost_frequent.len() / self.ghost_recent.len()).max(1);
                 self.target = (self.target + step).min(self.size);
-                self.replace(false);
+                self.replace(false, left);
                 self.put(block, At::Frequent);
             }
             At::GhostFrequent => {
                 let step = (self.ghost_recent.len() / self.ghost_frequent.len()).max(1);
                 self.target = self.target.saturating_sub(step);
-                self.replace(true);
+                self.replace(true, left);
                 self.put(block, At::Frequent);
             }
             At::Nowhere => {
@@ -109,15 +110,16 @@ impl BlockCache for Arc {
                 if seen_once >= self.size {
                     if self.recent.len() < self.size {
                         self.forget_oldest(self.ghost_recent);
-                        self.replace(false);
+                        self.replace(false, left);
                     } else {
+                        self.recent.oldest().into_iter().for_each(&mut *left);
                         self.forget_oldest(self.recent);
                     }
                 } else if all >= self.size {
                     if all >= 2 * self.size {
                         self.forget_oldest(self.ghost_frequent);
                     }
-                    self.replace(false);
+                    self.replace(false, left);
                 }
                 self.put(block, At::Recent);
             }

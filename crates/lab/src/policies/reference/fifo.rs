@@ -28,9 +28,10 @@ impl Queue {
         self.list.remove(&mut self.links, block);
         self.resident[block as usize] = false;
     }
-    fn evict_oldest(&mut self) {
+    fn evict_oldest(&mut self, left: &mut dyn FnMut(BlockId)) {
         if let Some(oldest) = self.list.oldest() {
             self.remove(oldest);
+            left(oldest);
         }
     }
 }
@@ -47,12 +48,12 @@ impl Fifo {
 }
 
 impl BlockCache for Fifo {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         if self.0.holds(block) {
             return true;
         }
         if self.0.full() {
-            self.0.evict_oldest();
+            self.0.evict_oldest(left);
         }
         self.0.push(block);
         false
@@ -71,12 +72,12 @@ impl Lru {
 }
 
 impl BlockCache for Lru {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         let hit = self.0.holds(block);
         if hit {
             self.0.remove(block);
         } else if self.0.full() {
-            self.0.evict_oldest();
+            self.0.evict_oldest(left);
         }
         self.0.push(block);
         hit
@@ -98,7 +99,7 @@ impl Clock {
 }
 
 impl BlockCache for Clock {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         if self.queue.holds(block) {
             self.hit[block as usize] = true;
             return true;
@@ -108,6 +109,8 @@ impl BlockCache for Clock {
             self.queue.remove(oldest);
             if std::mem::take(&mut self.hit[oldest as usize]) {
                 self.queue.push(oldest);
+            } else {
+                left(oldest);
             }
         }
         self.queue.push(block);
@@ -131,7 +134,7 @@ impl Sieve {
 }
 
 impl BlockCache for Sieve {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         if self.queue.holds(block) {
             self.hit[block as usize] = true;
             return true;
@@ -144,6 +147,7 @@ impl BlockCache for Sieve {
                     at = next.or_else(|| self.queue.list.oldest());
                 } else {
                     self.queue.remove(candidate);
+                    left(candidate);
                     self.hand = next;
                     break;
                 }

@@ -89,8 +89,9 @@ impl Lirs {
         self.state[block as usize] = State::HighResident;
     }
 
-    fn evict(&mut self) {
+    fn evict(&mut self, left: &mut dyn FnMut(BlockId)) {
         let Some(block) = self.queue.pop_oldest(&mut self.queue_links) else { return };
+        left(block);
         if !self.on_stack[block as usize] {
             self.state[block as usize] = State::Unknown;
             return;
@@ -121,7 +122,7 @@ impl Lirs {
 }
 
 impl BlockCache for Lirs {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         match self.state[block as usize] {
             State::Low => {
                 self.stack_push(block);
@@ -145,14 +146,14 @@ impl BlockCache for Lirs {
             return false;
         }
         if self.queue.len() >= self.queue_max || self.low + self.queue.len() >= self.low_max + self.queue_max {
-            self.evict();
+            self.evict(left);
         }
         // Looked at again: it may have been the name that was just forgotten.
         if self.state[block as usize] == State::HighGone {
             self.gone.remove(&mut self.gone_links, block);
             self.promote(block);
             while self.queue.len() > self.queue_max {
-                self.evict();
+                self.evict(left);
             }
         } else {
             self.stack_push(block);

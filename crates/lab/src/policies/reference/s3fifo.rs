@@ -52,9 +52,9 @@ impl S3Fifo {
         self.at[block as usize] = to;
     }
 
-    fn evict(&mut self) {
+    fn evict(&mut self, left: &mut dyn FnMut(BlockId)) {
         if self.main.len() > self.size - self.small_size || self.small.len() == 0 {
-            return self.evict_main();
+            return self.evict_main(left);
         }
         while let Some(oldest) = self.small.pop_oldest(&mut self.links) {
             if std::mem::take(&mut self.frequency[oldest as usize]) >= HITS_TO_MAIN {
@@ -62,6 +62,7 @@ impl S3Fifo {
                 continue;
             }
             self.push(oldest, At::Ghost);
+            left(oldest);
             if self.ghost.len() > self.size - self.small_size
                 && let Some(forgotten) = self.ghost.pop_oldest(&mut self.links)
             {
@@ -69,13 +70,14 @@ impl S3Fifo {
             }
             return;
         }
-        self.evict_main();
+        self.evict_main(left);
     }
 
-    fn evict_main(&mut self) {
+    fn evict_main(&mut self, left: &mut dyn FnMut(BlockId)) {
         while let Some(oldest) = self.main.pop_oldest(&mut self.links) {
             if self.frequency[oldest as usize] == 0 {
                 self.at[oldest as usize] = At::Nowhere;
+                left(oldest);
                 return;
             }
             self.frequency[oldest as usize] -= 1;
@@ -85,7 +87,7 @@ impl S3Fifo {
 }
 
 impl BlockCache for S3Fifo {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         let at = self.at[block as usize];
         if matches!(at, At::Small | At::Main) {
             let frequency = &mut self.frequency[block as usize];
@@ -97,7 +99,7 @@ impl BlockCache for S3Fifo {
             self.at[block as usize] = At::Nowhere;
         }
         while self.small.len() + self.main.len() >= self.size {
-            self.evict();
+            self.evict(left);
         }
         self.frequency[block as usize] = 0;
         self.push(block, if at == At::Ghost { At::Main } else { At::Small });

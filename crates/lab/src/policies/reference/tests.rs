@@ -71,8 +71,28 @@ fn queues_agree_with_naive_ones() {
             let size = 1 + seed as u32 * 3;
             let blocks: Vec<BlockId> = stream(seed, 120).take(4000).collect();
             let mut cache = by_name(name, size, 120).unwrap();
-            let got: Vec<bool> = blocks.iter().map(|b| cache.access(*b)).collect();
+            let got: Vec<bool> = blocks.iter().map(|b| cache.access(*b, &mut |_| ())).collect();
             assert_eq!(got, naive(name, size as usize, &blocks), "{name} of {size}");
+        }
+    }
+}
+
+#[test]
+fn who_leaves_is_told() {
+    for name in NAMES {
+        for size in [1, 2, 5, 64] {
+            let mut cache = by_name(name, size, 400).unwrap();
+            let mut held = BTreeSet::new();
+            for (n, block) in stream(9, 400).take(20_000).enumerate() {
+                let mut left = Vec::new();
+                let hit = cache.access(block, &mut |gone| left.push(gone));
+                assert_eq!(hit, held.contains(&block), "{name} of {size}, access {n}");
+                held.insert(block);
+                for gone in left {
+                    assert!(held.remove(&gone), "{name} of {size}: {gone} left twice");
+                }
+                assert!(held.len() as u32 <= size, "{name} of {size} holds {}", held.len());
+            }
         }
     }
 }
@@ -84,16 +104,16 @@ fn no_policy_holds_more_than_its_size() {
         for size in [1, 2, 5, 64] {
             let mut cache = by_name(name, size, 400).unwrap();
             for block in stream(9, 400).take(5000) {
-                cache.access(block);
+                cache.access(block, &mut |_| ());
             }
             let mut kept = BTreeSet::new();
             for block in 0..400 {
                 // A fresh replay for each, since asking changes what is held.
                 let mut replay = by_name(name, size, 400).unwrap();
                 stream(9, 400).take(5000).for_each(|b| {
-                    replay.access(b);
+                    replay.access(b, &mut |_| ());
                 });
-                if replay.access(block) {
+                if replay.access(block, &mut |_| ()) {
                     kept.insert(block);
                 }
             }
@@ -137,7 +157,7 @@ fn figures_are_those_of_libcachesim() {
         }
         for (policy, peer) in NAMES.iter().zip(peers) {
             let mut cache = by_name(policy, size, ids.len() as u32).unwrap();
-            let misses = blocks.iter().filter(|b| !cache.access(**b)).count() as u64;
+            let misses = blocks.iter().filter(|b| !cache.access(**b, &mut |_| ())).count() as u64;
             let got = (misses * 10_000 / blocks.len() as u64) as u32;
             // Queues have one meaning. ARC, LIRS and W-TinyLFU are built with freedoms (rounding, history, sketch).
             let tolerance = match *policy {

@@ -44,10 +44,11 @@ impl WTinyLfu {
         }
     }
 
-    fn leave_window(&mut self) {
+    fn leave_window(&mut self, left: &mut dyn FnMut(BlockId)) {
         let Some(candidate) = self.window.pop_oldest(&mut self.links) else { return };
         self.at[candidate as usize] = At::Nowhere;
         if self.main_max == 0 {
+            left(candidate);
             return;
         }
         if self.probation.len() + self.protected.len() >= self.main_max {
@@ -55,10 +56,12 @@ impl WTinyLfu {
             let list = if from_probation { &mut self.probation } else { &mut self.protected };
             let Some(victim) = list.oldest() else { return };
             if self.sketch.estimate(candidate) <= self.sketch.estimate(victim) {
+                left(candidate);
                 return;
             }
             list.remove(&mut self.links, victim);
             self.at[victim as usize] = At::Nowhere;
+            left(victim);
         }
         self.probation.push(&mut self.links, candidate);
         self.at[candidate as usize] = At::Probation;
@@ -66,7 +69,7 @@ impl WTinyLfu {
 }
 
 impl BlockCache for WTinyLfu {
-    fn access(&mut self, block: BlockId) -> bool {
+    fn access(&mut self, block: BlockId, left: &mut dyn FnMut(BlockId)) -> bool {
         self.sketch.count(block);
         match self.at[block as usize] {
             At::Window => {
@@ -95,7 +98,7 @@ impl BlockCache for WTinyLfu {
                 self.window.push(&mut self.links, block);
                 self.at[block as usize] = At::Window;
                 if self.window.len() > self.window_max {
-                    self.leave_window();
+                    self.leave_window(left);
                 }
                 false
             }
