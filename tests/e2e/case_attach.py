@@ -337,3 +337,70 @@ def a_loss_is_written_again_or_told():
         cell.stop()
 
 
+@test
+def taken_over_waited_for_and_read_only():
+    with hosted(griddisks=("data:16M",)) as (cell, host, place):
+        device = host.attach("data", "-c", cell.dir, "--on-loss", "eio").stdout.strip()
+        # Another way than the one it is attached in: refused, with the holder named; taken over when that is wanted.
+        contains(host.attach("data", "-c", cell.dir, ok=False).stderr, f"as {device}, by process", "another way")
+        keeper = host.row()["keeper_pid"]
+        host.attach("data", "-c", cell.dir, "--take-over")
+        check(host.row()["keeper_pid"] != keeper, "another keeper")
+        # Read-only beside it.
+        reader = host.attach("data", "-c", cell.dir, "--readonly").stdout.strip()
+        equal(queue(reader, "../ro"), "1", "read-only")
+        equal(sorted(row["read_only"] for row in host.rows()), [False, True], "rows")
+        contains(host.detach("data", ok=False).stderr, "name the device", "two of that name")
+        host.detach(reader)
+        # One that waits for it, recorded elsewhere, has it when it is detached.
+        other = Host(place)
+        other.env = dict(other.env, FLASHCELL_RUN=place.path("run2"))
+        waiting = place.spawn([binary(), "attach", "data", "-c", cell.dir, "--wait"], env=other.env, stdout=-1, stderr=-3)
+        time.sleep(1)
+        check(waiting.poll() is None, "it waits")
+        host.detach("data")
+        equal(waiting.wait(timeout=30), 0, "exit code of the one that waited")
+        equal(len(other.rows()), 1, "attachments")
+        # With eio nothing waits for a cell that is away.
+        other.detach("data")
+        device = host.attach("data", "-c", cell.dir, "--on-loss", "eio").stdout.strip()
+        cell.kill()
+        wait_until(lambda: host.row()["state"] == "failed", 20, "it fails at once")
+        host.detach(device, "--force")
+        # Waits for the cell as well.
+        waiting = place.spawn([binary(), "attach", "data", "-c", cell.dir, "--wait"], env=host.env, stdout=-3, stderr=-3)
+        time.sleep(1)
+        cell.start()
+        equal(waiting.wait(timeout=30), 0, "exit code of the one that waited for the cell")
+        host.detach("data")
+        cell.stop()
+
+
+@test
+def keeper_and_driver_are_gone():
+    """Everything fails, nothing hangs, and detach cleans up; a new attach does so by itself."""
+    with hosted(griddisks=("data:64M",)) as (cell, host, place):
+        mount = place.path("mnt")
+        os.mkdir(mount)
+        host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4")
+        for again in (False, True):
+            row = host.row()
+            os.kill(row["keeper_pid"], signal.SIGKILL)
+            os.kill(row["driver_pid"], signal.SIGKILL)
+            wait_until(lambda: host.row()["state"] == "gone", 20, "they are gone")
+            if again:
+                contains(host.detach("data").stderr, "were gone", "detach")
+                equal(host.rows(), [], "attachments")
+                break
+            host.attach("data", mount, "-c", cell.dir)
+            with open("/proc/mounts") as mounts:
+                equal(sum(line.split()[1] == mount for line in mounts), 1, "mounts")
+        check(not os.path.ismount(mount), "unmounted")
+        # The keeper alone: the driver goes on, and detach works.
+        device = host.attach("data", "-c", cell.dir).stdout.strip()
+        os.kill(host.row()["keeper_pid"], signal.SIGKILL)
+        with open(device, "rb") as file:
+            equal(len(file.read(4096)), 4096, "a read without a keeper")
+        host.detach("data", "--force")
+        wait_until(lambda: host.rows() == [], 20, "all of it is gone")
+        cell.stop()
