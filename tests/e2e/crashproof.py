@@ -67,9 +67,9 @@ class Database:
         self.place, self.bin, self.user = place, programs(), account()
         os.chmod(place.dir, 0o755)
         self.data = os.path.join(mount, "pg")
-        self.sock = place.path("sock")
+        self.sock, self.port = place.path("sock"), PORT
         self.log_path = place.path("postgres.log")
-        os.mkdir(self.sock)
+        os.makedirs(self.sock, exist_ok=True)
         os.chown(self.sock, self.user.pw_uid, self.user.pw_gid)
         self.server = None
 
@@ -82,10 +82,12 @@ class Database:
     def run(self, program, *arguments, **options):
         return run(self.command(program, *arguments), cwd="/", **options)
 
-    def make(self):
-        os.mkdir(self.data, 0o700)
-        os.chown(self.data, self.user.pw_uid, self.user.pw_gid)
-        self.run("initdb", "-k", "-U", "bench", "-A", "trust", "--no-instructions", "-D", self.data)
+    def make(self, wal=None, settings=None):
+        for path in filter(None, (self.data, wal)):
+            os.mkdir(path, 0o700)
+            os.chown(path, self.user.pw_uid, self.user.pw_gid)
+        more = ("-X", wal) if wal else ()
+        self.run("initdb", "-k", "-U", "bench", "-A", "trust", "--no-instructions", "-D", self.data, *more)
         settings = {
             "listen_addresses": "''",
             "port": PORT,
@@ -95,13 +97,15 @@ class Database:
             "checkpoint_timeout": "'30s'",
             "full_page_writes": "on",
             "fsync": "on",
+            **(settings or {}),
         }
         with open(os.path.join(self.data, "postgresql.conf"), "a") as file:
             file.writelines(f"{key} = {value}\n" for key, value in settings.items())
         # The devices forget what was not flushed: this is no part of the proof.
         run(["sync", "-f", self.data])
 
-    def start(self):
+    def start(self, before=None):
+        """`before` gets the process's id, before it has started others."""
         # What a killed one has left would hold up the next.
         for name in (os.path.join(self.data, "postmaster.pid"), *glob.glob(os.path.join(self.sock, ".s.PGSQL*"))):
             if os.path.lexists(name):
@@ -109,6 +113,8 @@ class Database:
         with open(self.log_path, "ab") as log:
             command = self.command("postgres", "-D", self.data)
             self.server = self.place.spawn(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
+        if before:
+            before(self.server.pid)
 
         def answers():
             check(self.server.poll() is None, f"postgres ended: {self.last_log()}")
