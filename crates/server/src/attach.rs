@@ -235,6 +235,12 @@ fn existing(place: &Place, spec: &Spec, options: &AttachOptions) -> Result<Optio
     if same(&other) == same(spec) && !elsewhere {
         return Ok(Some(record));
     }
+    if options.wait {
+        while place.is_live() {
+            std::thread::sleep(TRY_EVERY);
+        }
+        return Ok(None);
+    }
     Err(AttachError::Held { grid_disk: spec.grid_disk.clone(), holder: holder(&record, &mounts) })
 }
 
@@ -292,7 +298,10 @@ fn begin(place: &Place, spec: &Spec) -> Result<Record, AttachError> {
         Some(why) => why.replace('\u{1}', "\n").replace(&format!("cannot attach {}: ", spec.grid_disk), ""),
         None => format!("the keeper ended: {}", place.last_words()),
     };
-    place.remove();
+    // Another attach may have been quicker: then it is its directory.
+    if !place.is_live() {
+        place.remove();
+    }
     Err(failed(why))
 }
 
