@@ -11,10 +11,11 @@ SAMPLE ?=
 # Client operations of each seed; ten thousand long ones: make sim SEEDS=0..10000 OPERATIONS=5000
 OPERATIONS ?= 2000
 
-.PHONY: help demo test lint bench sim soak build check-rust clients fuzz mutants
+.PHONY: help demo test lint bench sim soak build check-rust clients fuzz mutants demo-postgres
 
 help:
 	@echo "make demo   the main job end to end, in a temporary directory (no root, no packages)"
+	@echo "make demo-postgres  PostgreSQL without flash, with it, and on flash alone (installs postgresql, says so; needs root)"
 	@echo "make test   everything CI runs; installs its test clients first (says so)"
 	@echo "make lint   format, clippy"
 	@echo "make bench  the speed rows, side by side with fio, nbdkit and qemu-nbd"
@@ -31,6 +32,9 @@ build: check-rust
 
 demo: build
 	$(RELEASE) demo
+
+demo-postgres: build clients
+	scripts/demo-postgres
 
 lint: check-rust
 	$(CARGO) fmt --all --check

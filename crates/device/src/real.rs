@@ -10,7 +10,9 @@ mod driver;
 mod exclusive;
 mod executor;
 mod files;
+mod fuse;
 mod inbox;
+mod loop_device;
 mod memory;
 mod net;
 mod open;
@@ -21,13 +23,17 @@ mod signals;
 mod sys;
 mod timers;
 mod uring;
+mod words;
 mod worker;
 
 pub use backend::Backend;
+pub use fuse::{FuseChannel, FuseError, FuseMount, FuseRoot, pass_on, passed_on};
+pub use loop_device::{LoopDevice, unmount};
 pub use memory::{MemoryGuard, give_back_memory, guard_memory};
 pub use open::{Direct, OpenError, OpenOptions, Space, copies_on_write, create_file, free_bytes};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;
+pub use words::{SHARED_WORDS, SharedWords};
 
 #[cfg(test)]
 mod tests;

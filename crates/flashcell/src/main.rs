@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
+mod attach;
 mod contents;
 mod dcli;
 mod metrics;
@@ -33,6 +34,16 @@ enum Sub {
     Serve(Serve),
     /// The main job end to end in a temporary directory: a slow disk without flash, behind a flash cache, and flash alone
     Demo(Demo),
+    /// Make a grid disk a block device of this host, and mount it
+    Attach(attach::Attach),
+    /// Unmount an attached grid disk and take its block device away
+    Detach(attach::Detach),
+    /// Keeps an attached grid disk's device: started by `attach`
+    #[command(hide = true)]
+    AttachKeeper(attach::Keeper),
+    /// Serves an attached grid disk's device: started by its keeper
+    #[command(hide = true)]
+    AttachDriver(attach::Driver),
     /// Administer a cell
     Cellcli(Cellcli),
     /// Run a command, copy files or run a script on many cells over ssh
@@ -485,6 +496,10 @@ fn run(command: Sub) -> Result<bool, Failure> {
             server::serve(&serve.cell)?;
             Ok(true)
         }
+        Sub::Attach(attach) => attach::attach(attach),
+        Sub::Detach(detach) => attach::detach(detach),
+        Sub::AttachKeeper(keeper) => attach::keep(&keeper),
+        Sub::AttachDriver(driver) => attach::drive(&driver),
         Sub::Demo(demo) => Ok(lab::demo(&lab::DemoOptions {
             binary: std::env::current_exe()?,
             json: demo.json,

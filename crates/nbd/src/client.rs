@@ -9,7 +9,7 @@ mod negotiate;
 mod remote;
 mod uri;
 
-pub use remote::{RemoteDisk, RemoteOptions};
+pub use remote::{RemoteDisk, RemoteOptions, Standing};
 pub use uri::{DEFAULT_PORT, Uri, UriError};
 
 use crate::codec::{CodecError, Command, CommandFlags, Errno, StatusExtent, TransmissionFlags};

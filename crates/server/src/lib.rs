@@ -10,6 +10,7 @@
 
 mod admin;
 mod alerting;
+pub mod attach;
 mod certificates;
 mod claim;
 pub mod config;

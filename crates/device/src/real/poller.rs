@@ -219,7 +219,7 @@ impl Poller {
 }
 
 fn is_read(request: &Request) -> bool {
-    matches!(request, Request::Receive { .. } | Request::Accept { .. })
+    matches!(request, Request::Receive { .. } | Request::Accept { .. } | Request::Readable { .. })
 }
 
 /// Run a transfer on a thread of its device.
@@ -287,6 +287,11 @@ fn attempt(request: Request, sent: usize, first: bool) -> Attempt {
                 // SAFETY: the address lives and has that length.
                 unsafe { libc::connect(socket.fd(), address.as_ptr(), address.len()) as isize }
             }
+            Request::Readable { fd, .. } => match sys::is_readable(fd.as_raw_fd()) {
+                Ok(true) => 1,
+                Ok(false) => return Attempt::Blocked(request, sent),
+                Err(error) => return Attempt::Finished(request, sys::negative(&error)),
+            },
             Request::Read { .. } | Request::Write { .. } => unreachable!("only sockets get here"),
         };
         if let Ok(count) = usize::try_from(result) {

@@ -1,4 +1,5 @@
-//! What a driver carries out: transfers of devices, and the verbs of sockets.
+//! What a driver carries out: transfers of devices, and the verbs of sockets; and waiting for other
+//! descriptors.
 //!
 //! A request owns its buffers, its device or socket and its reply until the kernel has answered, whoever has stopped
 //! waiting: memory the kernel may write is never freed early.
@@ -26,6 +27,8 @@ pub(crate) enum Request {
     Accept { socket: Arc<Socket>, reply: Sender<Result<OwnedFd, i32>> },
     /// Connect a socket; the result is 0 or a negative errno.
     Connect { socket: Arc<Socket>, address: Box<SocketAddress>, reply: Sender<i32> },
+    /// A descriptor has something to read, or is at its end; the result is what `poll` says or a negative errno.
+    Readable { fd: Arc<OwnedFd>, reply: Sender<i32> },
 }
 
 impl Request {
@@ -59,6 +62,7 @@ impl Request {
             | Request::Send { socket, .. }
             | Request::Accept { socket, .. }
             | Request::Connect { socket, .. } => socket.fd.as_raw_fd(),
+            Request::Readable { fd, .. } => fd.as_raw_fd(),
         }
     }
 
@@ -79,6 +83,10 @@ impl Request {
             }
             Request::Receive { buf, reply, .. } => reply.send((result, buf)),
             Request::Send { reply, .. } | Request::Connect { reply, .. } => reply.send(result.min(0)),
+            Request::Readable { fd, reply } => {
+                drop(fd);
+                reply.send(result);
+            }
             Request::Accept { reply, .. } => {
                 reply.send(if result < 0 { Err(-result) } else { Ok(sys::own(result)) });
             }

@@ -198,6 +198,10 @@ impl Runtime {
         Ok(runtime)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// What the start found out, a line each: back-end and why, ring flags, registered memory.
     #[must_use]
     pub fn facts(&self) -> &[String] {

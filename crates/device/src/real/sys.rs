@@ -62,6 +62,13 @@ pub(crate) fn trim_heap() {
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
+/// Whether a descriptor has something to read, or is at its end.
+pub(crate) fn is_readable(fd: RawFd) -> Result<bool> {
+    let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live structure.
+    Ok(check(unsafe { libc::poll(&raw mut asked, 1, 0) })? > 0)
+}
+
 /// Keep every page of this process in memory once it is there, those of later mappings too. Nothing is read in ahead.
 pub(crate) fn lock_memory() -> Result<()> {
     // SAFETY: takes an integer; no content changes.

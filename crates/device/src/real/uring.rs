@@ -15,7 +15,7 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -419,6 +419,9 @@ impl Uring {
             }
             Request::Connect { socket, address, .. } => {
                 opcode::Connect::new(types::Fd(socket.fd()), address.as_ptr(), address.len()).build()
+            }
+            Request::Readable { fd, .. } => {
+                opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build()
             }
         }
     }

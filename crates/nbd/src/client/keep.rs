@@ -147,6 +147,13 @@ impl Keep {
         lock(&self.state).entries.values().map(|e| e.what.clone()).collect()
     }
 
+    /// Bytes of what was acknowledged and not flushed.
+    pub(super) fn acked_bytes(&self) -> u64 {
+        let state = lock(&self.state);
+        let acked = state.entries.values().filter(|entry| entry.acked.is_some());
+        acked.map(|entry| entry.what.range()).map(|(start, end)| end - start).sum()
+    }
+
     /// Whether nothing is kept.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.state).entries.is_empty()

@@ -7,7 +7,9 @@
 //!
 //! What was under way when a connection was lost: reads and flushes are asked again. Writes are sent again when the
 //! stamp has changed, since then the old server is gone; when it has not (or there is none), the old request may still
-//! be carried out later, after a newer write to the same place, so it is not repeated and its outcome is unknown.
+//! be carried out later, after a newer write to the same place, so it is not repeated and its outcome is unknown. Who never writes
+//! to a place while a write to it is unanswered, and cannot do with an unknown outcome (a block device of this host), has them
+//! sent again there too ([`RemoteOptions::resend_unanswered`]).
 //!
 //! Never acknowledges a write the server has not acknowledged; never uses more memory than it reserved at the start.
 
@@ -20,7 +22,7 @@ use device::{
     Address, Bufs, Class, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
 };
 use futures_util::future::Either;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +46,11 @@ pub struct RemoteOptions {
     pub keep_bytes_max: usize,
     /// How long to try to connect again before everything fails.
     pub reconnect_for: Duration,
+    /// Writes without an answer are sent again to a server of the same stamp too: for who has no two changes of a place under way.
+    pub resend_unanswered: bool,
+    /// While connecting again a refusal is tried again like a lost connection, and the export may have grown: a cell that starts may
+    /// not serve all of its grid disks yet.
+    pub patient: bool,
     /// What the server's disk is (DESIGN I1).
     pub class: Class,
     /// Of each connection.
@@ -56,6 +63,8 @@ impl Default for RemoteOptions {
             connections: 1,
             keep_bytes_max: 64 << 20,
             reconnect_for: Duration::from_secs(30),
+            resend_unanswered: false,
+            patient: false,
             class: Class::Durable,
             client: ClientOptions::default(),
         }
@@ -72,7 +81,9 @@ struct Shared {
     address: Address,
     export: RemoteExport,
     options: RemoteOptions,
+    /// But for its size.
     geometry: Geometry,
+    size_bytes: AtomicU64,
     keep: Keep,
     state: Mutex<State>,
     changed: Notify,
@@ -81,6 +92,20 @@ struct Shared {
     next_client: AtomicUsize,
     /// A flush has failed: what is kept must be written again before another counts.
     suspect: AtomicBool,
+}
+
+/// How a remote disk's connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Connected; what was lost with an earlier server has been written again.
+    Up {
+        /// The instance stamp.
+        stamp: Option<u128>,
+    },
+    /// Connecting again; requests wait.
+    Waiting,
+    /// Everything fails.
+    Dead,
 }
 
 #[derive(Clone)]
@@ -161,6 +186,7 @@ impl RemoteDisk {
         let shared = Shared {
             world: world.clone(),
             address: address.clone(),
+            size_bytes: AtomicU64::new(described.size_bytes),
             export: described,
             geometry,
             keep,
@@ -190,6 +216,69 @@ impl RemoteDisk {
     #[must_use]
     pub fn has_unflushed(&self) -> bool {
         !self.shared.keep.is_empty()
+    }
+
+    /// Look whether a connection is gone without anybody asking for anything: another is made then.
+    pub fn look_for_loss(&self) {
+        let link = match &*lock(&self.shared.state) {
+            State::Up(link) if link.clients.iter().any(Client::is_lost) => link.clone(),
+            _ => return,
+        };
+        self.shared.lost(&link);
+    }
+
+    /// Bytes of the writes that were acknowledged and that no FLUSH has covered; of zeroes, what they would be written out.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.shared.keep.acked_bytes()
+    }
+
+    /// How the connection is.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match &*lock(&self.shared.state) {
+            State::Up(link) => Standing::Up { stamp: link.stamp },
+            State::Down => Standing::Waiting,
+            State::Dead => Standing::Dead,
+        }
+    }
+
+    /// Make a range read as zeroes and give its space back, where that is quick; else it fails with [`FailKind::Unsupported`].
+    pub fn zero_fast(&self, offset: u64, len: u64) -> Completion {
+        let (completer, completion) = Completion::pair();
+        let shared = self.shared.clone();
+        self.shared.world.spawn.spawn(Box::pin(async move {
+            let outcome = match shared.write_zeroes(offset, len, false, false, true).await {
+                Ok(()) => Outcome::Done,
+                Err(failure) => failure.outcome(),
+            };
+            completer.complete(Completed::bare(outcome));
+        }));
+        completion
+    }
+
+    /// Nothing works any more: what waits fails, and so does everything from here on.
+    pub fn give_up(&self) {
+        self.shared.set(State::Dead);
+    }
+
+    /// Ask the server how large the export is by now. When it has grown, true: it is as large as soon as it is connected anew, since the
+    /// size of an export is that of its connection. What is under way ends before, what comes meanwhile waits.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn look_for_growth(&self) -> Result<bool, ClientError> {
+        let shared = &self.shared;
+        let options = ClientOptions { contexts: Vec::new(), ..shared.options.client.clone() };
+        let client = Client::connect(&shared.world, &shared.address, &shared.export.name, &options).await?;
+        let has_grown = client.export().size_bytes > shared.size_bytes.load(Ordering::Acquire);
+        client.disconnect().await;
+        let link = match &*lock(&shared.state) {
+            State::Up(link) if has_grown => link.clone(),
+            _ => return Ok(has_grown),
+        };
+        shared.lost(&link);
+        Ok(true)
     }
 }
 
@@ -222,7 +311,8 @@ fn geometry(export: &RemoteExport, options: &RemoteOptions, write_bytes_max: u32
 
 impl Io for RemoteDisk {
     fn geometry(&self) -> Geometry {
-        self.shared.geometry.clone()
+        let size_bytes = self.shared.size_bytes.load(Ordering::Acquire);
+        Geometry { size_bytes, ..self.shared.geometry.clone() }
     }
 
     fn submit(&self, op: Op) -> Completion {
@@ -246,7 +336,9 @@ impl Shared {
             }
             Op::Status { offset, len } => return self.status(offset, len).await,
             Op::Write { offset, data, fua } => self.write(offset, &data, fua).await,
-            Op::WriteZeroes { offset, len, fua, may_unmap } => self.write_zeroes(offset, len, fua, !may_unmap).await,
+            Op::WriteZeroes { offset, len, fua, may_unmap } => {
+                self.write_zeroes(offset, len, fua, !may_unmap, false).await
+            }
             Op::Discard { offset, len } => self.discard(offset, len).await,
             Op::Flush => self.flush().await,
         };
@@ -337,7 +429,14 @@ impl Shared {
         .await
     }
 
-    async fn write_zeroes(self: &Arc<Self>, offset: u64, len: u64, fua: bool, no_hole: bool) -> Result<(), Failure> {
+    async fn write_zeroes(
+        self: &Arc<Self>,
+        offset: u64,
+        len: u64,
+        fua: bool,
+        no_hole: bool,
+        fast: bool,
+    ) -> Result<(), Failure> {
         let mut done = 0;
         while done < len {
             let (at, n) = (offset + done, (len - done).min(RANGE_BYTES_MAX) as u32);
@@ -347,7 +446,7 @@ impl Shared {
                     None => self.make_room(0).await?,
                 }
             };
-            self.change(seq, fua, |client, fua| async move { client.write_zeroes(at, n, no_hole, false, fua).await })
+            self.change(seq, fua, |client, fua| async move { client.write_zeroes(at, n, no_hole, fast, fua).await })
                 .await?;
             done += u64::from(n);
         }
@@ -377,7 +476,7 @@ impl Shared {
                 Err(Some(failure)) => break Err(failure),
                 // Lost: sent again only to a server that is not the one that may still be at it.
                 Err(None) => match self.link().await {
-                    Ok(now) if now.generation > link.generation => {}
+                    Ok(now) if now.generation > link.generation || self.options.resend_unanswered => {}
                     Ok(_) => break Err(Failure::Unknown),
                     Err(failure) => break Err(failure),
                 },
@@ -403,7 +502,7 @@ impl Shared {
                 Err(Some(failure)) => return Err(failure),
                 // A late one could hit newer data, as with writes.
                 Err(None) => match self.link().await? {
-                    now if now.generation > link.generation => {}
+                    now if now.generation > link.generation || self.options.resend_unanswered => {}
                     _ => return Err(Failure::Unknown),
                 },
             }
@@ -520,14 +619,19 @@ impl Shared {
             let connect = Client::connect(&self.world, &self.address, &self.export.name, &self.options.client);
             let client = match connect.await {
                 Ok(client) => client,
+                Err(ClientError::Refused { .. }) if self.options.patient => return Err(Retry::Yes),
                 Err(ClientError::Refused { .. } | ClientError::Protocol(_)) => return Err(Retry::No),
                 Err(_) => return Err(Retry::Yes),
             };
             let (now, before) = (client.export(), &self.export);
             // Another disk under the same name, or one that cannot do what was promised of it.
-            if now.size_bytes != before.size_bytes || now.flags != before.flags {
+            let size_bytes = self.size_bytes.load(Ordering::Acquire);
+            let same = now.size_bytes == size_bytes && now.flags == before.flags;
+            let grown = self.options.patient && now.size_bytes >= size_bytes && now.flags.contains(before.flags);
+            if !same && !grown {
                 return Err(Retry::No);
             }
+            self.size_bytes.fetch_max(now.size_bytes, Ordering::AcqRel);
             clients.push(client);
         }
         let now = clients[0].export().instance;

@@ -3,6 +3,7 @@
 use crate::world::*;
 use device::sync::lock;
 use device::*;
+use nbd::client::Standing;
 use nbd::{FrontEnd, FrontEndLimits, RemoteDisk, RemoteOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -159,6 +160,53 @@ fn the_same_server_is_not_written_to_twice() {
         assert_eq!(disk.flush().await.outcome, Outcome::Done);
         assert_eq!(server.disk.writes.load(Ordering::SeqCst), before + 1, "only the late write itself");
         assert_eq!(server.disk.durable()[..4096], [1; 4096]);
+    });
+}
+
+/// A block device of this host: an unknown outcome would be an error there.
+#[test]
+fn the_same_server_is_written_to_again_where_that_is_wanted() {
+    run(1, |mut server, w| async move {
+        server.start(&w, 1).await;
+        let disk = connect(&w, RemoteOptions { resend_unanswered: true, ..RemoteOptions::default() }).await;
+        *lock(&server.disk.latency) = Duration::from_millis(10);
+        let late = disk.write(8192, shared(5, 4096), false);
+        w.0.clock.sleep(Duration::from_millis(2)).await;
+        assert_eq!(disk.disk.unflushed_bytes(), 0, "not acknowledged yet");
+        server.net.cut_all();
+        assert_eq!(late.await.outcome, Outcome::Done);
+        assert_eq!(disk.disk.unflushed_bytes(), 4096);
+        assert_eq!(disk.flush().await.outcome, Outcome::Done);
+        assert_eq!(server.disk.durable()[8192..12288], [5; 4096]);
+        assert_eq!(disk.disk.unflushed_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_loss_is_seen_without_a_request_and_growth_with_a_new_connection() {
+    run(1, |mut server, w| async move {
+        server.start(&w, 1).await;
+        let disk = connect(&w, RemoteOptions { patient: true, ..RemoteOptions::default() }).await;
+        assert_eq!(write(&disk, 0, 1, 4096).await, Outcome::Done);
+        assert!(!disk.disk.look_for_growth().await.unwrap(), "as large as before");
+        server.crash();
+        w.0.clock.sleep(Duration::from_millis(10)).await;
+        disk.disk.look_for_loss();
+        assert_eq!(disk.disk.standing(), Standing::Waiting);
+        // Another instance, whose disk is larger: what was not flushed is written again, and the size is the new one.
+        server.disk = MemoryDisk::new(2 * SIZE, w.0.clock.clone());
+        server.start(&w, 2).await;
+        w.0.clock.sleep(Duration::from_secs(3)).await;
+        assert_eq!(disk.disk.standing(), Standing::Up { stamp: Some(2) });
+        assert_eq!(disk.geometry().size_bytes, 2 * SIZE as u64);
+        assert_eq!(write(&disk, 2 * SIZE as u64 - 4096, 7, 4096).await, Outcome::Done);
+        assert_eq!(read(&disk, 0, 4096).await, (Outcome::Done, vec![1; 4096]));
+        // Given up: nothing waits any more.
+        server.crash();
+        let waiting = disk.read(0, Buf::zeroed(4096).into());
+        w.0.clock.sleep(Duration::from_millis(10)).await;
+        disk.disk.give_up();
+        assert_eq!(waiting.await.outcome, Outcome::Failed(FailKind::Gone));
     });
 }
 

@@ -1,0 +1,223 @@
+//! `flashcell detach`: unmount, make durable, take the device apart, in this order; or give up what cannot be made durable.
+//!
+//! Never takes a device from under who uses it, unless it is forced.
+
+use super::host::{self, Mount};
+use super::keeper::Ask;
+use super::spec::{Place, Record, Spec};
+use super::{AttachError, await_end, told, trimmed};
+use device::real::LoopDevice;
+use std::path::Path;
+use std::time::Duration;
+
+/// For keeper and driver to end when the device is gone: the driver's last FLUSH is in it.
+const END: Duration = Duration::from_secs(60);
+/// The same for a forced one, whose device may be used on.
+const FORCED_END: Duration = Duration::from_secs(5);
+
+/// What to detach.
+#[derive(Clone, Debug)]
+pub struct DetachOptions {
+    /// A device, a grid disk or a mount point.
+    pub target: String,
+    /// The name or directory of its cell, where grid disks of several cells are named alike.
+    pub cell: Option<String>,
+    /// Without the cell, and from under who uses it.
+    pub force: bool,
+}
+
+/// Detach. What is not attached: nothing changes. What is worth telling, a line each.
+///
+/// # Errors
+/// See [`AttachError`].
+pub fn detach(options: &DetachOptions) -> Result<Vec<String>, AttachError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(AttachError::NotRoot { what: "detach" });
+    }
+    let found: Vec<(Place, Spec)> = Place::all()
+        .into_iter()
+        .filter_map(|place| place.spec().ok().map(|spec| (place, spec)))
+        .filter(|(place, spec)| is_meant(place, spec, options))
+        .collect();
+    match &found[..] {
+        [] => Ok(vec![format!("{} is not attached", options.target)]),
+        [(place, spec)] => one(place, spec, options.force),
+        several => Err(AttachError::Ambiguous {
+            target: options.target.clone(),
+            found: several
+                .iter()
+                .filter_map(|(place, _)| place.record().ok())
+                .map(|record| record.device.display().to_string())
+                .collect(),
+        }),
+    }
+}
+
+fn is_meant(place: &Place, spec: &Spec, options: &DetachOptions) -> bool {
+    let target = trimmed(&options.target);
+    if let Some(cell) = &options.cell {
+        let same_dir = || spec.cell_dir.is_some() && std::fs::canonicalize(cell).ok() == spec.cell_dir;
+        if *cell != spec.cell && !same_dir() {
+            return false;
+        }
+    }
+    if !options.target.contains('/') {
+        return spec.grid_disk.eq_ignore_ascii_case(&options.target);
+    }
+    let Ok(record) = place.record() else { return false };
+    record.device == target || spec.link() == target || is_mounted_at(&record, target)
+}
+
+fn is_mounted_at(record: &Record, target: &Path) -> bool {
+    mounts_of(record).iter().any(|mount| mount.path == target)
+}
+
+fn mounts_of(record: &Record) -> Vec<Mount> {
+    host::number(&record.device).map(|number| host::mounts(&number)).unwrap_or_default()
+}
+
+/// Whether the device is (still) the one of this attachment: loop devices are used again. One that cannot tell is one whose driver is
+/// gone, as ours may be.
+fn is_ours(device: &LoopDevice, spec: &Spec) -> bool {
+    device.name().is_some_and(|name| spec.device_name().starts_with(&*name))
+}
+
+fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachError> {
+    let Ok(record) = place.record() else {
+        // One that never came about, or is coming about.
+        if !place.is_live() {
+            place.remove();
+        }
+        return Ok(Vec::new());
+    };
+    if !place.is_live() {
+        bury(place)?;
+        return Ok(vec![format!("{}: keeper and driver were gone", spec.grid_disk)]);
+    }
+    let mut notes = Vec::new();
+    match told(place) {
+        Some(told) if told.is_up => {}
+        _ if force => {}
+        told => {
+            let why = told.map_or_else(
+                || "its keeper does not answer".to_owned(),
+                |told| {
+                    let lost = told.unflushed_bytes.max(told.given_up_bytes);
+                    format!("it is {}; {lost} bytes are acknowledged and not flushed", told.state)
+                },
+            );
+            return Err(AttachError::Away { grid_disk: spec.grid_disk.clone(), why });
+        }
+    }
+    if force {
+        notes.push(give_up(place, spec, &record));
+    }
+    release(spec, &record, force)?;
+    let _ = Ask::End.of(place);
+    let patience = if force { FORCED_END } else { END };
+    match await_end(place, patience) {
+        true => place.remove(),
+        false if force => notes.push(format!("{} is gone when the last who uses it ends", record.device.display())),
+        false => {
+            let why = format!("keeper and driver go on: {}", place.last_words());
+            return Err(AttachError::Stuck { grid_disk: spec.grid_disk.clone(), why });
+        }
+    }
+    Ok(notes)
+}
+
+/// Have everything answered EIO; how much is lost by that, in a line. Does nothing to an attachment that is up and has all flushed
+/// before its device is taken apart.
+fn give_up(place: &Place, spec: &Spec, record: &Record) -> String {
+    if let Some(told) = told(place)
+        && told.is_up
+        && let Ok(device) = LoopDevice::open(&record.device)
+        && is_ours(&device, spec)
+        && syncs_in_time(device)
+    {
+        return format!("{}: flushed; nothing is given up", spec.grid_disk);
+    }
+    match Ask::GiveUp.of(place) {
+        Ok(told) => {
+            format!("{}: gave up {} bytes that were acknowledged and not flushed", spec.grid_disk, told.given_up_bytes)
+        }
+        Err(_) => {
+            // Without a keeper the driver is the last that has the file system: it ends with it, and everything is answered.
+            if is_driver(record.driver_pid)
+                && let Some(pid) = i32::try_from(record.driver_pid).ok().and_then(rustix::process::Pid::from_raw)
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            format!(
+                "{}: ended its driver; what was acknowledged and not flushed is given up, how much is not known",
+                spec.grid_disk
+            )
+        }
+    }
+}
+
+/// A cell that goes away just then has the FLUSH wait, for longer than whoever forces it likes.
+fn syncs_in_time(device: LoopDevice) -> bool {
+    let (done, hear) = std::sync::mpsc::channel();
+    let sync = move || {
+        let _ = done.send(device.sync().is_ok());
+    };
+    std::thread::Builder::new().name("sync".to_owned()).spawn(sync).is_ok()
+        && hear.recv_timeout(FORCED_END).is_ok_and(|synced| synced)
+}
+
+fn is_driver(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|word| word == b"attach-driver")
+}
+
+/// Unmount and take apart.
+fn release(spec: &Spec, record: &Record, force: bool) -> Result<(), AttachError> {
+    let Ok(device) = LoopDevice::open(&record.device) else { return Ok(()) };
+    if !is_ours(&device, spec) {
+        return Ok(());
+    }
+    let busy = |users: String| AttachError::Busy { what: record.device.display().to_string(), users };
+    let on_top = host::holders(&record.device);
+    if !on_top.is_empty() && !force {
+        return Err(busy(on_top.join(", ")));
+    }
+    for mount in mounts_of(record) {
+        match host::unmount(&mount, false) {
+            Ok(()) => {}
+            Err(_) if force => host::unmount(&mount, true)?,
+            Err(AttachError::Command { why, .. }) if why.contains("busy") => {
+                return Err(AttachError::Busy {
+                    what: mount.path.display().to_string(),
+                    users: host::users(&mount.path),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if !force {
+        let users = host::users(&record.device);
+        if device.is_held() || !users.starts_with("nobody") {
+            return Err(busy(users));
+        }
+        device.sync().map_err(|source| AttachError::Away {
+            grid_disk: spec.grid_disk.clone(),
+            why: format!("FLUSH: {source}"),
+        })?;
+    }
+    let path = record.device.clone();
+    device.clear().map_err(|source| AttachError::File { path, source })
+}
+
+/// What is left of an attachment whose keeper and driver are gone: its device answers EIO to everything.
+pub(super) fn bury(place: &Place) -> Result<(), AttachError> {
+    if let (Ok(spec), Ok(record)) = (place.spec(), place.record()) {
+        release(&spec, &record, true)?;
+        let link = spec.link();
+        if std::fs::read_link(&link).is_ok_and(|target| target == record.device) {
+            let _ = std::fs::remove_file(&link);
+        }
+    }
+    place.remove();
+    Ok(())
+}

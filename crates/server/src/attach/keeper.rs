@@ -1,0 +1,428 @@
+//! The keeper of an attachment: it makes the file system and the block device, starts the driver, starts another when that dies, and
+//! ends all of it when asked. It holds `/dev/fuse` open, so the device outlives its driver.
+//!
+//! Never touches a request. Never waits for the file of the device on the thread that starts drivers: only a driver can answer.
+
+use super::AttachError;
+use super::host;
+use super::shared::{Shared, State};
+use super::spec::{Place, Record, Spec, sign, take_lock};
+use super::wire::{self, Message, TRANSFER_BYTES_MAX};
+use device::real::{FuseChannel, FuseMount, FuseRoot, LoopDevice, SharedWords, pass_on};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// For the kernel's first message, and for the first driver to come up.
+const START: Duration = Duration::from_secs(20);
+/// Between two looks whether the grid disk has grown.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Before another driver is started after one that died at once; doubled each time, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A driver that lived so long has not died at once.
+const LONG_LIFE: Duration = Duration::from_secs(10);
+/// A line that is asked.
+const LINE_BYTES_MAX: u64 = 256;
+const ASK: Duration = Duration::from_secs(10);
+
+/// How an attachment is, as its keeper tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) state: String,
+    pub(super) is_up: bool,
+    pub(super) unflushed_bytes: u64,
+    pub(super) given_up_bytes: u64,
+    pub(super) size_bytes: u64,
+    pub(super) driver_pid: u32,
+    pub(super) drivers_started: u32,
+}
+
+/// What a keeper may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Status,
+    /// Have everything answered EIO.
+    GiveUp,
+    /// The device is taken apart already: end.
+    End,
+}
+
+impl Ask {
+    fn word(self) -> &'static str {
+        match self {
+            Ask::Status => "status",
+            Ask::GiveUp => "give-up",
+            Ask::End => "end",
+        }
+    }
+
+    /// Ask the keeper of an attachment.
+    pub(super) fn of(self, place: &Place) -> Result<Told, AttachError> {
+        let path = place.control_path();
+        let io = |source: std::io::Error| AttachError::File { path: path.clone(), source };
+        let mut stream = UnixStream::connect(&path).map_err(io)?;
+        stream.set_read_timeout(Some(ASK)).map_err(io)?;
+        writeln!(stream, "{}", self.word()).map_err(io)?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).map_err(io)?;
+        serde_json::from_str(&line).map_err(|error| io(error.into()))
+    }
+}
+
+enum Event {
+    DriverGone(std::io::Result<ExitStatus>),
+    Asked(Ask, UnixStream),
+}
+
+struct Keeper {
+    spec: Spec,
+    place: Place,
+    shared: Shared,
+    fuse: OwnedFd,
+    locks: [Option<OwnedFd>; 2],
+    driver_pid: u32,
+    drivers_started: u32,
+    started: Instant,
+    pause: Duration,
+    events: Sender<Event>,
+}
+
+/// Make the device and keep it there until it is detached. Says `ready DEVICE` or `failed REASON` on stdout, in a line.
+///
+/// # Errors
+/// It did not come about; this has been said.
+pub fn keep(dir: &Path) -> Result<(), AttachError> {
+    let place = Place { dir: dir.to_owned() };
+    let outcome = begin(&place);
+    let line = match &outcome {
+        Ok((_, _, device, _)) => format!("ready {}", device.path().display()),
+        Err(error) => format!("failed {}", error.to_string().replace('\n', "\u{1}")),
+    };
+    let mut stdout = std::io::stdout().lock();
+    // Who started this may have gone: then nobody wants to know.
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    drop(stdout);
+    let (keeper, root, device, events) = outcome?;
+    keeper.run(root, device, &events);
+    Ok(())
+}
+
+fn failed(spec: &Spec, why: impl std::fmt::Display) -> AttachError {
+    AttachError::Failed { grid_disk: spec.grid_disk.clone(), why: why.to_string() }
+}
+
+type Begun = (Keeper, Arc<FuseRoot>, LoopDevice, Receiver<Event>);
+
+fn begin(place: &Place) -> Result<Begun, AttachError> {
+    // A session of its own: what happens to the terminal is nothing to it.
+    let _ = rustix::process::setsid();
+    let spec = place.spec()?;
+    let held = |holder: String| AttachError::Held { grid_disk: spec.grid_disk.clone(), holder };
+    let lock = place.lock()?.ok_or_else(|| held("another attach is under way".to_owned()))?;
+    let cell_lock = match spec.cell_lock() {
+        None => None,
+        Some(path) => {
+            let mut file = take_lock(&path)?.ok_or_else(|| held(super::spec::signed(&path)))?;
+            sign(&mut file, &format!("process {}, recorded in {}", std::process::id(), place.dir.display()));
+            Some(OwnedFd::from(file))
+        }
+    };
+    super::guard();
+    let mount = FuseMount::new(&spec.device_name(), TRANSFER_BYTES_MAX)
+        .map_err(|error| failed(&spec, format!("{error}\nhint: root, Linux 5.4 or later, and /dev/fuse are needed")))?;
+    let (fuse, root) = mount.into_parts();
+    let fuse = greet(&spec, fuse)?;
+    let words = SharedWords::new().map_err(|error| failed(&spec, format!("memory: {error}")))?;
+    let (events, received) = mpsc::channel();
+    let mut keeper = Keeper {
+        shared: Shared(words),
+        fuse,
+        locks: [Some(OwnedFd::from(lock)), cell_lock],
+        driver_pid: 0,
+        drivers_started: 0,
+        started: Instant::now(),
+        pause: PAUSE_MIN,
+        events,
+        place: place.clone(),
+        spec,
+    };
+    let deadline = Instant::now() + START;
+    keeper.start_driver(false).map_err(|error| failed(&keeper.spec, format!("cannot start the driver: {error}")))?;
+    while keeper.shared.state() != State::Up {
+        let why = match received.recv_timeout(Duration::from_millis(5)) {
+            Ok(_) => place.last_words(),
+            Err(_) if Instant::now() >= deadline || keeper.shared.state() == State::Failed => {
+                format!("the driver does not come up: {}", place.last_words())
+            }
+            Err(_) => continue,
+        };
+        // It ends by itself when `fuse` is closed.
+        return Err(failed(&keeper.spec, why));
+    }
+    let root = Arc::new(root);
+    let device = configure(&keeper.spec, &root)?;
+    let listened = keeper.listen().map_err(|source| AttachError::File { path: place.control_path(), source });
+    if let Err(error) = listened.and_then(|()| keeper.record(device.path())) {
+        // Nobody would find it.
+        let _ = device.clear();
+        return Err(error);
+    }
+    make_link(&keeper.spec, device.path());
+    info!(device = %device.path().display(), "attached");
+    Ok((keeper, root, device, received))
+}
+
+/// The kernel's first message, which comes once: no driver that takes over would ever see it.
+fn greet(spec: &Spec, fuse: OwnedFd) -> Result<OwnedFd, AttachError> {
+    let channel = FuseChannel::new(fuse);
+    let mut buf = vec![0; wire::MESSAGE_BYTES_MAX];
+    let late = i32::try_from(START.as_millis()).unwrap_or(i32::MAX);
+    let count = channel.next_blocking(&mut buf, late).map_err(|error| failed(spec, format!("/dev/fuse: {error}")))?;
+    let strange = |what: &dyn std::fmt::Display| failed(spec, format!("{what}\nhint: Linux 5.4 or later is needed"));
+    let (unique, message) = wire::decode(&buf[..count]).map_err(|error| strange(&error))?;
+    let Message::Init { major, minor, readahead, flags } = message else {
+        return Err(strange(&"the kernel does not begin with INIT"));
+    };
+    let (answer, resends) = wire::init(major, minor, readahead, flags).map_err(|error| strange(&error))?;
+    if !resends {
+        warn!(
+            "when the driver dies, what it has taken and not answered is lost: this kernel does not hand it out again (6.9 does)"
+        );
+    }
+    let head = wire::answer(unique, 0, answer.len());
+    let sent = channel.send(&[IoSlice::new(&head), IoSlice::new(&answer)]);
+    sent.map_err(|error| failed(spec, format!("/dev/fuse: {error}")))?;
+    channel.into_fd().ok_or_else(|| failed(spec, "the descriptor is in use"))
+}
+
+/// Make the block device. The driver is up and answers.
+fn configure(spec: &Spec, root: &FuseRoot) -> Result<LoopDevice, AttachError> {
+    let file = root.open(spec.read_only).map_err(|error| failed(spec, format!("cannot open the file: {error}")))?;
+    let configured = LoopDevice::configure(&file, spec.sector_bytes, spec.read_only, &spec.device_name());
+    let device = configured.map_err(|error| {
+        failed(
+            spec,
+            format!(
+                "no loop device: {error}\nhint: `modprobe loop`; in a container, pass /dev/loop-control and /dev/loop*"
+            ),
+        )
+    })?;
+    if let Some(name) = device.path().file_name() {
+        let path = Path::new("/sys/block").join(name).join("queue/rotational");
+        // Tuning of the kernel's; it works without.
+        let _ = std::fs::write(path, if spec.rotational { "1" } else { "0" });
+    }
+    Ok(device)
+}
+
+fn make_link(spec: &Spec, device: &Path) {
+    let link = spec.link();
+    if std::fs::symlink_metadata(&link).is_ok_and(|found| found.is_symlink()) {
+        // A dead one of ours, or that of another cell of this name, which is attached.
+        let live = LoopDevice::open(&link).ok().and_then(|device| device.name());
+        if live.is_some_and(|name| name == spec.device_name()) {
+            return warn!("{} belongs to another attached cell of this name", link.display());
+        }
+        let _ = std::fs::remove_file(&link);
+    }
+    let made =
+        link.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::os::unix::fs::symlink(device, &link));
+    if let Err(error) = made {
+        warn!("no link {}: {error}", link.display());
+    }
+}
+
+impl Keeper {
+    fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {
+        let mut command = Command::new(&self.spec.program);
+        command.arg("attach-driver").arg(self.place.spec_path());
+        command.arg("--fuse").arg(pass_on(&self.fuse)?.to_string());
+        command.arg("--words").arg(pass_on(self.shared.0.fd())?.to_string());
+        for lock in self.locks.iter().flatten() {
+            command.arg("--lock").arg(pass_on(lock)?.to_string());
+        }
+        if resumed {
+            command.arg("--resumed");
+        }
+        let log = File::options().append(true).create(true).open(self.place.log_path())?;
+        let mut child: Child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+        self.driver_pid = child.id();
+        self.drivers_started += 1;
+        self.started = Instant::now();
+        let events = self.events.clone();
+        let wait = move || {
+            let gone = child.wait();
+            let _ = events.send(Event::DriverGone(gone));
+        };
+        std::thread::Builder::new().name("driver".to_owned()).spawn(wait).map(drop)
+    }
+
+    fn listen(&self) -> std::io::Result<()> {
+        let path = self.place.control_path();
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let events = self.events.clone();
+        let run = move || {
+            for stream in listener.incoming().flatten() {
+                // Root alone connects; one that says nothing is not waited for.
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+                let mut line = String::new();
+                let read = BufReader::new(std::io::Read::take(&stream, LINE_BYTES_MAX)).read_line(&mut line);
+                let asked = [Ask::Status, Ask::GiveUp, Ask::End].into_iter().find(|ask| ask.word() == line.trim());
+                if let (Ok(_), Some(ask)) = (read, asked)
+                    && events.send(Event::Asked(ask, stream)).is_err()
+                {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("control".to_owned()).spawn(run).map(drop)
+    }
+
+    fn record(&self, device: &Path) -> Result<(), AttachError> {
+        self.place.write_record(&Record {
+            device: device.to_owned(),
+            driver: "fuse".to_owned(),
+            keeper_pid: std::process::id(),
+            driver_pid: self.driver_pid,
+        })
+    }
+
+    fn told(&self) -> Told {
+        let state = self.shared.state();
+        Told {
+            state: state.word().to_owned(),
+            is_up: state == State::Up,
+            unflushed_bytes: if self.shared.is_unflushed() { self.shared.unflushed_bytes() } else { 0 },
+            given_up_bytes: self.shared.given_up_bytes(),
+            size_bytes: self.shared.size_bytes(),
+            driver_pid: self.driver_pid,
+            drivers_started: self.drivers_started,
+        }
+    }
+
+    fn answer(&self, mut stream: UnixStream) {
+        let text = serde_json::to_string(&self.told()).unwrap_or_default();
+        // Who asked may have gone.
+        let _ = writeln!(stream, "{text}");
+    }
+
+    /// Until it is detached.
+    fn run(mut self, root: Arc<FuseRoot>, device: LoopDevice, events: &Receiver<Event>) {
+        let path = device.path().to_owned();
+        drop(device);
+        let mut root = Some(root);
+        let mut size_bytes = self.shared.size_bytes();
+        loop {
+            match events.recv_timeout(LOOK_EVERY) {
+                Ok(Event::Asked(Ask::Status, stream)) => self.answer(stream),
+                Ok(Event::Asked(Ask::GiveUp, stream)) => {
+                    self.shared.ask_to_give_up();
+                    let until = Instant::now() + ASK / 2;
+                    while self.shared.state() != State::Failed && Instant::now() < until {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    self.answer(stream);
+                }
+                Ok(Event::Asked(Ask::End, stream)) => {
+                    root = None;
+                    self.answer(stream);
+                }
+                Ok(Event::DriverGone(gone)) => {
+                    if self.is_over(&path, gone) {
+                        break;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = self.shared.size_bytes();
+            if now > size_bytes
+                && let Some(root) = &root
+            {
+                size_bytes = now;
+                grow(root.clone(), path.clone(), self.spec.grow_fs, now);
+            }
+        }
+        let link = self.spec.link();
+        if std::fs::read_link(&link).is_ok_and(|target| target == path) {
+            let _ = std::fs::remove_file(&link);
+        }
+        info!("detached");
+        self.place.remove();
+    }
+
+    fn has_device(&self, device: &Path) -> bool {
+        let name = LoopDevice::open(device).ok().and_then(|device| device.name());
+        name.is_some_and(|name| self.spec.device_name().starts_with(&*name))
+    }
+
+    /// A driver has ended: whether that is the end of it all. If not, another is there.
+    fn is_over(&mut self, device: &Path, gone: std::io::Result<ExitStatus>) -> bool {
+        match gone {
+            Ok(status) if status.success() => return true,
+            // It says so when the file system has ended and the last FLUSH has failed.
+            Ok(status) if status.code() == Some(1) && !self.has_device(device) => {
+                return true;
+            }
+            Ok(status) => error!("the driver died: {status}; another takes over"),
+            Err(error) => error!("the driver died: {error}; another takes over"),
+        }
+        if self.started.elapsed() > LONG_LIFE {
+            self.pause = PAUSE_MIN;
+        }
+        loop {
+            std::thread::sleep(self.pause);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            match self.start_driver(true) {
+                Ok(()) => break,
+                Err(error) => error!("cannot start a driver: {error}"),
+            }
+        }
+        if let Err(error) = self.record(device) {
+            warn!("{error}");
+        }
+        false
+    }
+}
+
+/// Have the device, and the file system on it, see that the grid disk has grown. On a thread of its own: the kernel asks the driver.
+fn grow(root: Arc<FuseRoot>, device: PathBuf, with_fs: bool, size_bytes: u64) {
+    let grow = move || {
+        let seen = root.open(true).and_then(|file| file.metadata().map(drop));
+        let grown = seen.and_then(|()| LoopDevice::open(&device)).and_then(|device| device.look_for_growth());
+        match grown {
+            Err(error) => return error!("{} does not grow: {error}", device.display()),
+            Ok(()) => info!(size_bytes, "{} has grown", device.display()),
+        }
+        if !with_fs {
+            return;
+        }
+        let mounts = host::number(&device).map(|number| host::mounts(&number)).unwrap_or_default();
+        let Some(mount) = mounts.iter().find(|mount| mount.pid.is_none()) else {
+            return info!("no file system of it is mounted: none grows");
+        };
+        let done = match &*mount.fs {
+            "ext4" | "ext3" | "ext2" => host::run(Command::new("resize2fs").arg(&device)),
+            "xfs" => host::run(Command::new("xfs_growfs").arg(&mount.path)),
+            other => return warn!("{} is {other}: grow it by hand", mount.path.display()),
+        };
+        match done {
+            Ok(()) => info!("the file system at {} has grown", mount.path.display()),
+            Err(error) => error!("the file system at {} does not grow: {error}", mount.path.display()),
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("grow".to_owned()).spawn(grow) {
+        error!("no thread: {error}");
+    }
+}

@@ -1,0 +1,42 @@
+"""Block devices of this host made of grid disks, for the tests that need them."""
+
+import json
+import os
+
+from harness import Skip, binary, need, run
+
+
+def need_attach(*programs):
+    """Skip where a block device cannot come about."""
+    if os.geteuid() != 0:
+        raise Skip("attach needs root")
+    for path in ("/dev/fuse", "/dev/loop-control"):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except OSError as error:
+            raise Skip(f"attach needs {path}: {error.strerror}") from error
+    need("mkfs.ext4", "mount", *programs)
+
+
+class Host:
+    """Attachments of one test, recorded apart from the host's own."""
+
+    def __init__(self, place):
+        self.env = dict(os.environ, FLASHCELL_RUN=place.path("run"))
+
+    def attach(self, *arguments, ok=True, seconds=60):
+        return run([binary(), "attach", *map(str, arguments)], ok=ok, seconds=seconds, env=self.env)
+
+    def detach(self, *arguments, ok=True, seconds=90):
+        return run([binary(), "detach", *map(str, arguments)], ok=ok, seconds=seconds, env=self.env)
+
+    def rows(self):
+        return json.loads(self.attach("--list", "--json").stdout)
+
+    def row(self):
+        (row,) = self.rows()
+        return row
+
+    def end(self):
+        for row in self.rows():
+            self.detach(row["device"], "--force", ok=None)
