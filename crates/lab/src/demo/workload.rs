@@ -266,7 +266,7 @@ async fn update_keys(
         (read, bufs) = client.read(Table::offset(*block), bufs).await;
         read?;
         verify_all(table, *block..*block + 1, &bufs)?;
-        if at % every == 0 {
+        if at.is_multiple_of(every) {
             let version = table.version(*block) + 1;
             client.write(Table::offset(*block), shared(table.block(*block, version)), false).await?;
             table.wrote(*block, version);
