@@ -47,7 +47,9 @@ def replayed(place, blocks, distinct, flash, recording=None):
     disk = (distinct * BLOCK // MIB + 64) * MIB
     griddisk = f"data:{distinct * BLOCK // MIB + 1}M"
     cell = place.cell(disks=(str(disk),), flash=(flash,), griddisks=(griddisk,))
-    cell.tune(block="16K", segment=SEGMENT)
+    # Each reference for itself, as `lab policies` takes them: it knows no streams, and the blocks of a trace are numbered here as they come
+    # first, so that new ones look like a scan.
+    cell.tune(block="16K", segment=SEGMENT, sequential_cutoff="0")
     cell.start()
     # With blocks and segments as they are wanted.
     cell.cellcli("drop flashcache")
@@ -65,7 +67,10 @@ def replayed(place, blocks, distinct, flash, recording=None):
         recorder.wait(timeout=20)
         equal(len(recorded(recording)), len(blocks), "requests recorded")
     misses = cell.metric("FC_IO_RQ_R_MISS")
-    equal(misses + cell.metric("FC_IO_RQ_R"), len(blocks), "hits and misses")
+    # Flash that is slow for a moment, on a busy machine, is passed by.
+    passed = cell.metric("FC_IO_RQ_R_SKIP")
+    equal(misses + cell.metric("FC_IO_RQ_R") + passed, len(blocks), "hits and misses")
+    check(passed <= len(blocks) // 1000, f"flash was passed by {passed} times")
     cell.stop()
     return misses, size_bytes // BLOCK
 
