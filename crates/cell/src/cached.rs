@@ -125,7 +125,10 @@ impl GridDisk {
         };
         // What is fed or offered later takes the range alone then.
         let mode = if matches!(fill, Fill::Now) { LockMode::Exclusive } else { LockMode::Shared };
-        let guard = self.lock_bytes(offset, len, mode).await;
+        let guard = match self.claim_bytes(offset, len, mode).await {
+            Ok(guard) => guard,
+            Err(error) => return (Err(error), bufs),
+        };
         let permit = self.fill_permit(context, binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
         let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {

@@ -49,6 +49,14 @@ impl GridDisk {
         self.locks.acquire(span.start / self.block_bytes..span.end / self.block_bytes, mode).await
     }
 
+    /// The same for a client's request, or for a piece of one. A drop or a shrink waits for the guards that were asked for before it: a piece
+    /// that asks later must not reach space that is another grid disk's by then.
+    pub(crate) async fn claim_bytes(&self, offset: u64, len: u64, mode: LockMode) -> Result<RangeGuard, RequestError> {
+        let guard = self.lock_bytes(offset, len, mode).await;
+        self.check(offset, len)?;
+        Ok(guard)
+    }
+
     pub(crate) async fn read_piece(
         &self,
         context: &Context,
@@ -104,7 +112,10 @@ impl GridDisk {
             return self.read_cached(context, &binding, offset, bufs).await;
         }
         let len = bufs.len_bytes() as u64;
-        let guard = self.lock_bytes(offset, len, LockMode::Shared).await;
+        let guard = match self.claim_bytes(offset, len, LockMode::Shared).await {
+            Ok(guard) => guard,
+            Err(error) => return (Err(error), bufs),
+        };
         let answer = self.read_current(offset, bufs).await;
         drop(guard);
         self.served_by_disk(context, len);
@@ -135,7 +146,7 @@ impl GridDisk {
             let aligned = span == (offset..offset + len) && aligned_in_memory(&data, unit as usize);
             let bounce = if aligned { Bufs::new() } else { self.arena.alloc((span.end - span.start) as usize).await };
             let mut passed = self.pass(span.end - span.start).await?;
-            let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
+            let guard = self.claim_bytes(span.start, span.end - span.start, LockMode::Exclusive).await?;
             if self.change_unit() > unit {
                 // Some of it may go to flash since it was looked: there, parts are the smallest unit.
                 continue;
@@ -323,7 +334,7 @@ impl GridDisk {
             if end < offset + len {
                 self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
             }
-            let guard = self.lock_bytes(start, end - start, LockMode::Exclusive).await;
+            let guard = self.claim_bytes(start, end - start, LockMode::Exclusive).await?;
             if self.change_unit() > unit || self.is_ordered() {
                 // What is zero already stays out: zeroed again, it could undo what was written and acknowledged since.
                 (offset, len) = (start, end - start);
