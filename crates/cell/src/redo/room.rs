@@ -55,7 +55,8 @@ impl NoRoomForLog {
     pub(super) fn find(catalog: &Catalog, devices: &[DeviceId], wanted_bytes: u64) -> Option<NoRoomForLog> {
         let units = |id: &DeviceId| {
             let au_bytes = catalog.members.get(id).map_or(1, |member| member.au_bytes.max(1));
-            wanted_bytes.next_multiple_of(au_bytes)
+            // A size nobody has room for is refused as one, not counted over the end of numbers.
+            wanted_bytes.checked_next_multiple_of(au_bytes).unwrap_or(u64::MAX)
         };
         let full = devices.iter().filter(|id| catalog.free_bytes(**id) < units(id));
         let full = *full.min_by_key(|id| catalog.free_bytes(**id))?;
