@@ -3,17 +3,23 @@
 //! Never takes a device from under who uses it, unless it is forced.
 
 use super::host::{self, Mount};
-use super::keeper::Ask;
+use super::keeper::{Ask, Told};
+use super::shared::State;
 use super::spec::{Place, Record, Spec};
 use super::{AttachError, await_end, told, trimmed};
 use device::real::LoopDevice;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// For keeper and driver to end when the device is gone: the driver's last FLUSH is in it.
 const END: Duration = Duration::from_secs(60);
 /// The same for a forced one, whose device may be used on.
 const FORCED_END: Duration = Duration::from_secs(5);
+
+/// For a cell that is away to come back, before a detach without force is refused: a cell that has just been started is connected to
+/// again within a second, and what the keeper tells is half a second old.
+const RETURN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to detach.
 #[derive(Clone, Debug)]
@@ -95,15 +101,15 @@ fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachErr
         return Ok(vec![format!("{}: keeper and driver were gone", spec.grid_disk)]);
     }
     let mut notes = Vec::new();
-    match told(place) {
-        Some(told) if told.is_up => {}
+    match told_up(place, if force { Duration::ZERO } else { RETURN }) {
+        Some(told) if told.state == State::Up => {}
         _ if force => {}
         told => {
             let why = told.map_or_else(
                 || "its keeper does not answer".to_owned(),
                 |told| {
                     let lost = told.unflushed_bytes.max(told.given_up_bytes);
-                    format!("it is {}; {lost} bytes are acknowledged and not flushed", told.state)
+                    format!("it is {}; {lost} bytes are acknowledged and not flushed", told.state.word())
                 },
             );
             return Err(AttachError::Away { grid_disk: spec.grid_disk.clone(), why });
@@ -126,11 +132,24 @@ fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachErr
     Ok(notes)
 }
 
+/// What the keeper tells, when the attachment is up, or has failed, or `patience` has passed.
+fn told_up(place: &Place, patience: Duration) -> Option<Told> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let told = told(place);
+        let may_come_up = told.as_ref().is_some_and(|told| matches!(told.state, State::Starting | State::Waiting));
+        if !may_come_up || Instant::now() >= deadline {
+            return told;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// Have everything answered EIO; how much is lost by that, in a line. Does nothing to an attachment that is up and has all flushed
 /// before its device is taken apart.
 fn give_up(place: &Place, spec: &Spec, record: &Record) -> String {
     if let Some(told) = told(place)
-        && told.is_up
+        && told.state == State::Up
         && let Ok(device) = LoopDevice::open(&record.device)
         && is_ours(&device, spec)
         && syncs_in_time(device)

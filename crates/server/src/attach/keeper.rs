@@ -37,8 +37,7 @@ const ASK: Duration = Duration::from_secs(10);
 /// How an attachment is, as its keeper tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Told {
-    pub(super) state: String,
-    pub(super) is_up: bool,
+    pub(super) state: State,
     pub(super) unflushed_bytes: u64,
     pub(super) given_up_bytes: u64,
     pub(super) size_bytes: u64,
@@ -299,10 +298,8 @@ impl Keeper {
     }
 
     fn told(&self) -> Told {
-        let state = self.shared.state();
         Told {
-            state: state.word().to_owned(),
-            is_up: state == State::Up,
+            state: self.shared.state(),
             unflushed_bytes: if self.shared.is_unflushed() { self.shared.unflushed_bytes() } else { 0 },
             given_up_bytes: self.shared.given_up_bytes(),
             size_bytes: self.shared.size_bytes(),

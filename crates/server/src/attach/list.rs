@@ -23,7 +23,7 @@ struct Row {
 fn row(place: &Place, spec: &Spec, record: &Record) -> Row {
     let told = told(place);
     let state = match (&told, place.is_live()) {
-        (Some(told), _) => told.state.clone(),
+        (Some(told), _) => told.state.word().to_owned(),
         (None, true) => "attached".to_owned(),
         (None, false) => "gone".to_owned(),
     };

@@ -1,6 +1,7 @@
 //! What the keeper and the drivers of an attachment tell each other: numbers in memory that both have, and that outlives either.
 
 use device::real::SharedWords;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 const STATE: usize = 0;
@@ -17,7 +18,8 @@ const GIVEN_UP_BYTES: usize = 8;
 const GIVE_UP: u64 = 1;
 
 /// How an attachment is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum State {
     /// No driver has come up yet.
     Starting = 0,
