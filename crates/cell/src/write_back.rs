@@ -398,7 +398,14 @@ impl GridDisk {
 
     /// Give the disk a stretch. Whether it has it now; not yet durably.
     pub(crate) async fn destage_run(&self, binding: &Binding, run: &mut DirtyRun) -> bool {
-        let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
+        match self.read_run(binding, run).await {
+            Some(data) => self.give_run(run, data).await,
+            None => false,
+        }
+    }
+
+    /// What flash holds of a stretch.
+    async fn read_run(&self, binding: &Binding, run: &mut DirtyRun) -> Option<Bufs> {
         // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
         // `RUNS_AT_ONCE` runs at a time.
         let mut data = Bufs::new();
@@ -407,12 +414,16 @@ impl GridDisk {
             let (result, back) = binding.cache.read_hit(hit, Buf::zeroed(bytes as usize).into()).await;
             let (Ok(()), Some(back)) = (result, back) else {
                 self.counters.destage_errors.one();
-                return false;
+                return None;
             };
             data.append(back);
         }
-        self.counters.disk_writes.count(len);
-        let outcome = self.disk.write(offset, data.freeze(), false).await.outcome;
+        Some(data)
+    }
+
+    async fn give_run(&self, run: &DirtyRun, data: Bufs) -> bool {
+        self.counters.disk_writes.count(data.len_bytes() as u64);
+        let outcome = self.disk.write(run.parts.start * PART_BYTES, data.freeze(), false).await.outcome;
         if outcome != Outcome::Done {
             self.counters.destage_errors.one();
         }
@@ -442,8 +453,11 @@ impl GridDisk {
                     return false;
                 }
                 let losses = self.lost_epoch();
-                let (runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
+                let (mut runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
                 next = more;
+                // Until its turn comes, and while the disk takes it, cleaning may have its segment: a round takes seconds, and what it has
+                // to do lies in nearly every segment with dirty data.
+                runs.iter_mut().for_each(DirtyRun::let_go);
                 if !runs.is_empty() && binding.cache.prepare_destage(member).await.is_err() {
                     return false;
                 }
@@ -462,7 +476,13 @@ impl GridDisk {
                     let (offset, len) = (run.parts.start * PART_BYTES, (run.parts.end - run.parts.start) * PART_BYTES);
                     let written = match &guard {
                         Some(_) if self.check(offset, len).is_ok() && binding.cache.confirm_current(&mut run) => {
-                            Some(self.destage_run(binding, &mut run).await)
+                            match self.read_run(binding, &mut run).await {
+                                Some(data) => {
+                                    run.let_go();
+                                    Some(self.give_run(&run, data).await)
+                                }
+                                None => Some(false),
+                            }
                         }
                         _ => None,
                     };

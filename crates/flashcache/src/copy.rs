@@ -206,8 +206,9 @@ impl Member {
         };
         let clean = kept.chain(others).filter(stays).map(candidate);
         let dirty = dirty.into_iter().map(|(name, entry, kind)| {
-            let (key, head) = (entry.key(), HeadKind::Dirty);
-            Candidate { kind, name, key, entry, frequency: 0, head, aged: false }
+            // For what has become clean until it is copied; what is dirty has a head of its own.
+            let head = self.class(HeadKind::Dirty.copied());
+            Candidate { kind, name, key: entry.key(), entry, frequency: entry.frequency(), head, aged: false }
         });
         clean.chain(dirty).collect()
     }
@@ -244,9 +245,10 @@ impl Member {
 
     /// Write a block again whose data begins at byte `from` of `data`.
     fn copy(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) {
-        if candidate.kind != EntryKind::Clean {
-            return self.copy_dirty(candidate, data, from);
+        if candidate.kind != EntryKind::Clean && self.copy_dirty(candidate, data, from) {
+            return;
         }
+        // What was dirty when it was listed, and has been destaged since, is clean data like other.
         let moved = self.move_entry(candidate, data, from);
         if let (true, Some(page)) = (candidate.aged, moved) {
             self.index.visit(candidate.key, |e| {
@@ -281,18 +283,25 @@ impl Member {
     }
 
     /// Write what is dirty again, as dirty, if it still is: the death of this version is said once the copy is durable. What is not copied
-    /// stays where it is.
-    fn copy_dirty(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) {
+    /// stays where it is. False: it has become clean.
+    fn copy_dirty(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, from: usize) -> bool {
         let Candidate { kind, name, key, .. } = *candidate;
         let page = candidate.entry.page();
         // Parts of it may have been overwritten since it was listed.
-        let Some(entry) = self.index.get_at(key, page).filter(Entry::dirty) else { return };
-        let Some((copy, crcs)) = self.checked_copy(name, &entry, data, from) else { return };
+        let Some(entry) = self.index.get_at(key, page) else { return true };
+        if !entry.dirty() {
+            return false;
+        }
+        let Some((copy, crcs)) = self.checked_copy(name, &entry, data, from) else { return true };
         let new = NewEntry { key, name, mask: entry.valid(), crcs, tenant: entry.tenant() };
         let mut writes = Vec::new();
         {
             let mut log = lock(&self.log);
-            let still = self.index.get_at(key, page).is_some_and(|now| now.dirty() && now.valid() == entry.valid());
+            let now = self.index.get_at(key, page);
+            if now.is_some_and(|now| !now.dirty()) {
+                return false;
+            }
+            let still = now.is_some_and(|now| now.valid() == entry.valid());
             let since = self.dirty.since(self.segment_of(page));
             if still
                 && self.append_dirty(&mut log, kind, &new, Bufs::from(copy).freeze(), true, since, &mut writes).is_ok()
@@ -302,6 +311,7 @@ impl Member {
             }
         }
         self.issue(writes);
+        true
     }
 
     /// The valid parts of an entry out of what was read, with their checksums, unless it has rotted.

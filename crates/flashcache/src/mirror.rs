@@ -265,12 +265,12 @@ impl FlashCache {
     /// of them stay where they are as long as the run, and the list it is pushed to.
     #[must_use]
     pub fn confirm_current(&self, run: &mut DirtyRun) -> bool {
-        let Some(mine) = run.hits.first().map(|hit| hit.member().clone()) else { return false };
+        let mine = run.member.clone();
         for &Destaged { key, mask, .. } in &run.entries {
             let Some((_, pins)) = mine.held_dirty_places(key, mask) else { return false };
             run.pins.extend(pins);
         }
-        if !run.is_current() {
+        if !run.is_current() || run.hits.is_empty() && !run.take_hold() {
             return false;
         }
         for (i, seat) in self.seats.iter().enumerate() {

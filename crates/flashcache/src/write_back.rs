@@ -51,8 +51,9 @@ pub(crate) type Places = BTreeMap<(BlockKey, Page, Opening), u16>;
 pub struct DirtyRun {
     /// Which parts.
     pub parts: Range<u64>,
-    /// Where they lie, in order.
+    /// Where they lie, in order; none while it is let go.
     pub hits: SmallVec<[Hit; 4]>,
+    pub(crate) member: Arc<Member>,
     pub(crate) entries: SmallVec<[Destaged; 4]>,
     /// The same on other members, by their places in the cache.
     pub(crate) mirrors: SmallVec<[(usize, Places); 1]>,
@@ -70,9 +71,33 @@ pub struct DestagedList {
 }
 
 impl DirtyRun {
+    /// Hold nothing on flash any more: cleaning may take the segments meanwhile. [`FlashCache::confirm_current`](crate::FlashCache::confirm_current)
+    /// takes hold again of what has not moved; what moves between that and its confirmation stays dirty and is destaged once more. A
+    /// mirror's copy that moved would be ended by nobody, so a run with mirrors goes on holding both.
+    pub fn let_go(&mut self) {
+        self.hits.clear();
+        if self.mirrors.is_empty() {
+            self.pins.clear();
+        }
+    }
+
+    /// Look up again where its parts lie. Whether that is where they lay when it was listed.
+    pub(crate) fn take_hold(&mut self) -> bool {
+        for &Destaged { key, page, mask, .. } in &self.entries {
+            let first = key.block() * u64::from(self.member.block_parts);
+            let range = first + u64::from(mask.trailing_zeros())..first + u64::from(16 - mask.leading_zeros());
+            let hits = self.member.dirty_hits(key.slot(), range);
+            if !hits.iter().all(|(_, of)| *of == page) {
+                return false;
+            }
+            self.hits.extend(hits.into_iter().map(|(hit, _)| hit));
+        }
+        true
+    }
+
     /// Whether all of it is still what counts.
     pub(crate) fn is_current(&self) -> bool {
-        let Some(member) = self.hits.first().map(Hit::member) else { return false };
+        let member = &self.member;
         self.entries.iter().all(|&Destaged { key, page, opening, mask }| {
             member.opening_of(page) == opening
                 && member.index.get_at(key, page).is_some_and(|entry| entry.dirty() && entry.valid() & mask == mask)
@@ -311,6 +336,7 @@ impl Member {
                     }
                     _ => runs.push(DirtyRun {
                         parts: range,
+                        member: self.clone(),
                         hits: SmallVec::from_iter([hit]),
                         entries: SmallVec::from_iter([destaged]),
                         mirrors: SmallVec::new(),

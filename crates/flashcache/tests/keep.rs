@@ -350,6 +350,44 @@ fn nothing_stalls_while_somebody_holds_dirty_data_that_was_overwritten() {
     });
 }
 
+#[test]
+fn cleaning_takes_what_a_round_of_destaging_has_let_go() {
+    for lets_go in [false, true] {
+        run(move |world| async move {
+            let rig = Rig::new(SEGMENTS, world).await;
+            let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+            for block in 0..150 {
+                rig.cache.write_dirty(&rig.keep, parts(block), &data, false).await.unwrap();
+            }
+            // A round has listed them, and waits for its disk.
+            let limits = RunLimits { parts_max: 1 << 20, runs_max: 1 << 10, run_parts_max: BLOCK_PARTS };
+            let (mut runs, _) = rig.cache.dirty_runs(0, &rig.keep, 0, limits);
+            assert_eq!(runs.len(), 150);
+            if lets_go {
+                runs.iter_mut().for_each(flashcache::DirtyRun::let_go);
+            }
+            // Most of them are overwritten meanwhile, until cleaning copies the others out of what has become garbage.
+            for _ in 0..10 {
+                for block in (0..150).filter(|block| block % 10 != 0) {
+                    rig.cache.write_dirty(&rig.keep, parts(block), &data, true).await.unwrap();
+                    rig.until(|rig| rig.member().segments().free > 4).await;
+                }
+            }
+            let lasting = runs.iter_mut().filter(|run| run.parts.start % (10 * BLOCK_PARTS) == 0);
+            let moved = lasting.filter_map(|run| (!rig.cache.confirm_current(run)).then_some(run.parts.clone()));
+            let moved: Vec<Range<u64>> = moved.collect();
+            assert_eq!(!moved.is_empty(), lets_go, "{:?}", rig.member());
+            assert_eq!(rig.count(&rig.keep, 0..150, Residence::Dirty), 150, "nothing is lost by it");
+            drop(runs);
+            // What has moved, or moves just now, is destaged by a later round.
+            for _ in 0..10 {
+                destage(&rig).await;
+            }
+            assert!(!rig.cache.has_dirty(&rig.keep), "{:?}", rig.member());
+        });
+    }
+}
+
 async fn destage(rig: &Rig) {
     let limits = RunLimits { parts_max: 256, runs_max: 16, run_parts_max: 64 };
     let mut from = Some(0);
