@@ -228,15 +228,17 @@ impl GridDisk {
 
     /// Whether what a miss reads is worth keeping, or where the refusal counts.
     fn worth_filling(&self, binding: &Binding, scan: Option<Scan>, parts: &Range<u64>) -> Result<Fill, &Traffic> {
-        // Large requests are scans and copies: they would push out what single-block reads need.
-        if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX {
+        // Large requests are scans and copies: they would push out what single-block reads need. KEEP data the operator wants in
+        // flash however it is read.
+        let is_keep = || binding.cache.is_keep(&binding.disk, parts);
+        if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX && !is_keep() {
             return Err(&self.counters.cache_read_skips_large);
         }
         match self.filling() {
             Filling::Evict => Ok(Fill::Not),
             Filling::Feed(feeder) => Ok(Fill::Later(feeder)),
             Filling::Read if binding.declines_fill(parts.start) => Err(&self.counters.cache_fill_skips_busy),
-            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) => {
+            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) && !is_keep() => {
                 Err(&self.counters.cache_fill_skips_scan)
             }
             Filling::Read => Ok(Fill::Now),
@@ -388,14 +390,20 @@ impl GridDisk {
             self.counters.cache_write_skips_plan.count(len);
             return;
         }
-        if len > SMALL_BYTES_MAX {
+        let is_keep =
+            || binding.cache.is_keep(&binding.disk, &(offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES)));
+        if len > SMALL_BYTES_MAX && !is_keep() {
             self.counters.cache_write_skips_large.count(len);
             return;
         }
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
         if start < end && binding.declines_fill(start / PART_BYTES) {
             self.counters.cache_write_fill_skips_busy.count(end - start);
-        } else if start < end && is_scan && binding.cache.would_displace(&binding.disk, start / PART_BYTES) {
+        } else if start < end
+            && is_scan
+            && binding.cache.would_displace(&binding.disk, start / PART_BYTES)
+            && !is_keep()
+        {
             self.counters.cache_write_skips_scan.count(end - start);
         } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);

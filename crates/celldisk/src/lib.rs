@@ -36,7 +36,7 @@ pub use disk::{CellDisk, FormatOptions};
 pub use error::{CellDiskError, IoError};
 pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
 pub use label::{Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
-pub use layout::{Place, Slot};
+pub use layout::{CACHING_RANGES_MAX, Place, Slot};
 pub use probe::{Probe, probe};
 pub use sabotage::Sabotage;
 pub use slice::{Slice, join_outcomes};

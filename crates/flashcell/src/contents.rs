@@ -1,37 +1,52 @@
-//! The command line of `flashcell contents`: what is on flash, by range of the grid disks or by file.
+//! The command line of `flashcell contents`: what is on flash, by range of the grid disks, by file, or by table of a database.
 
 use clap::Args;
 use server::config::Size;
-use server::files::FilesOptions;
+use server::files::{DatabaseOptions, FilesOptions, Whereabouts};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 #[derive(Args)]
 pub(crate) struct Contents {
-    /// The grid disk; none: all
+    /// The grid disk; none: all, or the attached one that the files are on
     #[arg(value_name = "GRIDDISK")]
     grid_disk: Option<String>,
-    /// Files, and directories with all below them, of one mounted file system that is on the grid disk; none: by range
+    /// Files, and directories with all below them, of one mounted file system that is on the grid disk; with a / in the first where no grid
+    /// disk is named. None: by range
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// The tables and indexes of a PostgreSQL database
+    #[arg(long, value_name = "DATABASE", conflicts_with = "paths")]
+    database: Option<String>,
+    /// PostgreSQL's client with what it needs
+    #[arg(long, value_name = "COMMAND", default_value = "psql")]
+    psql: String,
     /// Where on the grid disk the file system begins (LVM, say); else as the kernel tells of its device
-    #[arg(long, value_name = "SIZE", requires = "paths")]
+    #[arg(long, value_name = "SIZE")]
     offset: Option<Size>,
-    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
+    /// The cell: its directory, or host[:port]; else that of the attached grid disk, $FLASHCELL_CELL, or the current directory
     #[arg(short = 'c', value_name = "CELL")]
     cell: Option<String>,
-    /// In JSON, every file, with sizes in bytes
+    /// In JSON, every file or relation, with sizes in bytes
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
-    let Contents { grid_disk, paths, offset, cell, json } = contents;
-    let Some(grid_disk) = grid_disk else { return crate::carry_out("LIST FLASHCACHECONTENT".to_owned(), cell, json) };
-    if paths.is_empty() {
+    let Contents { mut grid_disk, mut paths, database, psql, offset, cell, json } = contents;
+    if let Some(path) = grid_disk.take_if(|word| database.is_none() && word.contains('/')) {
+        paths.insert(0, PathBuf::from(path));
+    }
+    if paths.is_empty() && database.is_none() {
+        if offset.is_some() {
+            return Err("--offset is for files\nhint: name them".into());
+        }
+        let Some(grid_disk) = grid_disk else {
+            return crate::carry_out("LIST FLASHCACHECONTENT".to_owned(), cell, json);
+        };
         return crate::carry_out(format!("LIST FLASHCACHECONTENT {}", crate::quoted(&grid_disk)?), cell, json);
     }
-    let options = FilesOptions { cell, grid_disk, offset_bytes: offset.map(|Size(bytes)| bytes), paths };
+    let whereabouts = Whereabouts { cell, grid_disk, offset_bytes: offset.map(|Size(bytes)| bytes) };
     let mut talk = std::io::stderr();
     let told = talk.is_terminal();
     let mut progress = |done: usize, all: usize| {
@@ -40,7 +55,10 @@ pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
             let _ = write!(std::io::stderr(), "\r{done} of {all} files{end}");
         }
     };
-    let report = server::files::files(&options, &mut progress)?;
+    let report = match database {
+        Some(database) => server::files::relations(&DatabaseOptions { whereabouts, database, psql }, &mut progress)?,
+        None => server::files::files(&FilesOptions { whereabouts, paths }, &mut progress)?,
+    };
     let shown = if json { report.json() } else { report.text() };
     // A reader that has gone has what it wanted.
     let _ = std::io::stdout().write_all(shown.as_bytes());

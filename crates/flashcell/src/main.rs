@@ -7,6 +7,7 @@ mod attach;
 mod contents;
 mod dcli;
 mod metrics;
+mod pin;
 mod recording;
 mod trust;
 
@@ -53,9 +54,17 @@ enum Sub {
     Metrics(metrics::Metrics),
     /// Set up certificates between cells and those who administer them, in one command
     Trust(trust::Trust),
-    /// Pin a range of a grid disk in the flash cache, or list what is pinned of it
-    Pin(Pin),
-    /// What is on flash, by range of the grid disks or by file of a mounted file system
+    /// Pin ranges, files or tables in the flash cache, or list what is pinned of a grid disk
+    ///
+    ///   flashcell pin GRIDDISK                          list its ranges
+    ///   flashcell pin GRIDDISK OFFSET LENGTH POLICY     a range: 0 64K, 1.5G 10M; multiples of 4K
+    ///   flashcell pin PATH... POLICY                    what the files lie on, and the files below directories
+    ///   flashcell pin --table DB.SCHEMA.TABLE POLICY    a PostgreSQL table with indexes, TOAST and partitions
+    ///
+    /// POLICY: keep it in flash, let it come and go by merit (default), do not cache it (none); off: as the grid disk says again
+    #[command(verbatim_doc_comment)]
+    Pin(pin::Pin),
+    /// What is on flash, by range of the grid disks, by file of a mounted file system, or by table of a database
     Contents(contents::Contents),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
@@ -138,42 +147,6 @@ struct Cellcli {
     /// Carry out the rest of the line and leave
     #[arg(short = 'e', value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     execute: Option<Vec<String>>,
-}
-
-#[derive(Args)]
-struct Pin {
-    /// The grid disk
-    #[arg(value_name = "GRIDDISK")]
-    grid_disk: String,
-    /// First byte of the range, a multiple of 4K: 0, 64K, 1.5G; none lists the ranges
-    #[arg(requires_all = ["length", "policy"])]
-    offset: Option<String>,
-    /// Bytes of the range, a multiple of 4K
-    length: Option<String>,
-    /// keep it in flash, let it come and go by merit (default), do not cache it (none); off: as the grid disk says again
-    #[arg(value_parser = ["keep", "default", "none", "off"], ignore_case = true)]
-    policy: Option<String>,
-    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
-    #[arg(short = 'c', value_name = "CELL")]
-    cell: Option<String>,
-    /// List in JSON, with raw numbers
-    #[arg(long)]
-    json: bool,
-}
-
-impl Pin {
-    /// The statement it stands for.
-    fn statement(&self) -> Result<String, Failure> {
-        let name = quoted(&self.grid_disk)?;
-        let (Some(offset), Some(length), Some(policy)) = (&self.offset, &self.length, &self.policy) else {
-            return Ok(format!("LIST PIN {name}"));
-        };
-        let (offset, length) = (quoted(offset)?, quoted(length)?);
-        Ok(match policy.to_ascii_lowercase().as_str() {
-            "off" => format!("DROP PIN {name} offset={offset}, length={length}"),
-            policy => format!("CREATE PIN {name} offset={offset}, length={length}, cachingPolicy={policy}"),
-        })
-    }
 }
 
 #[derive(Args)]
@@ -524,7 +497,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
         }
         Sub::Metrics(metrics) => Ok(server::metrics::metrics(&metrics.into_options())?),
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
-        Sub::Pin(pin) => carry_out(pin.statement()?, pin.cell, pin.json),
+        Sub::Pin(pin) => pin::run(pin),
         Sub::Contents(contents) => contents::run(contents),
         Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);

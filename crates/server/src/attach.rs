@@ -327,6 +327,35 @@ fn await_end(place: &Place, patience: Duration) -> bool {
     true
 }
 
+/// An attached grid disk.
+pub(crate) struct AttachedAs {
+    pub(crate) grid_disk: String,
+    /// Its directory, or the host of a cell elsewhere.
+    pub(crate) cell: Option<String>,
+}
+
+/// Which grid disk a file system (`st_dev`) lies on, as far as it is attached here: on its device, or on a partition of it.
+pub(crate) fn attached_as(device: u64) -> Option<AttachedAs> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mut dir = std::fs::canonicalize(Path::new("/sys/dev/block").join(number)).ok()?;
+    if dir.join("partition").exists() {
+        dir.pop();
+    }
+    let name = dir.file_name()?.to_owned();
+    Place::all().into_iter().find_map(|place| {
+        let (record, spec) = (place.record().ok()?, place.spec().ok()?);
+        let cell = spec.cell_dir.as_ref().map(|dir| dir.display().to_string());
+        let cell = cell.or_else(|| spec.host.as_ref().map(|(host, _)| host.clone()));
+        (record.device.file_name()? == name).then_some(AttachedAs { grid_disk: spec.grid_disk, cell })
+    })
+}
+
+/// Where what is known of this host alone is.
+pub(crate) fn runtime_dir() -> PathBuf {
+    let root = Place::root();
+    root.parent().map_or(root.clone(), Path::to_owned)
+}
+
 /// How the keeper of a live attachment says it is.
 fn told(place: &Place) -> Option<keeper::Told> {
     Ask::Status.of(place).ok()

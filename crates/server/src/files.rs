@@ -4,29 +4,55 @@
 //! Never reads a file or writes to one, never has the file system write out what it holds back, never leaves the file system it
 //! begins in.
 
+mod pin;
 mod place;
+mod ranges;
 mod show;
+mod table;
+mod target;
 mod walk;
 
+pub use pin::{FOLLOW_EVERY, FilePolicy, PinError, PinOptions, Pinned, PinnedFiles};
 pub use place::PlaceError;
+pub use table::{Table, TableError};
+pub use target::Whereabouts;
 
 use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, HeldAnswer, HeldBytes, HeldRequest};
-use crate::console::{ConsoleError, address_of};
-use crate::http::{AskError, Client, HttpError};
+use crate::console::ConsoleError;
+use crate::http::{AskError, HttpError};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use target::Target;
 
 /// What to look at.
 #[derive(Clone, Debug, Default)]
 pub struct FilesOptions {
-    /// A cell's directory, or `HOST[:PORT]`; none: as [`crate::console::ConsoleOptions::cell`].
-    pub cell: Option<String>,
     /// The grid disk the file system is on.
-    pub grid_disk: String,
-    /// Where on the grid disk the file system begins, bytes; none: as the kernel tells of its device.
-    pub offset_bytes: Option<u64>,
+    pub whereabouts: Whereabouts,
     /// Files, and directories with all below them, of one file system.
     pub paths: Vec<PathBuf>,
+}
+
+/// What of a database to look at.
+#[derive(Clone, Debug)]
+pub struct DatabaseOptions {
+    /// The grid disk its tables are on.
+    pub whereabouts: Whereabouts,
+    /// Its name.
+    pub database: String,
+    /// PostgreSQL's client, and arguments it needs.
+    pub psql: String,
+}
+
+/// What the lines of a report are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// Files by their paths.
+    #[default]
+    Files,
+    /// Tables and indexes by their names.
+    Relations,
 }
 
 /// One file.
@@ -45,6 +71,8 @@ pub struct FileHeld {
 /// All of them.
 #[derive(Debug, Default)]
 pub struct FilesReport {
+    /// What they are.
+    pub told: Told,
     /// As they were found.
     pub files: Vec<FileHeld>,
     /// What could not be looked at, and why: gone meanwhile, or not for this user.
@@ -74,6 +102,18 @@ pub enum FilesError {
     /// The cell does not answer, refuses, or is not understood.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// Of a database.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// No grid disk was named, and none is known of the file system.
+    #[error(
+        "{path} is on no grid disk that is attached to this host\nhint: name the grid disk, -c its cell, and --offset where on it the \
+         file system begins (LVM, encryption)"
+    )]
+    NotAttached {
+        /// A file.
+        path: PathBuf,
+    },
     /// A path that was given.
     #[error("cannot look at {path}: {source}")]
     Path {
@@ -130,23 +170,46 @@ impl From<HttpError> for FilesError {
 /// # Errors
 /// See [`FilesError`]; a file below a directory that cannot be looked at is in the report and no error.
 pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<FilesReport, FilesError> {
-    let client = Client::new(address_of(options.cell.as_deref())?)?;
-    let ask = |ranges: &[(u64, u64)]| -> Result<HeldAnswer, FilesError> {
-        let request = HeldRequest { grid_disk: options.grid_disk.clone(), ranges: ranges.to_vec() };
-        Ok(client.ask(HELD_PATH, &request)?)
-    };
-    // Whether there is such a grid disk, before a walk over a million files.
-    let size_bytes = ask(&[])?.size_bytes;
     let device = walk::device_of(&options.paths)?;
-    let begins_at = match options.offset_bytes {
-        Some(offset) => offset,
-        None => place::begins_at(device, &options.grid_disk, size_bytes)?,
+    let path = options.paths.first().map_or(Path::new("/"), PathBuf::as_path);
+    let target = Target::find(device, path, &options.whereabouts)?;
+    let ask = |ranges: &[(u64, u64)]| -> Result<HeldAnswer, FilesError> {
+        let request = HeldRequest { grid_disk: target.grid_disk.clone(), ranges: ranges.to_vec() };
+        Ok(target.client.ask(HELD_PATH, &request)?)
     };
     let mut report = FilesReport::default();
     let found = walk::walk(&options.paths, device, &mut report.skipped)?;
-    let place = Place { grid_disk: &options.grid_disk, size_bytes, begins_at };
+    let place = Place { grid_disk: &target.grid_disk, size_bytes: target.size_bytes, begins_at: target.begins_at };
     gather(found, &place, walk::extents, ask, progress, &mut report)?;
     Ok(report)
+}
+
+/// The same of the tables and indexes of a PostgreSQL database, each with all of its files; of those whose files lie on the file system of
+/// the first.
+///
+/// # Errors
+/// See [`FilesError`].
+pub fn relations(options: &DatabaseOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<FilesReport, FilesError> {
+    let mut names = BTreeMap::new();
+    for (name, files) in table::relations(&options.database, &options.psql)? {
+        names.extend(files.into_iter().filter(|path| path.exists()).map(|path| (path, name.clone())));
+    }
+    let mut paths: Vec<PathBuf> = names.keys().cloned().collect();
+    let device = paths.first().map(|first| walk::device_of(std::slice::from_ref(first))).transpose()?;
+    paths.retain(|path| walk::device_of(std::slice::from_ref(path)).ok() == device);
+    let options = FilesOptions { whereabouts: options.whereabouts.clone(), paths };
+    let by_file = files(&options, progress)?;
+    let mut sums: BTreeMap<&String, FileHeld> = BTreeMap::new();
+    for file in &by_file.files {
+        let Some(name) = names.get(&file.path) else { continue };
+        let sum = sums.entry(name).or_default();
+        sum.size_bytes += file.size_bytes;
+        sum.located_bytes += file.located_bytes;
+        sum.held.add(&file.held);
+    }
+    let named = |(name, sum): (&String, FileHeld)| FileHeld { path: PathBuf::from(name), ..sum };
+    let files = sums.into_iter().map(named).collect();
+    Ok(FilesReport { told: Told::Relations, files, skipped: by_file.skipped })
 }
 
 /// Offset and length of each, bytes.
@@ -208,10 +271,7 @@ fn gather(
 
 fn add_held(files: &mut [FileHeld], owners: &[usize], answer: &HeldAnswer) {
     for (owner, held) in owners.iter().zip(&answer.held) {
-        let sum = &mut files[*owner].held;
-        sum.cached_bytes += held.cached_bytes;
-        sum.kept_bytes += held.kept_bytes;
-        sum.dirty_bytes += held.dirty_bytes;
+        files[*owner].held.add(held);
     }
 }
 

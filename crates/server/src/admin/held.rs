@@ -50,6 +50,15 @@ pub struct HeldBytes {
     pub dirty_bytes: u64,
 }
 
+impl HeldBytes {
+    /// What somebody else holds as well.
+    pub(crate) fn add(&mut self, other: &HeldBytes) {
+        self.cached_bytes += other.cached_bytes;
+        self.kept_bytes += other.kept_bytes;
+        self.dirty_bytes += other.dirty_bytes;
+    }
+}
+
 pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> HttpResponse {
     let HeldRequest { grid_disk, ranges } = match json_body(&headers, body).await {
         Ok(request) => request,

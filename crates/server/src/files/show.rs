@@ -2,7 +2,7 @@
 //!
 //! Never prints a control character of a file's name.
 
-use super::{FileHeld, FilesReport};
+use super::{FileHeld, FilesReport, Told};
 use cellcli::answer::size_text;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -12,13 +12,14 @@ use std::path::Path;
 pub(super) fn text(report: &FilesReport) -> String {
     let mut shown: Vec<&FileHeld> = report.files.iter().filter(|file| file.held.cached_bytes > 0).collect();
     shown.sort_by(|a, b| b.held.cached_bytes.cmp(&a.held.cached_bytes).then_with(|| a.path.cmp(&b.path)));
-    let mut rows: Vec<[String; 6]> = vec![["cached", "%", "keep", "dirty", "size", "file"].map(str::to_owned)];
+    let mut rows: Vec<[String; 6]> =
+        vec![["cached", "%", "keep", "dirty", "size", report.told.one()].map(str::to_owned)];
     rows.extend(shown.iter().map(|file| row([file].into_iter().copied(), &name(&file.path))));
     let rest: Vec<&FileHeld> = report.files.iter().filter(|file| file.held.cached_bytes == 0).collect();
     if !rest.is_empty() {
-        rows.push(row(rest.iter().copied(), &format!("({} with nothing on flash)", counted(rest.len()))));
+        rows.push(row(rest.iter().copied(), &format!("({} with nothing on flash)", report.told.counted(rest.len()))));
     }
-    rows.push(row(report.files.iter(), &format!("({} in all)", counted(report.files.len()))));
+    rows.push(row(report.files.iter(), &format!("({} in all)", report.told.counted(report.files.len()))));
     let widths: Vec<usize> =
         (0..5).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
     let mut out = String::new();
@@ -31,8 +32,17 @@ pub(super) fn text(report: &FilesReport) -> String {
     out
 }
 
-fn counted(files: usize) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+impl Told {
+    fn one(self) -> &'static str {
+        match self {
+            Told::Files => "file",
+            Told::Relations => "relation",
+        }
+    }
+
+    fn counted(self, count: usize) -> String {
+        format!("{count} {}{}", self.one(), if count == 1 { "" } else { "s" })
+    }
 }
 
 /// The sum of some files.
@@ -41,9 +51,7 @@ fn row<'a>(files: impl Iterator<Item = &'a FileHeld>, name: &str) -> [String; 6]
     for file in files {
         sum.size_bytes += file.size_bytes;
         sum.located_bytes += file.located_bytes;
-        sum.held.cached_bytes += file.held.cached_bytes;
-        sum.held.kept_bytes += file.held.kept_bytes;
-        sum.held.dirty_bytes += file.held.dirty_bytes;
+        sum.held.add(&file.held);
     }
     let percent = match sum.located_bytes {
         0 => "-".to_owned(),
@@ -82,7 +90,7 @@ fn name(path: &Path) -> String {
 pub(super) fn json(report: &FilesReport) -> String {
     let file = |file: &FileHeld| {
         json!({
-            "file": file.path.to_string_lossy(),
+            report.told.one(): file.path.to_string_lossy(),
             "size": file.size_bytes,
             "located": file.located_bytes,
             "cachedSize": file.held.cached_bytes,
@@ -96,7 +104,7 @@ pub(super) fn json(report: &FilesReport) -> String {
         .iter()
         .map(|(path, why)| json!({"file": path.to_string_lossy(), "why": why.to_string()}))
         .collect();
-    format!("{:#}\n", json!({"files": files, "skipped": skipped}))
+    format!("{:#}\n", json!({format!("{}s", report.told.one()): files, "skipped": skipped}))
 }
 
 #[cfg(test)]
@@ -119,7 +127,7 @@ mod tests {
             file("/pg/base/a\nb", 1_234_567, 0, 0),
             file("/pg/empty", 0, 0, 0),
         ];
-        let report = FilesReport { files, skipped: Vec::new() };
+        let report = FilesReport { files, ..FilesReport::default() };
         expect![[r#"
             cached     %  keep  dirty  size  file
               768M  75.0     0     4K    1G  /pg/base/2

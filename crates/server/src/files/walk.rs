@@ -67,21 +67,37 @@ pub(super) fn walk(
     Ok(found)
 }
 
-/// Where a file lies on the device of its file system: offset and length of each piece that has a place.
-pub(super) fn extents(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+/// A piece of a file that has a place on the device of its file system, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Where in the file.
+    pub(super) from: u64,
+    /// Where on the device.
+    pub(super) at: u64,
+    pub(super) len: u64,
+}
+
+/// Where a file lies: its pieces, in its order.
+pub(super) fn extents_of(file: &File) -> io::Result<Vec<Extent>> {
     let nowhere = FiemapExtentFlags::UNKNOWN | FiemapExtentFlags::DELALLOC | FiemapExtentFlags::DATA_INLINE;
-    let mut extents: Vec<(u64, u64)> = Vec::new();
-    for extent in Fiemap::new(File::open(path)?) {
+    let mut extents: Vec<Extent> = Vec::new();
+    for extent in Fiemap::new(file) {
         let extent = extent?;
         if extent.fe_flags.intersects(nowhere) || extent.fe_length == 0 {
             continue;
         }
+        let (from, at, len) = (extent.fe_logical, extent.fe_physical, extent.fe_length);
         match extents.last_mut() {
-            Some((at, len)) if *at + *len == extent.fe_physical => *len += extent.fe_length,
-            _ => extents.push((extent.fe_physical, extent.fe_length)),
+            Some(last) if last.at + last.len == at && last.from + last.len == from => last.len += len,
+            _ => extents.push(Extent { from, at, len }),
         }
     }
     Ok(extents)
+}
+
+/// The same by its path: offset on the device and length of each.
+pub(super) fn extents(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    Ok(extents_of(&File::open(path)?)?.into_iter().map(|extent| (extent.at, extent.len)).collect())
 }
 
 pub(super) fn is_no_map(error: &io::Error) -> bool {

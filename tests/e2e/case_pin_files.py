@@ -1,0 +1,172 @@
+"""`flashcell pin PATH…` and `--table`: what files and tables lie on is kept in flash, through growth and VACUUM FULL, and let go again."""
+
+import json
+import os
+import shutil
+import subprocess
+
+from attached import Host, need_attach
+from crashproof import Database, programs
+from harness import MIB, Place, Skip, binary, check, contains, equal, run, test, wait_until
+
+
+def fill(path, mib, seed=1):
+    """Data that is not zero, on the device."""
+    with open(path, "wb") as file:
+        for at in range(mib):
+            file.write(bytes([seed + at % 200]) * MIB)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class Pinner:
+    def __init__(self, place, cell, host):
+        self.place, self.cell, self.host = place, cell, host
+
+    def pin(self, *arguments, ok=True):
+        return run([binary(), "pin", *map(str, arguments)], ok=ok, env=self.host.env)
+
+    def follow(self, *arguments):
+        command = [binary(), "pin", "--follow=1", *map(str, arguments)]
+        return self.place.spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.host.env)
+
+    def held(self, *paths, name="data", what="cachedKeepSize"):
+        """(located, kept) bytes of files."""
+        command = [binary(), "contents", name, *map(str, paths), "-c", self.cell.dir, "--json"]
+        files = json.loads(run(command, ok=None, env=self.host.env).stdout)["files"]
+        return sum(file["located"] for file in files), sum(file[what] for file in files)
+
+    def pinned_bytes(self, name="data"):
+        return sum(row["length"] for row in self.cell.json(f"list pin {name}"))
+
+
+def sweep(host, cell, mib):
+    """Read a grid disk that is nobody's past the caches of the kernel, twice."""
+    device = host.attach("other", "-c", cell.dir).stdout.strip()
+    for _ in range(2):
+        run(["dd", f"if={device}", "of=/dev/null", "bs=1M", f"count={mib}", "iflag=direct"])
+    host.detach("other")
+
+
+@test
+def files_are_pinned_by_path_and_followed():
+    need_attach("dd")
+    with Place("pinfiles") as place:
+        cell = place.cell(disks=("768M",), flash=("128M",), griddisks=("data:128M", "other:512M")).start()
+        host = Host(place)
+        place.cleanups.insert(0, host.end)
+        mount = place.path("mnt")
+        os.mkdir(mount)
+        host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4")
+        pinner = Pinner(place, cell, host)
+        hot, cold = os.path.join(mount, "hot"), os.path.join(mount, "cold")
+        fill(hot, 12)
+        fill(cold, 12, seed=7)
+        # Neither grid disk nor cell are named: what the file system is on is attached here.
+        answer = json.loads(pinner.pin(hot, "keep", "--json").stdout)
+        equal((answer["griddisk"], answer["located_bytes"], answer["range_bytes"]), ("data", 12 * MIB, 12 * MIB), "what is pinned")
+        equal(pinner.held(hot), (12 * MIB, 12 * MIB), "read into the cache at once")
+        equal(pinner.held(cold)[1], 0, "the other file is not kept")
+        sweep(host, cell, 512)
+        located, kept = pinner.held(hot)
+        check(kept >= 0.99 * located, f"kept through two scans of eight times the cache: {kept} of {located}")
+        # Again: nothing to do.
+        contains(pinner.pin(hot, "keep").stdout, "0 added, 0 dropped", "a second time")
+        # It grows, is written anew elsewhere, and goes; whoever follows it sees that.
+        follower = pinner.follow(mount, "keep")
+        wait_until(lambda: pinner.held(cold)[1] == 12 * MIB, 20, "a directory with all below it")
+        contains(run([binary(), "contents", hot], env=host.env).stdout, hot, "contents without a grid disk's name")
+        fill(cold, 20, seed=9)
+        os.sync()
+        wait_until(lambda: pinner.held(cold)[1] >= 0.99 * 20 * MIB, 20, "a file that has grown")
+        shutil.copy(hot, hot + ".new")
+        os.rename(hot + ".new", hot)
+        os.sync()
+        wait_until(lambda: pinner.held(hot)[1] >= 0.99 * 12 * MIB, 20, "a file that was written anew")
+        os.unlink(cold)
+        os.sync()
+        wait_until(lambda: pinner.pinned_bytes() < 16 * MIB, 20, "what a file has left is let go")
+        follower.kill()
+        follower.wait()
+        pinner.pin(mount, "off")
+        equal(pinner.pinned_bytes(), 0, "ranges after off")
+        for arguments, part in (
+            ((hot, "kep"), 'is to be keep, default, none or off, and is "kep"'),
+            ((os.path.join(mount, "none"), "keep"), "No such file"),
+            (("/proc/self/status", "keep"), "on no grid disk that is attached to this host"),
+            ((hot, "keep", "--griddisk", "absent", "-c", cell.dir), "absent"),
+            (("--table", "orders", "keep"), "names no table"),
+            (("data", "0", "keep"), "GRIDDISK OFFSET LENGTH POLICY"),
+            ((hot, "off", "--follow"), "nothing to follow"),
+        ):
+            refused = pinner.pin(*arguments, ok=False)
+            contains(refused.stderr, part, str(arguments))
+        host.detach("data")
+        cell.stop()
+
+
+@test
+def a_table_is_pinned_with_its_indexes_through_vacuum_full():
+    need_attach("setpriv", "dd")
+    programs()
+    if shutil.which("psql") is None:
+        raise Skip("not installed: psql (scripts/install-test-clients)")
+    with Place("pintable") as place:
+        cell = place.cell(disks=("1500M",), flash=("192M",), griddisks=("data:512M", "other:768M")).start()
+        host = Host(place)
+        place.cleanups.insert(0, host.end)
+        mount = place.path("mnt")
+        os.mkdir(mount)
+        host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4", "-o", "noatime")
+        database = Database(place, mount)
+        database.make()
+        database.start()
+        try:
+            database.run("pgbench", "-h", database.sock, "-p", database.port, "-U", "bench", "-i", "-q", "-s", 2, "postgres")
+            database.sql("CHECKPOINT")
+            run(["sync", "-f", mount])
+            pinner = Pinner(place, cell, host)
+            psql = " ".join(database.command("psql", "-h", database.sock, "-p", database.port, "-U", "bench"))
+
+            def files():
+                names = "SELECT current_setting('data_directory') || '/' || pg_relation_filepath(oid) FROM pg_class WHERE relname LIKE 'pgbench_accounts%'"
+                return [row[0] for row in database.rows(names)]
+
+            equal(len(files()), 2, "the table and its index")
+            follower = pinner.follow("--table", "postgres.public.pgbench_accounts", "keep", "--psql", psql)
+
+            def is_kept():
+                # What was cached before as other data becomes KEEP data when it is looked at next, and is cached all the same.
+                located, kept = pinner.held(*files())
+                cached = pinner.held(*files(), what="cachedSize")[1]
+                return located > 28 * MIB and cached >= 0.99 * located and kept >= 0.95 * located
+
+            wait_until(is_kept, 30, "table and index are kept")
+            command = [binary(), "contents", "--database", "postgres", "--psql", psql]
+            told = json.loads(run([*command, "--json"], env=host.env).stdout)["relations"]
+            kept = {row["relation"]: row["cachedKeepSize"] for row in told if row["cachedKeepSize"]}
+            equal(sorted(kept), ["public.pgbench_accounts", "public.pgbench_accounts_pkey"], "relations that are kept")
+            check(any(row["relation"] == "pg_catalog.pg_class" for row in told), "all relations are told of")
+            contains(run(command, env=host.env).stdout, "public.pgbench_accounts_pkey", "as a table")
+            sweep(host, cell, 700)
+            check(is_kept(), f"kept through scans of more than the cache: {pinner.held(*files())}")
+            before = files()
+            database.sql("VACUUM FULL pgbench_accounts")
+            database.sql("CHECKPOINT")
+            run(["sync", "-f", mount])
+            check(set(before).isdisjoint(files()), "VACUUM FULL has written it anew")
+            wait_until(is_kept, 60, "the new files are kept")
+            sweep(host, cell, 700)
+            check(is_kept(), f"and stay: {pinner.held(*files())}")
+            follower.kill()
+            follower.wait()
+            pinner.pin("--table", "postgres.public.pgbench_accounts", "off", "--psql", psql)
+            equal(pinner.pinned_bytes(), 0, "ranges after off")
+            absent = pinner.pin("--table", "postgres.public.absent", "keep", "--psql", psql, ok=False)
+            contains(absent.stderr, 'relation "public.absent" does not exist', "no such table")
+            database.stop()
+        finally:
+            if database.server.poll() is None:
+                database.kill()
+        host.detach("data")
+        cell.stop()
