@@ -9,6 +9,7 @@ mod cache_mode;
 mod cached;
 pub mod cell;
 mod cell_disks;
+mod client_io;
 pub mod counters;
 mod discard;
 mod divert;
