@@ -79,6 +79,9 @@ impl From<AdminError> for Refusal {
     }
 }
 
+/// What the catalog calls them where there are too many.
+const GRID_DISKS: &str = "grid disks";
+
 impl From<GridDiskError> for Refusal {
     fn from(error: GridDiskError) -> Refusal {
         let code = match &error {
@@ -87,6 +90,10 @@ impl From<GridDiskError> for Refusal {
                 ErrorCode::ObjectExists
             }
             GridDiskError::NoSpace { .. } => ErrorCode::NoSpace,
+            GridDiskError::Invalid(CatalogError::Limit { what: GRID_DISKS, max }) => {
+                let what = format!("a cell has {max} grid disks at most, and this one has them");
+                return Refusal::new(ErrorCode::TooLarge, what, Some("drop some, or make fewer and larger ones"));
+            }
             GridDiskError::TooSmall { .. }
             | GridDiskError::Range { .. }
             | GridDiskError::Invalid(_)
