@@ -49,6 +49,7 @@ pub use cache_mode::FLASH_CACHE_MODE;
 pub use cell::{Cell, CellConfig};
 pub use feed::FeedConfig;
 pub use flashlog::Answered;
+pub use flush::FlushStatus;
 pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 pub use note::Note;
 pub use offer::{Offered, VictimSink};

@@ -3,6 +3,7 @@
 //! Parses here, so that a wrong statement is shown in its place without a server; carries out what is about the session
 //! (HELP, SET, SPOOL, START) itself. Never touches a cell.
 
+mod flush;
 mod prompt;
 mod session;
 

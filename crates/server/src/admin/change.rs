@@ -369,7 +369,7 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         }
         Some(operation @ (Operation::Flush | Operation::CancelFlush)) => {
             let names = targets(context, change)?;
-            flush(context, operation, &names).await?;
+            flush(context, operation, &names, change.no_wait).await?;
             lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
             return Ok(());
         }
@@ -521,9 +521,17 @@ async fn drop_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec
     Ok(())
 }
 
-/// FLUSH, to its end, or CANCEL FLUSH, of the grid disks named or of all.
-async fn flush(context: &Arc<Context>, operation: Operation, names: &[String]) -> Step {
+/// FLUSH, to its end unless NOWAIT was given, or CANCEL FLUSH, of the grid disks named or of all.
+async fn flush(context: &Arc<Context>, operation: Operation, names: &[String], no_wait: bool) -> Step {
     match operation {
+        Operation::Flush if no_wait => {
+            let (cell, names) = (context.cell.clone(), names.to_vec());
+            context.world.spawn.spawn(Box::pin(async move {
+                if let Err(error) = cell.flush_flash_cache(&names, &mut |_, _| ()).await {
+                    tracing::warn!(%error, "a flush of the flash cache that nobody waits for");
+                }
+            }));
+        }
         Operation::Flush => {
             let mut progress = |done: u64, all: u64| tracing::info!(done, all, "flush of the flash cache, bytes");
             context.cell.flush_flash_cache(names, &mut progress).await?;
@@ -557,7 +565,7 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
         if let Some(disks) = change.list("cellDisk") {
             flushes_whole(context, disks)?;
         }
-        flush(context, operation, &[]).await?;
+        flush(context, operation, &[], change.no_wait).await?;
         lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
         return Ok(());
     }
