@@ -369,7 +369,10 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         }
         Some(operation @ (Operation::Flush | Operation::CancelFlush)) => {
             let names = targets(context, change)?;
-            flush(context, operation, &names, change.no_wait).await?;
+            // None chosen are not all.
+            if !names.is_empty() {
+                flush(context, operation, &names, change.no_wait).await?;
+            }
             lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
             return Ok(());
         }
@@ -433,6 +436,10 @@ async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Ve
     if let Some(prefix) = change.text("prefix") {
         let prefix = prefix.to_lowercase();
         names.retain(|name| name.to_lowercase().starts_with(&prefix));
+        if names.is_empty() {
+            let what = format!("no grid disk has a name that begins with {prefix}");
+            return Err(Refusal::new(ErrorCode::NoSuchObject, what, Some("LIST GRIDDISK shows them all")));
+        }
     }
     for name in names {
         context.cell.drop_grid_disk(&name, change.force).await?;
