@@ -290,6 +290,35 @@ def refusals_do_not_push_changes_out_of_the_audit_log():
 
 
 @test
+def what_chooses_nothing_says_so_and_changes_nothing():
+    with served(griddisks=("data:64M:data:write-back", "other:32M")) as cell:
+        told = cell.cellcli("drop griddisk all prefix=zz", ok=False).stderr
+        contains(told, "CELL-09007: no grid disk has a name that begins with zz", "DROP")
+        contains(told, "hint:", "DROP")
+        equal(names(cell), ["data", "other"], "grid disks")
+        # FLUSH of none is not FLUSH of all.
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"x" * 65536)
+        client.flush()
+        client.disconnect()
+        dirty = cell.metric("FC_BY_DIRTY")
+        check(dirty > 0, "something is dirty")
+        cell.cellcli("alter griddisk all where name = nobody flush")
+        equal(cell.metric("FC_BY_DIRTY"), dirty, "dirty after FLUSH of no grid disk")
+        cell.stop()
+
+
+@test
+def a_reader_that_has_enough_is_no_error():
+    with served() as cell:
+        statements = "list metriccurrent;" * 20
+        for words in (f"cellcli -c {cell.dir} -e '{statements}'", f"metrics --hosts {cell.dir} --watch 1 --count 3"):
+            done = run(["bash", "-c", f"set -o pipefail; {binary()} {words} | head -1"], seconds=60)
+            equal((done.stdout.count("\n"), done.stderr), (1, ""), f"{words[:20]} | head -1")
+        cell.stop()
+
+
+@test
 def a_change_that_cannot_be_audited_is_not_made():
     with served() as cell:
         path = os.path.join(cell.dir, "audit.log")

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import threading
+import time
 
 import nbdclient
 from harness import MIB, Place, check, contains, equal, served, test, wait_until
@@ -186,4 +187,32 @@ def a_lost_flash_device_is_told_to_a_program_and_to_an_address():
         rows = alerts(cell, "where definition = CellDisk_NotPresent")
         equal([row["severity"] for row in rows], ["warning", "clear"], "changes")
         check(all(row["endTime"] for row in rows), "it has an end")
+        cell.stop()
+
+
+@test
+def building_and_resizing_flash_cache_and_log_raises_no_alert():
+    """On flash that takes 60 ms for everything, so that each change takes longer than the second between two looks."""
+    with Place("building") as place:
+        cell = place.cell(flash=("192M",), griddisks=("data:64M", "redo:32M:redo"))
+        cell.set_device('model = "fixed:60ms:1"', kind="flash")
+        cell.start()
+        for statement in (
+            "alter flashcache all size=64M",
+            "drop flashlog",
+            "create flashlog all size=64M",
+        ):
+            started = time.monotonic()
+            cell.cellcli(statement)
+            print(f"# {time.monotonic() - started:.1f} s: {statement}", flush=True)
+        time.sleep(1.5)
+        told = [row["alertMessage"] for row in alerts(cell) if "goes on without" in row["alertMessage"]]
+        equal(told, [], "alerts")
+        # What has really failed is told all the same.
+        flash = cell.device("flash")
+        cell.stop()
+        os.rename(flash, flash + ".away")
+        cell.start()
+        gone = lambda: [row["alertMessage"] for row in alerts(cell) if "goes on without" in row["alertMessage"]]
+        wait_until(lambda: len(gone()) >= 2, 20, "cache and log go on without their flash")
         cell.stop()

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import re
+import select
 import signal
 import socket
 import ssl
@@ -514,6 +515,92 @@ def a_crowd_of_strangers_keeps_no_administrator_out():
                     run(command, env=door.environment, seconds=20)
             finally:
                 crowd.end()
+        cell.stop()
+
+
+class Reopened:
+    """So many connections that say nothing, each opened again the moment it is closed: nobody waits in between."""
+
+    def __init__(self, address, count):
+        self.address, self.count, self.ends, self.opened = address, count, False, 0
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        wait_until(lambda: self.opened >= count, 30, "the connections are there")
+
+    def open(self, poll, clients):
+        client = socket.socket(socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET)
+        client.setblocking(False)
+        client.connect_ex(self.address)
+        poll.register(client, select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR)
+        clients[client.fileno()] = client
+        self.opened += 1
+
+    def run(self):
+        poll, clients = select.epoll(), {}
+        while not self.ends:
+            while len(clients) < self.count:
+                self.open(poll, clients)
+            for number, _ in poll.poll(0.1):
+                poll.unregister(number)
+                clients.pop(number).close()
+        for client in clients.values():
+            client.close()
+        poll.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.ends = True
+        self.thread.join()
+
+
+@test
+def connections_that_are_reopened_as_they_close_delay_nobody():
+    """As an evaluation did it: 150 at the admin port, 600 at the NBD port, from the host the others come from as well."""
+    need("nbdinfo")
+    with Place("tls") as place:
+        door = Door(place.cell())
+        cell = door.cell
+        cell.stop()
+        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
+        door.start()
+        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
+        statement = [binary(), "cellcli", "-c", admin, "-e", "list cell"]
+        for port, count, command in (
+            (int(admin.rsplit(":", 1)[1]), 150, statement),
+            (int(admin.rsplit(":", 1)[1]), 600, statement),
+            (door.port, 600, ["nbdinfo", "--size", door.uri()]),
+        ):
+            with Reopened(("127.0.0.1", port), count) as crowd:
+                times = []
+                for _ in range(10):
+                    started = time.monotonic()
+                    run(command, env=door.environment, seconds=30)
+                    times.append(time.monotonic() - started)
+            print(f"# beside {count} silent connections, {crowd.opened} in all: {max(times):.2f} s at most", flush=True)
+            check(max(times) < 8, f"{times}")
+        cell.stop()
+
+
+@test
+def idle_connections_of_root_delay_no_administrator_of_this_host():
+    """Idle and reopened as they close, without a word and with the beginning of a request."""
+    with Place("idle") as place:
+        cell = place.cell().start()
+        with Reopened(cell.admin_socket, 200):
+            half = []
+            for _ in range(200):
+                client = socket.socket(socket.AF_UNIX)
+                client.connect(cell.admin_socket)
+                client.sendall(b"POST /v1/cellcli HTTP/1.1\r\n")
+                half.append(client)
+            for _ in range(10):
+                started = time.monotonic()
+                contains(cell.cellcli("list griddisk").stdout, "data", "a statement beside them")
+                check(time.monotonic() - started < 3, f"{time.monotonic() - started:.1f} s")
+            for client in half:
+                client.close()
         cell.stop()
 
 

@@ -75,6 +75,47 @@ def promtool_finds_nothing_about_the_names():
         cell.stop()
 
 
+# Reads OpenMetrics as the specification has it; what it takes for a family is printed, a line of JSON each.
+STRICT = """
+import json, sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as families
+for family in families(sys.stdin.read()):
+    print(json.dumps([family.name, family.type, [[s.name, s.labels, s.value] for s in family.samples]]))
+"""
+
+
+@test
+def a_strict_parser_takes_the_page_for_openmetrics():
+    python = os.path.join(ROOT, "target", "prometheus-client", "bin", "python")
+    if not os.access(python, os.X_OK):
+        raise Skip("not installed: prometheus_client (scripts/install-test-clients)")
+    need("curl")
+    with Place("openmetrics") as place:
+        cell = busy_cell(place)
+        work(cell)
+        text = re.split(r"\r?\n\r?\n", page(cell, "application/openmetrics-text; version=1.0.0"), maxsplit=1)[1]
+        done = run([python, "-c", STRICT], ok=None, input=text)
+        equal((done.returncode, done.stderr[-800:]), (0, ""), "the strict parser")
+        families = {name: (kind, samples) for name, kind, samples in map(json.loads, done.stdout.splitlines())}
+        check(len(families) > 100, f"{len(families)} families")
+        kind, ((_, _, started),) = families["process_start_time_seconds"]
+        check(kind == "gauge" and 0 <= time.time() - started < 600, f"started at {started}, {kind}")
+        kind, ((name, labels, value),) = families["flashcell_build"]
+        version = run([binary(), "--version"]).stdout.split()[1]
+        equal((kind, name, labels, value), ("info", "flashcell_build_info", {"version": version}, 1), "the build")
+        for name, (kind, samples) in families.items():
+            if kind in ("counter", "histogram"):
+                own = lambda labels: sorted((k, v) for k, v in labels.items() if k != "le")
+                of = {str(own(labels)) for _, labels, _ in samples}
+                since = {str(own(labels)): value for sample, labels, value in samples if sample == f"{name}_created"}
+                equal(sorted(since), sorted(of), f"samples of {name} that say since when they count")
+                equal(set(since.values()) - {started}, set(), f"since when {name} counts")
+        plain = page(cell)
+        check("_created" not in plain and "process_start_time_seconds " in plain, "Prometheus' own text has no _created")
+        contains(plain, f'flashcell_build_info{{version="{version}"}} 1', "the build in Prometheus' own text")
+        cell.stop()
+
+
 def queries():
     """(where, query) of the dashboard, for all cells, and of the rules."""
     with open(os.path.join(PACKAGING, "grafana-dashboard.json")) as file:

@@ -22,7 +22,7 @@ def scrape(cell):
 
 
 def connections(cell):
-    return scrape(cell)["flashcell_nbd_connections"]
+    return scrape(cell)["flashcell_nbd_connections_open"]
 
 
 def request(kind, cookie, offset, length):

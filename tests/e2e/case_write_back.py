@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import pty
 import random
+import re
 import shutil
+import signal
 import threading
 import time
 
 import nbdclient
 from case_devices import SIZE, Data
-from harness import MIB, Failure, check, contains, equal, served, test, wait_until
+from harness import MIB, Failure, binary, check, contains, equal, served, test, wait_until
 
 WRITE_BACK = "data:64M:data:write-back"
 EIO = 5
@@ -436,4 +439,88 @@ def flush_of_the_cache_is_cancelled():
         cell.cellcli("alter flashcache all flush")
         equal(dirty(cell), 0, "dirty data after FLUSH")
         client.disconnect()
+        cell.stop()
+
+
+class Terminal:
+    """A CellCLI with one statement, at a terminal of its own."""
+
+    def __init__(self, cell, statement):
+        self.ours, theirs = pty.openpty()
+        command = [binary(), "cellcli", "-c", cell.dir, "-e", statement]
+        self.process = cell.place.spawn(command, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        self.text = ""
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+
+    def read(self):
+        with contextlib.suppress(OSError):
+            while piece := os.read(self.ours, 4096):
+                self.text += piece.decode()
+
+    def end(self):
+        code = self.process.wait(timeout=60)
+        self.thread.join(20)
+        os.close(self.ours)
+        return code
+
+
+@test
+def flush_of_the_cache_says_how_it_goes():
+    """flushStatus and flushError; at a terminal what is left; ^C leaves the flush to the cell."""
+    with served(griddisks=(WRITE_BACK,), model="fixed:3ms:1") as cell:
+        told = lambda: {
+            row["diskType"]: (row.get("flushStatus"), row.get("flushError"))
+            for row in cell.json("list celldisk attributes name, diskType, flushStatus, flushError")
+        }
+        flash = lambda: told()["FlashDisk"]
+        check(not flash()[0], "nothing is told before the first flush")
+
+        def write(count):
+            client = nbdclient.Client(cell.socket)
+            for index in range(count):
+                client.write(index * 16 << 10, index.to_bytes(8, "big") * 512)
+            client.flush()
+            client.disconnect()
+
+        # Four rounds of destaging: what is left goes down with each.
+        write(4000)
+        terminal = Terminal(cell, "alter flashcache all flush")
+        wait_until(lambda: "MB/s, about" in terminal.text, 20, "progress with rate and time")
+        check(re.search(r"\r\d+\.\d MB left, \d+\.\d MB/s, about \d+ s to go", terminal.text), f"progress: {terminal.text!r}")
+        equal(flash()[0], "working", "flushStatus of a flush under way")
+        check(not told()["HardDisk"][0], "a hard disk is not flushed")
+        os.killpg(terminal.process.pid, signal.SIGINT)
+        started = time.monotonic()
+        equal(terminal.end(), 1, "exit code after ^C")
+        check(time.monotonic() - started < 5, "^C ends the waiting at once")
+        contains(terminal.text, "the flush goes on in the cell", "what ^C says")
+        contains(terminal.text, "hint: ALTER FLASHCACHE ALL CANCEL FLUSH cancels it", "what ^C says")
+        wait_until(lambda: flash()[0] == "completed", 60, "it goes on to its end")
+        equal(dirty(cell), 0, "dirty bytes")
+        cell.cellcli("alter flashcache all cancel flush")
+        equal(flash()[0], "cancelled", "flushStatus after CANCEL FLUSH")
+        # Another one to its end, of a grid disk; and one that is cancelled.
+        write(100)
+        terminal = Terminal(cell, "alter griddisk data flush")
+        equal(terminal.end(), 0, "exit code")
+        contains(terminal.text.splitlines()[-1], "successfully altered", "the answer comes after the progress")
+        equal(flash()[0], "completed", "flushStatus")
+        cell.cellcli("alter griddisk data cancel flush")
+        write(2000)
+        terminal = Terminal(cell, "alter griddisk data flush")
+        wait_until(lambda: flash()[0] == "working", 10, "under way")
+        cell.cellcli("alter griddisk data cancel flush")
+        equal(terminal.end(), 1, "exit code of a flush that was cancelled")
+        equal(flash()[0], "cancelled", "flushStatus of one that was cancelled")
+        # Nobody waits for one with NOWAIT, and it goes to its end.
+        started = time.monotonic()
+        cell.cellcli("alter flashcache all flush nowait")
+        check(time.monotonic() - started < 3, "NOWAIT returns at once")
+        wait_until(lambda: flash()[0] in ("working", "completed"), 5, "flushStatus after NOWAIT")
+        wait_until(lambda: flash()[0] == "completed", 60, "it ends all the same")
+        # Nothing but the answer where nobody looks.
+        done = cell.cellcli("alter flashcache all flush")
+        equal(done.stderr, "", "stderr that is no terminal")
         cell.stop()

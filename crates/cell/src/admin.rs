@@ -64,6 +64,12 @@ impl Cell {
         if self.stop.is_stopped() { Err(AdminError::Stopping) } else { Ok(turn) }
     }
 
+    /// Whether a change is under way: what the catalog says and what is at work may differ until it is done.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.changing.try_acquire(1).is_none()
+    }
+
     pub(crate) fn named(&self, name: &str) -> Result<Arc<GridDisk>, AdminError> {
         self.grid_disk(name).ok_or_else(|| AdminError::NoGridDisk(name.to_owned()))
     }

@@ -4,7 +4,8 @@
 //! miss holds its blocks exclusively from before it reads the disk until its fill is in the index, so concurrent misses
 //! read the disk once and no fill lands after a later write. Nobody holds a pin on flash while waiting for a range.
 
-use crate::counters::{SMALL_BYTES_MAX, Traffic};
+use crate::client_io::{ClientRead, ClientWrite, FillSkip, ReadSkip, WriteSkip};
+use crate::counters::SMALL_BYTES_MAX;
 use crate::early::EarlyWrites;
 use crate::feed::{Feeder, Filling};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
@@ -60,7 +61,7 @@ struct NotFromFlash;
 impl GridDisk {
     pub(crate) async fn read_cached(
         &self,
-        context: &Context,
+        read: &mut ClientRead<'_>,
         binding: &Binding,
         offset: u64,
         bufs: Bufs,
@@ -68,13 +69,16 @@ impl GridDisk {
         let len = bufs.len_bytes() as u64;
         let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
         let scan = self.watch.reads(&parts);
-        let stretches = binding.cache.lookup(&reader(context, binding, scan), parts.clone());
+        if binding.cache.is_keep(&binding.disk, &parts) {
+            read.is_of_keep();
+        }
+        let stretches = binding.cache.lookup(&reader(read.context, binding, scan), parts.clone());
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
             let timer = binding.time_hit(parts.start, len, begun);
             if let Some(index) = self.diverts(timer, &stretches) {
                 drop(stretches);
-                return self.read_diverted(context, binding, scan, index, offset, bufs).await;
+                return self.read_diverted(read, binding, scan, index, offset, bufs).await;
             }
             return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {
@@ -82,59 +86,44 @@ impl GridDisk {
                     if let Some(timer) = timer {
                         timer.ended(ended.unwrap_or_else(|| binding.cache.now()));
                     }
-                    self.counters.cache_hits.count(len);
-                    context.served_by_cache(len);
-                    self.count_keep_read(binding, &parts, len, true);
+                    read.served_by_flash(offset..offset + len);
                     (Ok(()), bufs)
                 }
                 (Err(NotFromFlash), bufs) => {
-                    self.counters.cache_read_skips_flash.count(len);
-                    self.read_missed(context, binding, scan, offset, parts, bufs).await
+                    read.skips(ReadSkip::Flash);
+                    self.read_missed(read, binding, scan, offset, bufs).await
                 }
             };
         }
         // Pins are let go before waiting for the range: a range holder may wait for space that pins hold back.
-        let cached: u32 = stretches.iter().filter(|s| matches!(s, Stretch::Hit(_))).map(Stretch::parts).sum();
         drop(stretches);
-        if cached > 0 {
-            self.counters.cache_partial_hits.count(u64::from(cached) * PART_BYTES);
-        } else {
-            self.counters.cache_misses.count(len);
-        }
-        self.count_keep_read(binding, &parts, len, false);
-        self.read_missed(context, binding, scan, offset, parts, bufs).await
+        self.read_missed(read, binding, scan, offset, bufs).await
     }
 
     /// Read under the range lock: what is on flash by now from there, the rest from disk, and offer it to the cache.
     pub(crate) async fn read_missed(
         &self,
-        context: &Context,
+        read: &mut ClientRead<'_>,
         binding: &Binding,
         scan: Option<Scan>,
         offset: u64,
-        parts: Range<u64>,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
         let len = bufs.len_bytes() as u64;
-        let fill = match self.worth_filling(binding, scan, &parts) {
-            Ok(fill) => fill,
-            Err(skips) => {
-                skips.count(len);
-                Fill::Not
-            }
-        };
+        let parts = offset / PART_BYTES..(offset + len) / PART_BYTES;
+        let fill = self.worth_filling(read, binding, scan, &parts);
         // What is fed or offered later takes the range alone then.
         let mode = if matches!(fill, Fill::Now) { LockMode::Exclusive } else { LockMode::Shared };
         let guard = match self.claim_bytes(offset, len, mode).await {
             Ok(guard) => guard,
             Err(error) => return (Err(error), bufs),
         };
-        let permit = self.fill_permit(context, binding);
+        let permit = self.fill_permit(read.context, binding);
         // Looked at again under the lock: who takes the cache away waits for the locks held from before.
         let Some(binding) = &self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache)) else {
             return self.read_current(offset, bufs).await;
         };
-        let stretches = binding.cache.lookup(&reader(context, binding, scan), parts.clone());
+        let stretches = binding.cache.lookup(&reader(read.context, binding, scan), parts.clone());
         let misses: SmallVec<[Range<u64>; 2]> = miss_ranges(&stretches, parts.start);
         if let Err(error) = self.check_not_lost() {
             return (Err(error), bufs);
@@ -145,7 +134,7 @@ impl GridDisk {
             let (result, back) = self.read_stretches(binding, stretches, bufs).await;
             bufs = back;
             if result.is_ok() {
-                context.served_by_cache(len);
+                read.served_by_flash(offset..offset + len);
                 drop(guard);
                 return (Ok(()), bufs);
             }
@@ -154,8 +143,10 @@ impl GridDisk {
             bufs = back;
             match result {
                 Ok(Ok(())) => {
-                    self.served_by_disk(context, len);
-                    let bufs = self.offer(binding, parts.start, &misses, (&fill, permit), bufs);
+                    let missed = &misses[0];
+                    read.served_by_flash(offset..missed.start * PART_BYTES);
+                    read.served_by_flash(missed.end * PART_BYTES..offset + len);
+                    let bufs = self.offer(read, binding, parts.start, &misses, (&fill, permit), bufs);
                     drop(guard);
                     return (Ok(()), bufs);
                 }
@@ -166,12 +157,11 @@ impl GridDisk {
         } else {
             drop(stretches);
         }
-        self.served_by_disk(context, len);
         let (result, bufs) = self.read_disk_timed(binding, offset, bufs).await;
         if let Err(error) = result {
             return (Err(error), bufs);
         }
-        let bufs = self.offer(binding, parts.start, &misses, (&fill, permit), bufs);
+        let bufs = self.offer(read, binding, parts.start, &misses, (&fill, permit), bufs);
         drop(guard);
         (Ok(()), bufs)
     }
@@ -179,6 +169,7 @@ impl GridDisk {
     /// Offer the missed ranges to the cache. The data is copied there; the request keeps its buffers.
     fn offer(
         &self,
+        read: &mut ClientRead<'_>,
         binding: &Arc<Binding>,
         first_part: u64,
         misses: &[Range<u64>],
@@ -192,7 +183,9 @@ impl GridDisk {
             match fill {
                 Fill::Not => {}
                 Fill::Now => {
-                    self.fill(binding, miss.clone(), data, FillCause::ReadMiss, permit);
+                    if self.fill(binding, miss.clone(), data, FillCause::ReadMiss, permit).taken > 0 {
+                        read.populates();
+                    }
                 }
                 Fill::Later(feeder) => {
                     let bytes = miss.start * PART_BYTES..miss.end * PART_BYTES;
@@ -226,22 +219,36 @@ impl GridDisk {
         report
     }
 
-    /// Whether what a miss reads is worth keeping, or where the refusal counts.
-    fn worth_filling(&self, binding: &Binding, scan: Option<Scan>, parts: &Range<u64>) -> Result<Fill, &Traffic> {
+    /// Whether what a miss reads is worth keeping.
+    fn worth_filling(
+        &self,
+        read: &mut ClientRead<'_>,
+        binding: &Binding,
+        scan: Option<Scan>,
+        parts: &Range<u64>,
+    ) -> Fill {
+        if binding.cache.is_refused(&binding.disk, parts) {
+            read.skips(ReadSkip::Uncached);
+        }
         // Large requests are scans and copies: they would push out what single-block reads need. KEEP data the operator wants in
         // flash however it is read.
         let is_keep = || binding.cache.is_keep(&binding.disk, parts);
         if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX && !is_keep() {
-            return Err(&self.counters.cache_read_skips_large);
+            read.skips(ReadSkip::Large);
+            return Fill::Not;
         }
         match self.filling() {
-            Filling::Evict => Ok(Fill::Not),
-            Filling::Feed(feeder) => Ok(Fill::Later(feeder)),
-            Filling::Read if binding.declines_fill(parts.start) => Err(&self.counters.cache_fill_skips_busy),
-            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) && !is_keep() => {
-                Err(&self.counters.cache_fill_skips_scan)
+            Filling::Evict => Fill::Not,
+            Filling::Feed(feeder) => Fill::Later(feeder),
+            Filling::Read if binding.declines_fill(parts.start) => {
+                read.skips_fill(FillSkip::Busy);
+                Fill::Not
             }
-            Filling::Read => Ok(Fill::Now),
+            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) && !is_keep() => {
+                read.skips_fill(FillSkip::Scan);
+                Fill::Not
+            }
+            Filling::Read => Fill::Now,
         }
     }
 
@@ -374,7 +381,7 @@ impl GridDisk {
     /// A write has reached the disk: its whole parts are worth keeping.
     pub(crate) fn fill_written(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         change: &Change,
         is_scan: bool,
         offset: u64,
@@ -386,59 +393,62 @@ impl GridDisk {
         if !keeps || self.is_barred() || !matches!(self.filling(), Filling::Read) {
             return;
         }
-        if context.is_past_flash_cache() {
-            self.counters.cache_write_skips_plan.count(len);
-            return;
+        if write.context.is_past_flash_cache() {
+            return write.skips(WriteSkip::Plan);
         }
         let is_keep =
             || binding.cache.is_keep(&binding.disk, &(offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES)));
         if len > SMALL_BYTES_MAX && !is_keep() {
-            self.counters.cache_write_skips_large.count(len);
-            return;
+            return write.skips(WriteSkip::Large);
         }
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
         if start < end && binding.declines_fill(start / PART_BYTES) {
-            self.counters.cache_write_fill_skips_busy.count(end - start);
+            write.skips(WriteSkip::Busy);
         } else if start < end
             && is_scan
             && binding.cache.would_displace(&binding.disk, start / PART_BYTES)
             && !is_keep()
         {
-            self.counters.cache_write_skips_scan.count(end - start);
+            write.skips(WriteSkip::Scan);
         } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
-            self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);
+            let report = self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);
+            // The report counts blocks; which of several were refused it does not tell.
+            let blocks = u64::from(report.taken + report.there);
+            let span = cover(start, end - start, self.block_bytes);
+            let all = blocks * self.block_bytes >= span.end - span.start;
+            write.kept(start..if all { end } else { end.min(start + blocks * self.block_bytes) });
         }
     }
 
-    /// Bring a range into the cache.
-    pub(crate) async fn prefetch_piece(&self, context: &Context, offset: u64, len: u64) -> Result<(), RequestError> {
-        let Some(binding) = self.cache() else { return Ok(()) };
+    /// Bring a range into the cache. Whether anything was.
+    pub(crate) async fn prefetch_piece(&self, context: &Context, offset: u64, len: u64) -> Result<bool, RequestError> {
+        let Some(binding) = self.cache() else { return Ok(false) };
         if context.is_past_flash_cache() {
-            self.counters.cache_read_skips_plan.count(len);
-            return Ok(());
+            return Ok(false);
         }
         let span = cover(offset, len, PART_BYTES);
         let parts = span.start / PART_BYTES..span.end / PART_BYTES;
         if binding.declines_fill(parts.start) {
             self.counters.cache_fill_skips_busy.count(span.end - span.start);
-            return Ok(());
+            return Ok(false);
         }
         let bufs = self.arena.alloc((span.end - span.start) as usize).await;
         let guard = self.lock_bytes(span.start, span.end - span.start, LockMode::Exclusive).await;
         let permit = self.fill_permit(context, &binding);
         let serving = self.serving_cache().filter(|now| Arc::ptr_eq(&now.cache, &binding.cache));
-        let Some(binding) = serving else { return Ok(()) };
+        let Some(binding) = serving else { return Ok(false) };
         let misses = miss_ranges(&binding.cache.lookup(&binding.disk, parts.clone()), parts.start);
         self.check_not_lost()?;
         if misses.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let (result, bufs) = self.read_current(span.start, bufs).await;
         result?;
-        self.offer(&binding, parts.start, &misses, (&Fill::Now, permit), bufs);
+        let mut read = ClientRead::new(context, offset, len);
+        self.offer(&mut read, &binding, parts.start, &misses, (&Fill::Now, permit), bufs);
         drop(guard);
-        Ok(())
+        Ok(read.has_populated())
     }
 
     /// Compare one stretch of suspect blocks with the disk.

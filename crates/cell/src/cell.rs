@@ -133,6 +133,8 @@ pub(crate) struct State {
     pub(crate) early: BTreeMap<GridDiskId, u32>,
     /// Grid disks that take no dirty data since a FLUSH.
     pub(crate) flushing: BTreeMap<GridDiskId, Drying>,
+    /// Of the operator's FLUSH, the last one or that under way.
+    pub(crate) last_flush: Option<crate::flush::FlushStatus>,
     /// Grid disks that take no dirty data until the next start, since nobody knows whether they are in write-back.
     pub(crate) dry_for_good: Vec<Drying>,
     pub(crate) alerts: Vec<String>,

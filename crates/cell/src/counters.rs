@@ -81,15 +81,18 @@ pub struct GridDiskCounters {
     pub errors: Counter,
     /// Reads served whole from flash.
     pub cache_hits: Traffic,
-    /// Reads served partly from flash (bytes: the part that was).
+    /// Reads that flash and disk served together, missed or skipped as a whole (bytes: what flash served).
     pub cache_partial_hits: Traffic,
-    /// Reads of which no part was cached.
+    /// Reads that needed the disk, part or all (bytes: what the disk served).
     pub cache_misses: Traffic,
+    /// Reads that went past the cache, part or all, for whatever reason; those with a reason of their own are below (bytes: what the disk
+    /// served).
+    pub cache_read_skips: Traffic,
     /// Reads that went past the cache since they are large.
     pub cache_read_skips_large: Traffic,
     /// Reads that went past the cache since flash was slow or rotten.
     pub cache_read_skips_flash: Traffic,
-    /// Reads that were hits and went to the disk since flash was busy.
+    /// Reads that were hits and that the disk served since flash was busy.
     pub cache_read_skips_busy: Traffic,
     /// Reads whose misses were not kept in the cache since flash was busy.
     pub cache_fill_skips_busy: Traffic,
@@ -97,15 +100,22 @@ pub struct GridDiskCounters {
     pub cache_fill_skips_scan: Traffic,
     /// Reads that went past the cache since the I/O plan keeps their database from it.
     pub cache_read_skips_plan: Traffic,
-    /// Writes not kept in the cache for that reason.
+    /// Reads, prefetched ranges and blocks brought back of which something was filled.
+    pub cache_populates: Counter,
+    /// Writes that flash keeps, in part at least, clean or dirty (bytes: what it keeps).
+    pub cache_writes: Traffic,
+    /// Those of which it keeps nothing, for whatever reason; those with a reason of their own are below (bytes: of these, and what of
+    /// others it does not keep).
+    pub cache_write_skips: Traffic,
+    /// Writes not kept in the cache since the I/O plan keeps their database from it.
     pub cache_write_skips_plan: Traffic,
     /// Writes not kept in the cache since they belong to a scan and would have pushed out others.
     pub cache_write_skips_scan: Traffic,
     /// Writes not kept in the cache since they are large.
     pub cache_write_skips_large: Traffic,
-    /// Reads of KEEP data served whole from flash.
+    /// Reads of KEEP data served whole from flash (bytes: what it served of others too).
     pub keep_hits: Traffic,
-    /// Reads of KEEP data of which a part or all was not cached.
+    /// Reads of KEEP data of which a part or all came from disk (bytes: that part).
     pub keep_misses: Traffic,
     /// Writes not kept in the cache since flash was busy.
     pub cache_write_fill_skips_busy: Traffic,

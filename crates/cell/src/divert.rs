@@ -8,17 +8,17 @@
 //! A stalled disk holds up only who needs it (I7): a hit that it does not answer within the time of a few reads is read from
 //! flash after all, and until it answers something it gets no more.
 
+use crate::client_io::{ClientRead, ReadSkip};
 use crate::counters::SMALL_BYTES_MAX;
-use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::grid_disk::{Binding, GridDisk};
 use crate::range_lock::LockMode;
-use crate::request::{Context, RequestError};
+use crate::request::RequestError;
 use crate::streams::Scan;
 use device::sync::lock;
 use device::{Bufs, Instant, Outcome};
 use flashcache::busy::SHARE_WHOLE;
 use flashcache::{BusyFlash, FlashCache, Stretch};
 use futures_util::future::{Either, select};
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -179,21 +179,19 @@ impl GridDisk {
     /// Read hits on member `index` from disk; what it cannot read, or not soon, from flash after all.
     pub(crate) async fn read_diverted(
         &self,
-        context: &Context,
+        read: &mut ClientRead<'_>,
         binding: &Binding,
         scan: Option<Scan>,
         index: usize,
         offset: u64,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
-        let len = bufs.len_bytes() as u64;
-        self.counters.cache_read_skips_busy.count(len);
-        let (read, bufs) = self.read_from_disk_instead(binding, index, offset, bufs).await;
-        if read {
+        let (done, bufs) = self.read_from_disk_instead(binding, index, offset, bufs).await;
+        if done {
+            read.skips(ReadSkip::Busy);
             return (Ok(()), bufs);
         }
-        let parts: Range<u64> = offset / PART_BYTES..(offset + len) / PART_BYTES;
-        self.read_missed(context, binding, scan, offset, parts, bufs).await
+        self.read_missed(read, binding, scan, offset, bufs).await
     }
 
     /// Whether the disk has read it. The buffer of a disk that takes too long is replaced.

@@ -17,6 +17,19 @@ use std::time::Duration;
 /// Between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
+/// What becomes of a FLUSH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlushStatus {
+    /// It is under way.
+    Working,
+    /// The disks have everything, and nothing becomes dirty until it is cancelled.
+    Completed,
+    /// It was cancelled, under way or done.
+    Cancelled,
+    /// It has ended, and why the disks do not have everything.
+    Failed(String),
+}
+
 impl Cell {
     /// Give the disks all dirty data of these grid disks (all when none is named); `progress` hears of bytes done and
     /// bytes in all.
@@ -33,6 +46,7 @@ impl Cell {
         let disks = self.flush_targets(names)?;
         {
             let mut state = lock(&self.state);
+            state.last_flush = Some(FlushStatus::Working);
             for disk in &disks {
                 state.flushing.insert(celldisk::GridDiskId(disk.id()), disk.start_drying());
             }
@@ -48,7 +62,7 @@ impl Cell {
             }
         };
         let still = disks.iter().zip(results).find(|(_, dried)| dried.is_err());
-        match still {
+        let ended = match still {
             None => {
                 progress(all_bytes, all_bytes);
                 self.settle_labels_after_flush(&disks).await;
@@ -56,7 +70,21 @@ impl Cell {
             }
             Some((disk, _)) if !self.is_flushing(disk) => Err(AdminError::FlushCancelled(disk.name())),
             Some((disk, _)) => Err(AdminError::StillDirty(disk.name())),
-        }
+        };
+        lock(&self.state).last_flush = Some(match &ended {
+            // Perhaps while its labels were settled.
+            Ok(()) if !disks.iter().all(|disk| self.is_flushing(disk)) => FlushStatus::Cancelled,
+            Ok(()) => FlushStatus::Completed,
+            Err(AdminError::FlushCancelled(_)) => FlushStatus::Cancelled,
+            Err(error) => FlushStatus::Failed(error.to_string()),
+        });
+        ended
+    }
+
+    /// Of the last FLUSH since the cell was started, or of that under way.
+    #[must_use]
+    pub fn last_flush(&self) -> Option<FlushStatus> {
+        lock(&self.state).last_flush.clone()
     }
 
     /// Disks none of whose grid disks is dirty, or can become so, are whole without their flash from here on.
@@ -84,6 +112,10 @@ impl Cell {
         let mut state = lock(&self.state);
         for disk in disks {
             ended.extend(state.flushing.remove(&celldisk::GridDiskId(disk.id())));
+        }
+        // One under way hears of it by itself.
+        if !ended.is_empty() && state.last_flush != Some(FlushStatus::Working) {
+            state.last_flush = Some(FlushStatus::Cancelled);
         }
         drop(state);
         drop(ended);

@@ -40,7 +40,7 @@ pub struct GridDisk {
     pub(crate) block_bytes: u64,
     /// Smallest unit of the device below.
     pub(crate) logical_bytes: u64,
-    /// A piece of zeroes.
+    /// A piece of zeroes, which all grid disks share.
     pub(crate) zeroes: SharedBuf,
     size_bytes: AtomicU64,
     /// Who may use it, and how.
@@ -85,6 +85,12 @@ pub struct GridDisk {
     pub counters: GridDiskCounters,
     /// What the flash log has done for it, since it is served.
     pub redo_counters: Arc<flashlog::Counters>,
+}
+
+/// One piece for all grid disks of the process: one of each would be most of what an idle grid disk takes.
+fn zeroes() -> SharedBuf {
+    static ZEROES: OnceLock<SharedBuf> = OnceLock::new();
+    ZEROES.get_or_init(|| Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze()).clone()
 }
 
 /// Whether a loss of the device concerns writes that were acknowledged.
@@ -155,7 +161,7 @@ impl GridDisk {
             logical_bytes: u64::from(port.geometry().logical_bytes),
             disk: port.clone(),
             port,
-            zeroes: Buf::zeroed(crate::session::PIECE_BYTES_MAX as usize).freeze(),
+            zeroes: zeroes(),
             size_bytes: AtomicU64::new(parts.size_bytes),
             access: AccessRules::default(),
             stopping: AtomicBool::new(false),

@@ -4,6 +4,7 @@
 //! a later one: bounce buffers are taken before the lock.
 
 use crate::cached::end_change;
+use crate::client_io::{ClientRead, ClientWrite, ReadSkip};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES, Promises};
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
@@ -59,7 +60,7 @@ impl GridDisk {
 
     pub(crate) async fn read_piece(
         &self,
-        context: &Context,
+        read: &mut ClientRead<'_>,
         offset: u64,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
@@ -67,7 +68,7 @@ impl GridDisk {
         if len == 0 {
             return (Ok(()), bufs);
         }
-        let cache = self.cache_for_read(context, len);
+        let cache = self.cache_for_read(read);
         // Cached data is checked a part at a time, so a request for less than a part needs the whole of it.
         let logical = self.logical_bytes;
         let unit = if cache.is_some() { logical.max(PART_BYTES) } else { logical };
@@ -75,10 +76,10 @@ impl GridDisk {
         let aligned =
             |p: &device::Buf| p.as_ptr().addr().is_multiple_of(unit as usize) && p.len().is_multiple_of(unit as usize);
         if span == (offset..offset + len) && bufs.pieces().iter().all(aligned) {
-            return self.read_aligned(context, cache, offset, bufs).await;
+            return self.read_aligned(read, cache, offset, bufs).await;
         }
         let bounce = self.arena.alloc((span.end - span.start) as usize).await;
-        let (result, bounce) = self.read_aligned(context, cache, span.start, bounce).await;
+        let (result, bounce) = self.read_aligned(read, cache, span.start, bounce).await;
         let mut bufs = bufs;
         if result.is_ok() {
             let skip = (offset - span.start) as usize;
@@ -92,10 +93,13 @@ impl GridDisk {
     }
 
     /// The cache that a read goes through. Past it, under its range, a read sees what is dirty all the same.
-    fn cache_for_read(&self, context: &Context, len: u64) -> Option<Arc<Binding>> {
-        let cache = self.serving_cache()?;
-        if context.is_past_flash_cache() {
-            self.counters.cache_read_skips_plan.count(len);
+    fn cache_for_read(&self, read: &mut ClientRead<'_>) -> Option<Arc<Binding>> {
+        let Some(cache) = self.serving_cache() else {
+            read.skips(ReadSkip::Uncached);
+            return None;
+        };
+        if read.context.is_past_flash_cache() {
+            read.skips(ReadSkip::Plan);
             return None;
         }
         Some(cache)
@@ -103,13 +107,13 @@ impl GridDisk {
 
     async fn read_aligned(
         &self,
-        context: &Context,
+        read: &mut ClientRead<'_>,
         cache: Option<Arc<Binding>>,
         offset: u64,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
         if let Some(binding) = cache {
-            return self.read_cached(context, &binding, offset, bufs).await;
+            return self.read_cached(read, &binding, offset, bufs).await;
         }
         let len = bufs.len_bytes() as u64;
         let guard = match self.claim_bytes(offset, len, LockMode::Shared).await {
@@ -118,7 +122,6 @@ impl GridDisk {
         };
         let answer = self.read_current(offset, bufs).await;
         drop(guard);
-        self.served_by_disk(context, len);
         answer
     }
 
@@ -130,14 +133,14 @@ impl GridDisk {
 
     pub(crate) async fn write_piece(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         offset: u64,
         data: SharedBufs,
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         if len == 0 {
-            return if fua { self.flush_for(context).await } else { Ok(()) };
+            return if fua { self.flush_for(write.context).await } else { Ok(()) };
         }
         let (mut offset, mut len, mut data) = (offset, len, data);
         loop {
@@ -154,15 +157,16 @@ impl GridDisk {
             self.changes.begins(span.clone());
             self.ordered.zeroed.begins(&span);
             let result = if aligned {
-                self.write_locked(context, &mut passed, offset, data.clone(), fua).await
+                self.write_locked(write, &mut passed, offset, data.clone(), fua).await
             } else {
-                self.write_bounced(context, &mut passed, span.clone(), unit, offset, &data, bounce, fua).await
+                self.write_bounced(write, &mut passed, span.clone(), unit, offset, &data, bounce, fua).await
             };
             drop(guard);
             if result? == Written::Done {
                 return Ok(());
             }
             if let Some(done_bytes) = passed.map(|passed| passed.done_bytes).filter(|&done| done > 0) {
+                write.kept(span.start..span.start + done_bytes);
                 let done = span.start + done_bytes - offset;
                 (offset, len, data) = (offset + done, len - done, data.slice(done as usize..len as usize));
             }
@@ -173,7 +177,7 @@ impl GridDisk {
     #[expect(clippy::too_many_arguments, reason = "one step of a write, cut out to be read by itself")]
     async fn write_bounced(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         passed: &mut Option<Passed<'_>>,
         span: Range<u64>,
         unit: u64,
@@ -198,7 +202,7 @@ impl GridDisk {
             bounce = self.read_edges(span.clone(), unit, head, tail, bounce).await?;
         }
         bounce.copy_in_rope((offset - span.start) as usize, data);
-        self.write_locked(context, passed, span.start, bounce.freeze(), fua).await
+        self.write_locked(write, passed, span.start, bounce.freeze(), fua).await
     }
 
     /// Read the first and the last unit of a span as needed.
@@ -234,7 +238,7 @@ impl GridDisk {
     /// caller holds the range exclusively.
     async fn write_locked(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         passed: &mut Option<Passed<'_>>,
         offset: u64,
         data: SharedBufs,
@@ -242,22 +246,26 @@ impl GridDisk {
     ) -> Result<Written, RequestError> {
         self.check_not_lost()?;
         match passed {
-            Some(passed) => match self.place(context, passed, offset, &data).await? {
+            Some(passed) => match self.place(write.context, passed, offset, &data).await? {
                 Placed::NotNow => return Ok(Written::NotNow),
-                Placed::Taken if fua => self.sync_dirty_redo().await?,
-                Placed::Taken => {}
-                Placed::ToDisk => self.write_disk(context, false, offset, data, fua).await?,
+                Placed::Taken => {
+                    write.kept(offset..offset + data.len_bytes() as u64);
+                    if fua {
+                        self.sync_dirty_redo().await?;
+                    }
+                }
+                Placed::ToDisk => self.write_disk(write, false, offset, data, fua).await?,
             },
             // In flush order since it began.
             None if self.is_ordered() => return Ok(Written::NotNow),
-            None => self.write_unordered(context, offset, data, fua).await?,
+            None => self.write_unordered(write, offset, data, fua).await?,
         }
         Ok(Written::Done)
     }
 
     async fn write_unordered(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         offset: u64,
         data: SharedBufs,
         fua: bool,
@@ -265,25 +273,29 @@ impl GridDisk {
         let len = data.len_bytes() as u64;
         let is_scan = self.is_scanned(offset, len);
         // What is dirty already goes to flash all the same, below.
-        let passes = context.is_past_flash_cache() || is_scan && !fua && self.passes_write_back(offset, len);
-        if !passes && self.try_write_dirty(context, offset, &data).await? {
-            context.served_by_cache(len);
+        let passes = write.context.is_past_flash_cache() || is_scan && !fua && self.passes_write_back(offset, len);
+        if !passes && self.try_write_dirty(write.context, offset, &data).await? {
+            write.context.served_by_cache(len);
+            write.kept(offset..offset + len);
             return if fua { self.sync_dirty_redo().await } else { Ok(()) };
         }
         let Some(stretches) = self.dirty_stretches(offset, len) else {
-            return self.write_disk(context, is_scan, offset, data, fua).await;
+            return self.write_disk(write, is_scan, offset, data, fua).await;
         };
+        let kept_bytes = write.kept_bytes();
         let first = offset / PART_BYTES;
         for (parts, dirty) in stretches {
             let at = |part: u64| ((part - first) * PART_BYTES) as usize;
             let piece = data.slice(at(parts.start)..at(parts.end));
             if dirty {
-                if !self.overwrite_dirty(parts, &piece).await? {
+                if !self.overwrite_dirty(parts.clone(), &piece).await? {
                     self.clear_dirty(offset, len).await?;
-                    return self.write_disk(context, is_scan, offset, data, fua).await;
+                    write.keeps_but(kept_bytes);
+                    return self.write_disk(write, is_scan, offset, data, fua).await;
                 }
+                write.kept(parts.start * PART_BYTES..parts.end * PART_BYTES);
             } else {
-                self.write_disk(context, is_scan, parts.start * PART_BYTES, piece, fua).await?;
+                self.write_disk(write, is_scan, parts.start * PART_BYTES, piece, fua).await?;
             }
         }
         if fua { self.sync_dirty().await } else { Ok(()) }
@@ -292,13 +304,14 @@ impl GridDisk {
     /// Write to the disk what is not dirty. The caller holds the range exclusively.
     async fn write_disk(
         &self,
-        context: &Context,
+        write: &mut ClientWrite<'_>,
         is_scan: bool,
         offset: u64,
         data: SharedBufs,
         fua: bool,
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
+        let context = write.context;
         let begun = self.begin_change(context, offset, len).await?;
         self.counters.disk_writes.count(len);
         let op = Op::Write { offset, data: data.clone(), fua };
@@ -308,7 +321,7 @@ impl GridDisk {
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
-            self.fill_written(context, begun, is_scan, offset, &data);
+            self.fill_written(write, begun, is_scan, offset, &data);
         }
         end_change(begun, outcome);
         outcome_to_result(outcome)
@@ -329,10 +342,12 @@ impl GridDisk {
                 return self.write_zero_bytes(context, offset, len, flags.fua).await;
             }
             if offset < start {
-                self.write_piece(context, offset, self.zeroes(start - offset), flags.fua).await?;
+                let mut edge = ClientWrite::new(context, offset, start - offset);
+                self.write_piece(&mut edge, offset, self.zeroes(start - offset), flags.fua).await?;
             }
             if end < offset + len {
-                self.write_piece(context, end, self.zeroes(offset + len - end), flags.fua).await?;
+                let mut edge = ClientWrite::new(context, end, offset + len - end);
+                self.write_piece(&mut edge, end, self.zeroes(offset + len - end), flags.fua).await?;
             }
             let guard = self.claim_bytes(start, end - start, LockMode::Exclusive).await?;
             if self.change_unit() > unit || self.is_ordered() {
@@ -408,6 +423,8 @@ impl GridDisk {
 
     /// Zero a device that cannot: write the bytes.
     async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
+        // Counted as zeroes where they are asked for, and not among the writes.
+        let mut write = ClientWrite::new(context, offset, len);
         let mut done = 0;
         while done < len {
             // Pieces end at piece borders, and what is odd at either end is one by itself: the others are zeroes alone.
@@ -418,7 +435,7 @@ impl GridDisk {
                     .min(left / PART_BYTES * PART_BYTES),
                 to_border => to_border.min(left),
             };
-            self.write_piece(context, at, self.zeroes(n), fua).await?;
+            self.write_piece(&mut write, at, self.zeroes(n), fua).await?;
             done += n;
         }
         Ok(())

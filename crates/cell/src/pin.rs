@@ -5,7 +5,7 @@
 
 use crate::admin::AdminError;
 use crate::cell::{Cell, mode_in_force};
-use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::grid_disk::PART_BYTES;
 use crate::request::CachingMode;
 use celldisk::{CachingPolicy, GridDiskId};
 use flashcache::{Worth, WorthMap};
@@ -63,15 +63,5 @@ impl Cell {
         drop(drying);
         let _ = self.stood(changed?);
         Ok(())
-    }
-}
-
-impl GridDisk {
-    /// Count a read of KEEP data by whether all of it came from flash.
-    pub(crate) fn count_keep_read(&self, binding: &Binding, parts: &Range<u64>, len: u64, hit: bool) {
-        if binding.cache.is_keep(&binding.disk, parts) {
-            let traffic = if hit { &self.counters.keep_hits } else { &self.counters.keep_misses };
-            traffic.count(len);
-        }
     }
 }

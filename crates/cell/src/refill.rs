@@ -133,7 +133,10 @@ impl Cell {
                     }
                     let offset = hot.block * block_bytes;
                     let len = block_bytes.min(disk.size_bytes().saturating_sub(offset));
-                    if len > 0 && disk.prefetch_piece(&Context::default(), offset, len).await.is_ok() {
+                    if len > 0
+                        && let Ok(populates) = disk.prefetch_piece(&Context::default(), offset, len).await
+                    {
+                        disk.counters.cache_populates.add(u64::from(populates));
                         self.refilled_blocks.fetch_add(1, Ordering::Relaxed);
                     }
                     if self.stop.sleep(&self.world, pause).await {

@@ -4,6 +4,7 @@
 //! Never decides what is cached: the request path ([`crate::path`]) does.
 
 use crate::active::{Active, ActiveKind};
+use crate::client_io::{ClientRead, ClientWrite};
 use crate::grid_disk::GridDisk;
 use crate::iorm::{Ticket, Verb};
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
@@ -100,9 +101,9 @@ impl Session {
         Ok(ticket)
     }
 
-    async fn read_piece(&self, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
+    async fn read_piece(&self, read: &mut ClientRead<'_>, offset: u64, bufs: Bufs) -> (Result<(), RequestError>, Bufs) {
         match self.pass(Verb::Read, offset, bufs.len_bytes() as u64).await {
-            Ok(_ticket) => self.disk.read_piece(&self.context, offset, bufs).await,
+            Ok(_ticket) => self.disk.read_piece(read, offset, bufs).await,
             Err(error) => (Err(error), bufs),
         }
     }
@@ -120,9 +121,10 @@ impl Session {
             return (self.counted(Err(error)), bufs);
         }
         self.begins(ActiveKind::Read, offset, len);
-        self.disk.counters.reads.count(len);
+        let mut read = ClientRead::new(&self.context, offset, len);
         if len <= PIECE_BYTES_MAX {
-            let (result, bufs) = self.read_piece(offset, bufs).await;
+            let (result, bufs) = self.read_piece(&mut read, offset, bufs).await;
+            read.count(&self.disk);
             return (self.answer(result), bufs);
         }
         let mut rest = bufs;
@@ -134,11 +136,12 @@ impl Session {
             let len = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(rest.len_bytes() as u64);
             let mut piece = rest.split_to(len as usize);
             if result.is_ok() {
-                (result, piece) = self.read_piece(at, piece).await;
+                (result, piece) = self.read_piece(&mut read, at, piece).await;
             }
             done.append(piece);
             at += len;
         }
+        read.count(&self.disk);
         (self.answer(result), done)
     }
 
@@ -152,19 +155,31 @@ impl Session {
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
         self.begins(ActiveKind::Write, offset, len);
-        self.disk.counters.writes.count(len);
+        let mut write = ClientWrite::new(&self.context, offset, len);
+        let result = self.write_pieces(&mut write, offset, data, fua).await;
+        write.count(&self.disk.counters);
+        self.counted(result)?;
+        self.answer(self.wrote(epoch))
+    }
+
+    async fn write_pieces(
+        &self,
+        write: &mut ClientWrite<'_>,
+        offset: u64,
+        data: SharedBufs,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        let len = data.len_bytes() as u64;
         let mut done = 0;
         while done < len {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
             let piece = if n == len { data.clone() } else { data.slice(done as usize..(done + n) as usize) };
-            let passed = self.pass(Verb::Write, at, n).await;
-            let _ticket = self.counted(passed)?;
-            let result = self.disk.write_piece(&self.context, at, piece, fua).await;
-            self.counted(result)?;
+            let _ticket = self.pass(Verb::Write, at, n).await?;
+            self.disk.write_piece(write, at, piece, fua).await?;
             done += n;
         }
-        self.answer(self.wrote(epoch))
+        Ok(())
     }
 
     /// A change that began in loss epoch `epoch` is done. It is not acknowledged when the device has lost something
@@ -257,14 +272,18 @@ impl Session {
         self.counted(self.check(offset, len))?;
         self.begins(ActiveKind::Prefetch, offset, len);
         let mut done = 0;
+        let mut populates = false;
         while done < len {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
             let passed = self.pass(Verb::Read, at, n).await;
             let _ticket = self.counted(passed)?;
             let result = self.disk.prefetch_piece(&self.context, at, n).await;
-            self.counted(result)?;
+            populates |= self.counted(result)?;
             done += n;
+        }
+        if populates {
+            self.disk.counters.cache_populates.one();
         }
         self.answer(Ok(()))
     }

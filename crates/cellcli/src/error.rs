@@ -77,7 +77,7 @@ impl ErrorCode {
             Self::InvalidValue => "the value is not one the attribute or option takes",
             Self::InvalidPattern => "the LIKE pattern is not a regular expression, or too large",
             Self::MissingOption => "an option the statement needs is missing",
-            Self::TooLarge => "a limit of the language or of an answer is exceeded",
+            Self::TooLarge => "a limit of the language, of an answer or of the cell is exceeded",
             Self::NoSuchObject => "no object of that name",
             Self::ObjectExists => "an object of that name is there already",
             Self::NotPermittedNow => {

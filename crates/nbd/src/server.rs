@@ -43,6 +43,9 @@ use std::time::Duration;
 
 /// How long to wait after a failed accept (out of descriptors): it heals when connections close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// After a stranger had to leave for another, before the next connection is taken: so each of them has half a second at least for its
+/// handshake, and a crowd that comes again as it is closed does not take the processor.
+const CROWDED_PAUSE: Duration = Duration::from_millis(2);
 
 /// The most a request takes besides its payload: what the cell keeps of it while it is under way, and its reply. Short READs whose
 /// replies nobody takes were seen to take 4 to 7 KiB each.
@@ -220,7 +223,11 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper:
         // Taken before accepting: the clients beyond the limit wait in the listener's backlog.
         let slot = shared.slots.acquire(1).await;
         match listener.accept().await {
-            Ok(conn) => start_session(shared, conn, keeper.clone(), slot),
+            Ok(conn) => {
+                if start_session(shared, conn, keeper.clone(), slot) {
+                    shared.world.clock.sleep(CROWDED_PAUSE).await;
+                }
+            }
             Err(NetError::Closed) => return,
             Err(_) => {
                 shared.counters.accept_errors.fetch_add(1, Ordering::Relaxed);
@@ -230,13 +237,15 @@ async fn accept_loop(shared: &Arc<Shared>, listener: &Arc<dyn Listener>, keeper:
     }
 }
 
-fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: Permits) {
+/// Whether another connection had to leave for it.
+fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Doorkeeper>, slot: Permits) -> bool {
     let tls = keeper.tls();
-    let Some((handle, first)) = shared.registry.add(conn.clone(), &shared.pools, tls.is_some(), &shared.limits) else {
+    let Some(added) = shared.registry.add(conn.clone(), &shared.pools, tls.is_some(), &shared.limits) else {
         conn.close();
-        return;
+        return false;
     };
-    if first {
+    let registry::Added { handle, starts_sweeper, crowded } = added;
+    if starts_sweeper {
         start_sweeper(shared);
     }
     shared.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -256,6 +265,7 @@ fn start_session(shared: &Arc<Shared>, conn: Arc<dyn Conn>, keeper: Arc<dyn Door
             drop(slot);
         }),
     );
+    crowded
 }
 
 /// Close connections that have made no progress, for as long as there are connections.
@@ -297,7 +307,7 @@ async fn session(
         let done = handshake::negotiate(conn, &exports).await;
         return serve(shared, conn, handle, client, done, keeper).await;
     };
-    let (secured, negotiation) = match handshake::start_tls(conn, config).await {
+    let (secured, negotiation) = match handshake::start_tls(conn, config, &|| shared.registry.proceeds(handle)).await {
         Ok(Some(secured)) => secured,
         Ok(None) | Err(handshake::HandshakeError::Lost) => return,
         Err(handshake::HandshakeError::Malformed) => {

@@ -3,6 +3,7 @@
 //! Parses here, so that a wrong statement is shown in its place without a server; carries out what is about the session
 //! (HELP, SET, SPOOL, START) itself. Never touches a cell.
 
+mod flush;
 mod prompt;
 mod session;
 
@@ -98,17 +99,26 @@ pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
     let form = if options.json { Form::Json } else { Form::Text };
     let client = Client::new(address).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
     let mut session = Session::new(client, options.monitor, form);
+    match run(&mut session, options) {
+        // Whoever reads has enough: `| head -1`.
+        Err(ConsoleError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        ended => ended?,
+    }
+    Ok(session.is_good())
+}
+
+fn run(session: &mut Session, options: &ConsoleOptions) -> Result<(), ConsoleError> {
     if let Some(text) = &options.execute {
         session.run(text)?;
     } else if options.non_interactive || !std::io::stdin().is_terminal() {
-        run_script(&mut session)?;
+        run_script(session)?;
     } else {
         if !options.no_banner {
             session.print(&format!("CellCLI: Release {} of Flashcell\n\n", crate::VERSION))?;
         }
-        prompt::run(&mut session)?;
+        prompt::run(session)?;
     }
-    Ok(session.is_good())
+    Ok(())
 }
 
 /// Statements from stdin, each line as it comes: a program at the other end may wait for the answer.

@@ -133,7 +133,11 @@ pub fn metrics(options: &MetricsOptions) -> Result<bool, MetricsError> {
                 shown
             }
         };
-        show(options, &shown, mask.as_ref())?;
+        match show(options, &shown, mask.as_ref()) {
+            // Whoever reads has enough: `| head -1`.
+            Err(MetricsError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(good),
+            shown => shown?,
+        }
         rounds += 1;
         match options.watch_s {
             Some(_) if options.count == rounds => return Ok(good),

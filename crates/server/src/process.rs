@@ -76,6 +76,21 @@ fn parse(stat: &str, statm: &str, meminfo: &str, loadavg: &str) -> ProcessUse {
     }
 }
 
+/// When this process was started, in nanoseconds since 1970, to a second.
+pub(crate) fn started_ns() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    started(&read("/proc/self/stat"), &read("/proc/stat"))
+}
+
+/// The kernel has it in ticks since the host was started.
+fn started(of_process: &str, of_host: &str) -> u64 {
+    let number = |word: Option<&str>| word.and_then(|w| w.parse::<u64>().ok()).unwrap_or(0);
+    let after_name = of_process.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = number(after_name.split_whitespace().nth(19));
+    let boot_seconds = number(of_host.lines().find_map(|line| line.strip_prefix("btime ")).map(str::trim));
+    boot_seconds * 1_000_000_000 + ticks * TICK_NS
+}
+
 /// Processors this process may use.
 pub(crate) fn cpu_count() -> u64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
@@ -114,6 +129,15 @@ mod tests {
         let stat = "cpu  10 20 30 1000 500 1 2 3 7 7\ncpu0 5 10 15 500 250 1 1 1 3 3\ncpu1 5 10 15 500 250 0 1 2 4 4\nintr 5\n";
         assert_eq!(host_cpu_ns(stat), 66 * TICK_NS / 2);
         assert_eq!(host_cpu_ns(""), 0);
+    }
+
+    #[test]
+    fn a_process_is_started_so_long_after_its_host() {
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 250 0 0";
+        assert_eq!(started(stat, "cpu  1 2\nbtime 1700000000\nprocesses 5\n"), 1_700_000_002_500_000_000);
+        assert_eq!(started("", ""), 0);
+        let now_ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |it| it.as_nanos());
+        assert!(u128::from(started_ns()) <= now_ns && started_ns() > 0);
     }
 
     #[test]

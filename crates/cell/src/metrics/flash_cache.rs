@@ -1,5 +1,8 @@
 //! What the flash cache holds and does, of all its flash together.
 //!
+//! Of reads, FC_IO_…_R, FC_IO_…_R_MISS and FC_IO_…_R_SKIP are disjoint and their sum is GD_IO_…_R_SM and GD_IO_…_R_LG of all grid disks,
+//! in requests (RQ) and in bytes (BY). So are, of writes, FC_IO_…_W without what misses and inserts bring, and FC_IO_…_W_SKIP.
+//!
 //! Never keeps a value: read when asked.
 
 use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
@@ -102,14 +105,22 @@ pub(super) const ROWS: &[&[Definition]] = &[
         .member("move_bytes")),
     counter!(FlashCache, "FC_IO_BY_FLASH_W", Bytes, "bytes written to flash, headers and records included", |c| c
         .member("flash_bytes_written")),
-    counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes read from the cache", |c| c.hits.bytes + c.partial.bytes),
-    counter!(FlashCache, "FC_IO_BY_R_MISS", Bytes, "bytes of reads of which nothing was cached", |c| c.misses.bytes),
-    counter!(FlashCache, "FC_IO_BY_R_SKIP", Bytes, "bytes of reads that went past the cache", |c| c
-        .read_skips_large
-        .bytes
-        + c.read_skips_flash.bytes
-        + c.read_skips_busy.bytes
-        + c.read_skips_plan().1),
+    counter!(FlashCache, "FC_IO_BY_R", Bytes, "bytes of reads that came from the cache", |c| c.hits.bytes
+        + c.partial.bytes),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_R_MISS",
+        Bytes,
+        "bytes of reads that came from disk since they were not cached",
+        |c| c.misses.bytes
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_R_SKIP",
+        Bytes,
+        "bytes of reads that came from disk since they went past the cache",
+        |c| c.read_skips.bytes
+    ),
     counter!(
         FlashCache,
         "FC_IO_BY_R_SKIP_FC_BUSY",
@@ -117,11 +128,15 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "bytes of reads that were cached and came from disk since flash was busier",
         |c| c.read_skips_busy.bytes
     ),
-    counter!(FlashCache, "FC_IO_BY_W", Bytes, "bytes written into the cache", |c| c.member("fill_bytes")
-        + c.member("write_fill_bytes")
-        + c.member("insert_bytes")
-        + c.member("dirty_write_bytes")),
-    counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses", |c| c.member("fill_bytes")),
+    counter!(
+        FlashCache,
+        "FC_IO_BY_W",
+        Bytes,
+        "bytes put into the cache: by writes as clients wrote them, after read misses and by inserts in 4 KiB parts",
+        |c| c.writes.bytes + c.member("fill_bytes") + c.member("insert_bytes")
+    ),
+    counter!(FlashCache, "FC_IO_BY_W_POPULATE", Bytes, "bytes filled after read misses, in 4 KiB parts", |c| c
+        .member("fill_bytes")),
     counter!(
         FlashCache,
         "FC_IO_BY_W_POPULATE_SKIP_SCAN",
@@ -136,12 +151,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "bytes of writes not kept in the cache since they belong to a scan and would have pushed out others",
         |c| c.write_skips_scan.bytes
     ),
-    counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c
-        .write_skips_large
-        .bytes
-        + c.write_fill_skips_busy.bytes
-        + c.write_skips_scan.bytes
-        + c.write_skips_plan().1),
+    counter!(FlashCache, "FC_IO_BY_W_SKIP", Bytes, "bytes of writes that went past the cache", |c| c.write_skips.bytes),
     metric!(
         FlashCache,
         "FC_IO_ERRS",
@@ -167,15 +177,17 @@ pub(super) const ROWS: &[&[Definition]] = &[
         .member("discards")),
     counter!(FlashCache, "FC_IO_RQ_EVICT", Requests, "blocks that left the cache", |c| c.member("evictions")),
     counter!(FlashCache, "FC_IO_RQ_R", Requests, "reads served whole from the cache", |c| c.hits.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests
-        + c.partial.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_PARTIAL", Requests, "reads of which a part was cached", |c| c.partial.requests),
-    counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache", |c| c
-        .read_skips_large
-        .requests
-        + c.read_skips_flash.requests
-        + c.read_skips_busy.requests
-        + c.read_skips_plan().0),
+    counter!(FlashCache, "FC_IO_RQ_R_MISS", Requests, "reads that needed the disk, part or all", |c| c.misses.requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_R_PARTIAL",
+        Requests,
+        "reads served by cache and disk together: of FC_IO_RQ_R_MISS and FC_IO_RQ_R_SKIP",
+        |c| c.partial.requests
+    ),
+    counter!(FlashCache, "FC_IO_RQ_R_SKIP", Requests, "reads that went past the cache, part or all", |c| c
+        .read_skips
+        .requests),
     counter!(
         FlashCache,
         "FC_IO_RQ_R_SKIP_FC_BUSY",
@@ -214,11 +226,20 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "fills refused since no segment was free",
         Formula::Counter(Reading::FlashCache(|c| c.member("fill_skips_space")))
     ),
-    counter!(FlashCache, "FC_IO_RQ_W", Requests, "4 KiB parts written into the cache", |c| c.member("fills")
-        + c.member("write_fills")
-        + c.member("inserts")),
-    counter!(FlashCache, "FC_IO_RQ_W_POPULATE", Requests, "4 KiB parts filled after read misses", |c| c
-        .member("fills")),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W",
+        Requests,
+        "writes kept in the cache, reads whose misses were, and inserts",
+        |c| c.writes.requests + c.populates + c.inserts
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_POPULATE",
+        Requests,
+        "reads, prefetches and blocks brought back of which something was filled",
+        |c| c.populates
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_POPULATE_SKIP_FC_BUSY",
@@ -240,12 +261,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "blocks brought back to flash that came in the place of other flash",
         |c| c.refills
     ),
-    counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c
-        .write_skips_large
-        .requests
-        + c.write_fill_skips_busy.requests
-        + c.write_skips_scan.requests
-        + c.write_skips_plan().0),
+    counter!(FlashCache, "FC_IO_RQ_W_SKIP", Requests, "writes that went past the cache", |c| c.write_skips.requests),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_SKIP_FC_BUSY",

@@ -27,7 +27,9 @@ pub(crate) const ROWS: &[&[Definition]] = &[
         "valid data in the space for KEEP data",
         Formula::Gauge(Reading::FlashCache(|c| c.keep_usage().used_bytes))
     ),
-    counter!(FlashCache, "FC_IO_BYKEEP_R", Bytes, "bytes of KEEP data read from the cache", |c| c.keep_hits().1),
+    counter!(FlashCache, "FC_IO_BYKEEP_R", Bytes, "bytes of reads of KEEP data that came from the cache", |c| c
+        .keep_hits()
+        .1),
     counter!(FlashCache, "FC_IO_BYKEEP_W", Bytes, "bytes filled into the space for KEEP data", |c| c
         .member("keep_fill_bytes")),
     counter!(FlashCache, "FC_IO_RQKEEP_R", Requests, "reads of KEEP data served whole from the cache", |c| c

@@ -25,11 +25,14 @@ pub struct CacheTotals {
     pub(super) hits: Sum,
     pub(super) partial: Sum,
     pub(super) misses: Sum,
+    pub(super) read_skips: Sum,
     pub(super) read_skips_large: Sum,
     pub(super) read_skips_flash: Sum,
     pub(super) read_skips_busy: Sum,
-    pub(super) read_skips_plan: Sum,
-    pub(super) write_skips_plan: Sum,
+    pub(super) populates: u64,
+    pub(super) inserts: u64,
+    pub(super) writes: Sum,
+    pub(super) write_skips: Sum,
     pub(super) fill_skips_busy: Sum,
     pub(super) fill_skips_scan: Sum,
     pub(super) write_skips_scan: Sum,
@@ -87,11 +90,14 @@ impl CacheTotals {
             totals.hits.add(&c.cache_hits);
             totals.partial.add(&c.cache_partial_hits);
             totals.misses.add(&c.cache_misses);
+            totals.read_skips.add(&c.cache_read_skips);
             totals.read_skips_large.add(&c.cache_read_skips_large);
             totals.read_skips_flash.add(&c.cache_read_skips_flash);
             totals.read_skips_busy.add(&c.cache_read_skips_busy);
-            totals.read_skips_plan.add(&c.cache_read_skips_plan);
-            totals.write_skips_plan.add(&c.cache_write_skips_plan);
+            totals.populates += c.cache_populates.get();
+            totals.inserts += c.inserts.get();
+            totals.writes.add(&c.cache_writes);
+            totals.write_skips.add(&c.cache_write_skips);
             totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
             totals.fill_skips_scan.add(&c.cache_fill_skips_scan);
             totals.write_skips_scan.add(&c.cache_write_skips_scan);
@@ -109,16 +115,6 @@ impl CacheTotals {
 
     pub(crate) fn keep_usage(&self) -> KeepUsage {
         self.keep
-    }
-
-    /// Reads that the I/O plan kept from the cache: requests and bytes.
-    pub(crate) fn read_skips_plan(&self) -> (u64, u64) {
-        (self.read_skips_plan.requests, self.read_skips_plan.bytes)
-    }
-
-    /// Writes that it kept from the cache: requests and bytes.
-    pub(crate) fn write_skips_plan(&self) -> (u64, u64) {
-        (self.write_skips_plan.requests, self.write_skips_plan.bytes)
     }
 
     /// Reads of KEEP data from flash alone: requests and bytes.

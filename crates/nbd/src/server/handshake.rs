@@ -70,6 +70,7 @@ pub(super) async fn negotiate(
 pub(super) async fn start_tls(
     conn: &Arc<dyn Conn>,
     config: Arc<ServerConfig>,
+    proceeds: &(dyn Fn() + Sync),
 ) -> Result<Option<(Arc<TlsConn>, Negotiation)>, HandshakeError> {
     greet(conn).await?;
     let mut negotiation = Negotiation::before_tls();
@@ -82,6 +83,7 @@ pub(super) async fn start_tls(
         // session it would count as if it were (CVE-2021-3716 and its kin).
         Ended::StartTls(true) | Ended::Chosen(..) => return Err(HandshakeError::Malformed),
     }
+    proceeds();
     let tls = ServerConnection::new(config).map_err(|error| HandshakeError::Tls(TlsError::Refused(error)))?;
     match TlsConn::start(conn.clone(), tls.into()).await {
         Ok(secured) => Ok(Some((Arc::new(secured), negotiation.secured()))),

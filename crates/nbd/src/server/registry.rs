@@ -22,6 +22,8 @@ const WITHDRAWN_TICKS: u64 = 10;
 /// What a client must take or send within the borrowers' time-out to have made progress: less than the sockets hold by themselves.
 const PROGRESS_BYTES_MIN: u64 = 64 * 1024;
 const NEVER: u64 = u64::MAX;
+/// In place of the order of strangers: it is none.
+const KNOWN: u64 = u64::MAX;
 
 /// Who a session serves, and what.
 pub(super) struct Standing {
@@ -35,8 +37,8 @@ pub(super) struct Handle {
     conn: Arc<dyn Conn>,
     stop: AtomicBool,
     established: AtomicBool,
-    /// Has not said yet who it is, where a certificate is due.
-    stranger: AtomicBool,
+    /// Has not said yet who it is, where a certificate is due: the later it came, or came further, the larger. [`KNOWN`] once it has.
+    stranger: AtomicU64,
     standing: OnceLock<Standing>,
     waker: AtomicWaker,
     now: Arc<AtomicU64>,
@@ -57,7 +59,11 @@ pub(super) struct Handle {
 impl Handle {
     /// The client is known.
     pub(super) fn known(&self) {
-        self.stranger.store(false, Ordering::Relaxed);
+        self.stranger.store(KNOWN, Ordering::Relaxed);
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.stranger.load(Ordering::Relaxed) != KNOWN
     }
 
     /// What it holds.
@@ -138,8 +144,26 @@ struct State {
     stopping: bool,
     sweeping: bool,
     next_id: u64,
+    /// Of the next stranger, or of one that comes further.
+    next_stranger: u64,
     sessions: BTreeMap<u64, Arc<Handle>>,
     listeners: Vec<Arc<dyn Listener>>,
+}
+
+impl State {
+    fn next_stranger(&mut self) -> u64 {
+        self.next_stranger += 1;
+        self.next_stranger - 1
+    }
+}
+
+/// A connection that is known.
+pub(super) struct Added {
+    pub(super) handle: Arc<Handle>,
+    /// A sweeper is to be started.
+    pub(super) starts_sweeper: bool,
+    /// A stranger had to leave for it.
+    pub(super) crowded: bool,
 }
 
 impl Registry {
@@ -158,14 +182,14 @@ impl Registry {
     }
 
     /// Know a connection; `stranger`: it has to prove who it is first. Where there are too many strangers, one leaves for it. None when
-    /// everything is stopping; true when a sweeper is to be started.
+    /// everything is stopping.
     pub(super) fn add(
         &self,
         conn: Arc<dyn Conn>,
         pools: &Pools,
         stranger: bool,
         limits: &FrontEndLimits,
-    ) -> Option<(Arc<Handle>, bool)> {
+    ) -> Option<Added> {
         let ticks = |d: Duration| d.as_secs().max(1) + 1;
         let mut leaving = None;
         let mut state = lock(&self.state);
@@ -173,19 +197,20 @@ impl Registry {
             return None;
         }
         if stranger {
-            let strangers = state.sessions.values().filter(|handle| handle.stranger.load(Ordering::Relaxed));
+            let strangers = state.sessions.values().filter(|handle| handle.is_stranger());
             leaving = crowding(strangers, limits.unproven_max).cloned();
             // It is counted no more, though it may take a moment to go.
             leaving.iter().for_each(|handle| handle.known());
         }
         let id = state.next_id;
         state.next_id += 1;
+        let order = if stranger { state.next_stranger() } else { KNOWN };
         let handle = Arc::new(Handle {
             id,
             conn,
             stop: AtomicBool::new(false),
             established: AtomicBool::new(false),
-            stranger: AtomicBool::new(stranger),
+            stranger: AtomicU64::new(order),
             standing: OnceLock::new(),
             waker: AtomicWaker::new(),
             now: self.now.clone(),
@@ -199,10 +224,18 @@ impl Registry {
             cut_off: AtomicBool::new(false),
         });
         state.sessions.insert(id, handle.clone());
-        let first = !std::mem::replace(&mut state.sweeping, true);
+        let starts_sweeper = !std::mem::replace(&mut state.sweeping, true);
         drop(state);
         leaving.iter().for_each(|handle| handle.conn.close());
-        Some((handle, first))
+        Some(Added { handle, starts_sweeper, crowded: leaving.is_some() })
+    }
+
+    /// A stranger has come further with showing who it is: others leave before it.
+    pub(super) fn proceeds(&self, handle: &Handle) {
+        let mut state = lock(&self.state);
+        if handle.is_stranger() {
+            handle.stranger.store(state.next_stranger(), Ordering::Relaxed);
+        }
     }
 
     pub(super) fn remove(&self, handle: &Handle) {
@@ -292,8 +325,8 @@ impl Registry {
     }
 }
 
-/// Which of the strangers leaves when there are `max`: the one that has been there longest of the host that has most. A host with a crowd
-/// of them crowds out its own.
+/// Which of the strangers leaves when there are `max`: of the host that has most the one that has come no further for longest. A host with a
+/// crowd of them crowds out its own.
 fn crowding<'a>(strangers: impl Iterator<Item = &'a Arc<Handle>>, max: usize) -> Option<&'a Arc<Handle>> {
     let strangers: Vec<_> = strangers.collect();
     if strangers.len() < max {
@@ -303,8 +336,7 @@ fn crowding<'a>(strangers: impl Iterator<Item = &'a Arc<Handle>>, max: usize) ->
     for handle in strangers {
         hosts.entry(super::hosts::name_of(&handle.conn.peer())).or_default().push(handle);
     }
-    // They come in the order of their arrival.
-    hosts.into_values().max_by_key(Vec::len)?.first().copied()
+    hosts.into_values().max_by_key(Vec::len)?.into_iter().min_by_key(|handle| handle.stranger.load(Ordering::Relaxed))
 }
 
 /// How many connections a sweep has closed.

@@ -73,7 +73,12 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
     /// Known by the kernel or by a certificate.
-    Known(Caller),
+    Known {
+        /// Who it is.
+        caller: Caller,
+        /// What it takes of the connections: another place once it has asked for something.
+        place: Arc<Place>,
+    },
     /// Connected over TLS without a certificate that counts.
     Unknown {
         /// From there.
@@ -174,7 +179,7 @@ impl Access {
     /// Whoever sends a request over a connection. A token counts only where the connection itself tells nobody.
     pub(super) fn of_request(&self, peer: &Peer, token: Option<&str>) -> Result<Caller, Denied> {
         let (from, unfit) = match peer {
-            Peer::Known(caller) => return Ok(caller.clone()),
+            Peer::Known { caller, .. } => return Ok(caller.clone()),
             Peer::Unknown { from, unfit, .. } => (from, unfit),
         };
         let (Some(token), Some(path)) = (token, &self.tokens) else {
@@ -304,13 +309,15 @@ mod tests {
         let path = dir.path().join("tokens");
         std::fs::write(&path, format!("administrator ann {}\n", token_digest("t"))).unwrap();
         let access = Access { owner_uid: 7, group: None, tokens: Some(path.clone()), revoked: None };
-        let place = super::super::places::Places::new().stranger([127, 0, 0, 1].into());
+        let origin = super::super::places::Origin::Host([127, 0, 0, 1].into());
+        let (place, _) = super::super::places::Places::new().stranger(origin);
         let unknown = Peer::Unknown { from: "1.2.3.4:5".to_owned(), unfit: None, place: place.clone() };
         assert_eq!(access.of_request(&unknown, None), Err(Denied::Nobody));
         assert_eq!(access.of_request(&unknown, Some("u")), Err(Denied::WrongToken));
         assert_eq!(access.of_request(&unknown, Some("t")).unwrap().role, Role::Administrator);
         let monitor = Caller { role: Role::Monitor, who: "uid 9".to_owned() };
-        assert_eq!(access.of_request(&Peer::Known(monitor), Some("t")).unwrap().role, Role::Monitor);
+        let known = Peer::Known { caller: monitor, place: place.clone() };
+        assert_eq!(access.of_request(&known, Some("t")).unwrap().role, Role::Monitor);
         let unfit = Unfit::Revoked("ann".to_owned());
         let revoked = Peer::Unknown { from: "1.2.3.4:5".to_owned(), unfit: Some(unfit.clone()), place };
         assert_eq!(access.of_request(&revoked, None), Err(Denied::Unfit(unfit)));

@@ -106,7 +106,7 @@ pub(super) fn flash_cache_content(context: &Context) -> Vec<Row> {
         }
         if let Some(disk) = context.cell.grid_disk(&record.name) {
             let counters = &disk.counters;
-            let misses = counters.cache_misses.requests.get() + counters.cache_partial_hits.requests.get();
+            let misses = counters.cache_misses.requests.get();
             row = row.with("hitCount", integer(counters.cache_hits.requests.get())).with("missCount", integer(misses));
         }
         rows.push(row);

@@ -79,6 +79,9 @@ impl From<AdminError> for Refusal {
     }
 }
 
+/// What the catalog calls them where there are too many.
+const GRID_DISKS: &str = "grid disks";
+
 impl From<GridDiskError> for Refusal {
     fn from(error: GridDiskError) -> Refusal {
         let code = match &error {
@@ -87,6 +90,10 @@ impl From<GridDiskError> for Refusal {
                 ErrorCode::ObjectExists
             }
             GridDiskError::NoSpace { .. } => ErrorCode::NoSpace,
+            GridDiskError::Invalid(CatalogError::Limit { what: GRID_DISKS, max }) => {
+                let what = format!("a cell has {max} grid disks at most, and this one has them");
+                return Refusal::new(ErrorCode::TooLarge, what, Some("drop some, or make fewer and larger ones"));
+            }
             GridDiskError::TooSmall { .. }
             | GridDiskError::Range { .. }
             | GridDiskError::Invalid(_)
@@ -362,7 +369,10 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         }
         Some(operation @ (Operation::Flush | Operation::CancelFlush)) => {
             let names = targets(context, change)?;
-            flush(context, operation, &names).await?;
+            // None chosen are not all.
+            if !names.is_empty() {
+                flush(context, operation, &names, change.no_wait).await?;
+            }
             lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
             return Ok(());
         }
@@ -426,6 +436,10 @@ async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Ve
     if let Some(prefix) = change.text("prefix") {
         let prefix = prefix.to_lowercase();
         names.retain(|name| name.to_lowercase().starts_with(&prefix));
+        if names.is_empty() {
+            let what = format!("no grid disk has a name that begins with {prefix}");
+            return Err(Refusal::new(ErrorCode::NoSuchObject, what, Some("LIST GRIDDISK shows them all")));
+        }
     }
     for name in names {
         context.cell.drop_grid_disk(&name, change.force).await?;
@@ -514,9 +528,17 @@ async fn drop_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec
     Ok(())
 }
 
-/// FLUSH, to its end, or CANCEL FLUSH, of the grid disks named or of all.
-async fn flush(context: &Arc<Context>, operation: Operation, names: &[String]) -> Step {
+/// FLUSH, to its end unless NOWAIT was given, or CANCEL FLUSH, of the grid disks named or of all.
+async fn flush(context: &Arc<Context>, operation: Operation, names: &[String], no_wait: bool) -> Step {
     match operation {
+        Operation::Flush if no_wait => {
+            let (cell, names) = (context.cell.clone(), names.to_vec());
+            context.world.spawn.spawn(Box::pin(async move {
+                if let Err(error) = cell.flush_flash_cache(&names, &mut |_, _| ()).await {
+                    tracing::warn!(%error, "a flush of the flash cache that nobody waits for");
+                }
+            }));
+        }
         Operation::Flush => {
             let mut progress = |done: u64, all: u64| tracing::info!(done, all, "flush of the flash cache, bytes");
             context.cell.flush_flash_cache(names, &mut progress).await?;
@@ -550,7 +572,7 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
         if let Some(disks) = change.list("cellDisk") {
             flushes_whole(context, disks)?;
         }
-        flush(context, operation, &[]).await?;
+        flush(context, operation, &[], change.no_wait).await?;
         lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
         return Ok(());
     }

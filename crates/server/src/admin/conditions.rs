@@ -6,7 +6,7 @@ use super::Context;
 use crate::alerting::{Condition, Severity};
 use cell::metrics::Sample;
 use celldisk::{MemberStatus, Role};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What has been seen, for what tells of a moment.
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub(super) struct Seen {
     notes: Vec<String>,
     /// Rotten parts.
     rot: Option<u64>,
+    /// Alerts of flash that was not at work, and its names.
+    absent: BTreeSet<(&'static str, String)>,
 }
 
 /// What is seen at a glance.
@@ -41,18 +43,17 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
             }
         }
     }
+    let mut absent = BTreeSet::new();
     if let Some(record) = catalog.flash_cache.as_ref().filter(|_| !cell.is_opening()) {
         let members = cell.flash_cache();
         let failures: Vec<Option<String>> = members.iter().flat_map(|it| it.members()).map(|it| it.failure()).collect();
         let at_work = cell.flash_cache_devices();
         for id in record.regions.keys() {
             let name = name_of(id);
-            let why = match at_work.iter().position(|it| it == id) {
-                Some(place) => failures.get(place).cloned().flatten(),
-                None => Some("it is not at work".to_owned()),
-            };
-            if let Some(why) = why {
+            let place = at_work.iter().position(|it| it == id);
+            if let Some(why) = why_not(place, &failures) {
                 let what = format!("the flash cache goes on without cell disk {name}: {why}");
+                absent.extend(place.is_none().then(|| ("FlashCache_MemberFailed", name.clone())));
                 found.push(Condition::new("FlashCache_MemberFailed", name, Warning, what));
             }
         }
@@ -62,16 +63,24 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
         let at_work = cell.flash_log_devices();
         for id in record.regions.keys() {
             let name = name_of(id);
-            let why = match at_work.iter().position(|it| it == id) {
-                Some(place) => failures.get(place).cloned().flatten(),
-                None => Some("it is not at work".to_owned()),
-            };
-            if let Some(why) = why {
+            let place = at_work.iter().position(|it| it == id);
+            if let Some(why) = why_not(place, &failures) {
                 let what = format!("the flash log goes on without cell disk {name}: {why}");
+                absent.extend(place.is_none().then(|| ("FlashLog_RingFailed", name.clone())));
                 found.push(Condition::new("FlashLog_RingFailed", name, Warning, what));
             }
         }
     }
+    // What is made, changed or dropped just now is in the catalog and not at work, or the other way round: that is no failure. What was
+    // absent before the change began still is.
+    let after = cell.store().catalog();
+    if cell.is_changing() || after.flash_cache != catalog.flash_cache || after.flash_log != catalog.flash_log {
+        let is_new = |it: &Condition| absent.iter().any(|new| new.0 == it.definition && new.1 == it.object);
+        let was = |it: &Condition| seen.absent.iter().any(|old| old.0 == it.definition && old.1 == it.object);
+        found.retain(|it| !is_new(it) || was(it));
+        absent.retain(|it| seen.absent.contains(it));
+    }
+    seen.absent = absent;
     let served = cell.grid_disks();
     for disk in &served {
         let name = disk.name();
@@ -103,6 +112,14 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
     found.extend(new.map(|note| Condition::new("Cell_Event", &catalog.cell_name, Warning, note.as_str())));
     seen.notes = notes;
     found
+}
+
+/// Why a device of the catalog takes no part: it has a place among those at work, each with its failure, or none.
+fn why_not(place: Option<usize>, failures: &[Option<String>]) -> Option<String> {
+    match place {
+        Some(place) => failures.get(place).cloned().flatten(),
+        None => Some("it is not at work".to_owned()),
+    }
 }
 
 /// What was appended: the list grows at its end and may lose its beginning.

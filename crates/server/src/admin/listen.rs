@@ -5,7 +5,7 @@
 
 use super::access::{Access, Peer, Unfit};
 use super::patient::Patient;
-use super::places::Places;
+use super::places::{CROWDED, Origin, Place, Places};
 use crate::certificates::Secure;
 use crate::dir::Dir;
 use axum::Router;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -91,6 +91,15 @@ enum Accepted {
     Tcp(TcpStream, SocketAddr, TlsAcceptor),
 }
 
+impl Accepted {
+    fn origin(&self) -> Option<Origin> {
+        match self {
+            Accepted::Unix(stream) => stream.peer_cred().ok().map(|peer| Origin::User(peer.uid())),
+            Accepted::Tcp(_, from, _) => Some(Origin::Host(from.ip())),
+        }
+    }
+}
+
 async fn remove_stale(path: &Path) -> std::io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
@@ -115,19 +124,20 @@ pub(super) async fn serve(
     let places = Places::new();
     let mut connections = JoinSet::new();
     loop {
-        let next = async {
-            let place = places.next().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
-            next = next => next,
+            accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok(accepted) => {
-                let (router, access, places) = (router.clone(), access.clone(), places.clone());
-                connections.spawn(connection(accepted, router, access, places, place));
+                // A peer the kernel cannot name does not exist.
+                let Some(origin) = accepted.origin() else { continue };
+                let (place, others_left) = places.stranger(origin);
+                connections.spawn(connection(accepted, router.clone(), access.clone(), place));
+                if others_left {
+                    tokio::time::sleep(CROWDED).await;
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "the admin service cannot take a connection");
@@ -143,52 +153,57 @@ pub(super) async fn serve(
     let _ = tokio::time::timeout(FAREWELL, all).await;
 }
 
-async fn connection(
-    accepted: Accepted,
-    router: Router,
-    access: Arc<Access>,
-    places: Arc<Places>,
-    next: Option<OwnedSemaphorePermit>,
-) {
-    match accepted {
-        Accepted::Unix(stream) => {
-            // A peer the kernel cannot name does not exist.
-            let Ok(credentials) = stream.peer_cred() else { return };
-            let caller = access.of_unix(&credentials);
-            let Some(_place) = places.known(&caller.role, next) else {
-                tracing::warn!(who = caller.who, "too many connections of other users");
-                return;
-            };
-            exchange(stream, Peer::Known(caller), router).await;
-        }
-        Accepted::Tcp(stream, from, tls) => {
-            let place = places.stranger(from.ip());
-            drop(next);
-            let from = from.to_string();
-            let exchanged = async {
-                let stream = match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => return tracing::info!(from, %error, "no TLS came about"),
-                    Err(_) => return tracing::info!(from, "no TLS came about in time"),
-                };
-                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
-                let unfit = match certificate.map(|certificate| access.of_certificate(certificate, &from)) {
-                    Some(Ok(caller)) if place.settle(&caller.role).await => {
-                        return exchange(stream, Peer::Known(caller), router).await;
-                    }
-                    Some(Ok(caller)) => return tracing::warn!(who = caller.who, "too many connections of other users"),
-                    Some(Err(unfit)) => Some(unfit).filter(|unfit| *unfit != Unfit::NoRole),
-                    None => None,
-                };
-                exchange(stream, Peer::Unknown { from: from.clone(), unfit, place: place.clone() }, router).await;
-            };
-            tokio::select! {
-                () = exchanged => {}
-                () = place.cut() => tracing::info!(from, "a connection that had not shown who it is made room for others"),
+async fn connection(accepted: Accepted, router: Router, access: Arc<Access>, place: Arc<Place>) {
+    let from = match &accepted {
+        Accepted::Unix(_) => "this host".to_owned(),
+        Accepted::Tcp(_, from, _) => from.to_string(),
+    };
+    let exchanged = async {
+        match accepted {
+            Accepted::Unix(stream) => {
+                let Ok(credentials) = stream.peer_cred() else { return };
+                let caller = access.of_unix(&credentials);
+                exchange(stream, Peer::Known { caller, place: place.clone() }, router).await;
             }
+            Accepted::Tcp(stream, _, tls) => over_tls(stream, &from, tls, router, &access, &place).await,
         }
+    };
+    tokio::select! {
+        () = exchanged => {}
+        () = place.cut() => tracing::info!(from, "a connection that had not said what it wants made room for others"),
     }
+}
+
+async fn over_tls(
+    stream: TcpStream,
+    from: &str,
+    tls: TlsAcceptor,
+    router: Router,
+    access: &Access,
+    place: &Arc<Place>,
+) {
+    let handshake = async {
+        // Until it has said something, it is one of the silent.
+        stream.readable().await?;
+        place.proceeds();
+        tls.accept(stream).await
+    };
+    let stream = match tokio::time::timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::info!(from, %error, "no TLS came about"),
+        Err(_) => return tracing::info!(from, "no TLS came about in time"),
+    };
+    place.proceeds();
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    // A certificate without a role is nobody's: a cell's own is no ticket to another cell.
+    let unfit = match certificate.map(|certificate| access.of_certificate(certificate, from)) {
+        Some(Ok(caller)) => {
+            return exchange(stream, Peer::Known { caller, place: place.clone() }, router).await;
+        }
+        Some(Err(unfit)) => Some(unfit).filter(|unfit| *unfit != Unfit::NoRole),
+        None => None,
+    };
+    exchange(stream, Peer::Unknown { from: from.to_owned(), unfit, place: place.clone() }, router).await;
 }
 
 async fn exchange<T: AsyncRead + AsyncWrite + Unpin>(stream: T, peer: Peer, router: Router) {

@@ -285,8 +285,8 @@ fn form_schema(object: &ObjectSpec, form: &Form, operation: Option<&OperationSpe
     let names = |most: usize| json!({"type": "array", "items": {"type": "string", "pattern": format!("^{NAME}$")}, "minItems": 1, "maxItems": most});
     match form.target {
         TargetKind::Whole => {}
-        TargetKind::All => add("all", json!({"enum": ["ALL"]}), true),
-        TargetKind::AllOfDiskType => add("all", json!({"enum": ["ALL", "FLASHDISK", "HARDDISK"]}), true),
+        TargetKind::All => add("all", json!({"enum": ["ALL", true]}), true),
+        TargetKind::AllOfDiskType => add("all", json!({"enum": ["ALL", true, "FLASHDISK", "HARDDISK"]}), true),
         TargetKind::Name => add("names", names(1), true),
         TargetKind::Names => add("names", names(64), true),
     }

@@ -109,13 +109,35 @@ struct ChangeBody {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(try_from = "AllGiven")]
 enum All {
-    #[serde(rename = "ALL")]
     Every,
-    #[serde(rename = "FLASHDISK")]
     FlashDisk,
-    #[serde(rename = "HARDDISK")]
     HardDisk,
+}
+
+/// As it is written: `true` says what `"ALL"` says.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum AllGiven {
+    Flag(bool),
+    Word(String),
+}
+
+impl TryFrom<AllGiven> for All {
+    type Error = &'static str;
+
+    fn try_from(given: AllGiven) -> Result<All, &'static str> {
+        match given {
+            AllGiven::Flag(true) => Ok(All::Every),
+            AllGiven::Word(word) if word == "ALL" => Ok(All::Every),
+            AllGiven::Word(word) if word == "FLASHDISK" => Ok(All::FlashDisk),
+            AllGiven::Word(word) if word == "HARDDISK" => Ok(All::HardDisk),
+            AllGiven::Flag(false) | AllGiven::Word(_) => {
+                Err("all takes true, \"ALL\", \"FLASHDISK\" or \"HARDDISK\"; leave it out to name objects")
+            }
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -266,6 +288,7 @@ mod tests {
                 r#"{"all":"ALL","operation":"CANCEL FLUSH"}"#,
                 "ALTER FLASHCACHE ALL CANCEL FLUSH",
             ),
+            (Verb::Alter, ObjectType::FlashCache, r#"{"all":true,"operation":"FLUSH"}"#, "ALTER FLASHCACHE ALL FLUSH"),
             (Verb::Drop, ObjectType::GridDisk, r#"{"names":["a"],"flags":["FORCE"]}"#, "DROP GRIDDISK 'a' FORCE"),
             (Verb::Drop, ObjectType::FlashCache, "{}", "DROP FLASHCACHE"),
         ] {
@@ -285,6 +308,8 @@ mod tests {
             r#"{"colour":1}"#,
             r#"{"names":["a"],"all":"ALL"}"#,
             r#"{"all":null}"#,
+            r#"{"all":false}"#,
+            r#"{"all":"all"}"#,
             r#"{"settings":{"comment":1}}"#,
             r#"{"settings":{"seconds":"1"}}"#,
             r#"{"settings":{"size":["1"]}}"#,

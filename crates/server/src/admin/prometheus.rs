@@ -1,7 +1,8 @@
 //! The metrics in Prometheus' text format, and in OpenMetrics for who asks for it.
 //!
 //! Names follow from the table: `flashcell_` and the metric's name in small letters (without MB), `_bytes` or `_seconds` for what is
-//! counted, `_total` for what only grows. Rates are left out: Prometheus makes its own.
+//! counted, `_total` for what only grows. Rates are left out: Prometheus makes its own. In OpenMetrics a family has one type, and what only
+//! grows says since when: since the process was started.
 
 use super::Context;
 use cell::metrics::{Base, Definition, MetricObject, MetricType, Sample};
@@ -56,6 +57,8 @@ impl Style {
 /// A page being written.
 struct Page {
     style: Style,
+    /// When the process was started, as it is written.
+    created: String,
     text: String,
 }
 
@@ -65,6 +68,10 @@ const GAUGE: &str = "gauge";
 const HISTOGRAM: &str = "histogram";
 
 impl Page {
+    fn new(style: Style, created_ns: u64) -> Page {
+        Page { style, created: decimal(created_ns, 9), text: String::new() }
+    }
+
     /// A family begins. `name` is that of its samples: in OpenMetrics the family of a counter has no `_total`.
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let family = match self.style {
@@ -79,6 +86,21 @@ impl Page {
         }
     }
 
+    /// The sample of a counter; `labels` with their braces, if any.
+    fn counter(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
+        self.line(format_args!("{name}{labels} {value}"));
+        self.created(name.strip_suffix("_total").unwrap_or(name), labels);
+    }
+
+    /// Since when a counter or histogram counts: for OpenMetrics alone.
+    fn created(&mut self, family: &str, labels: &str) {
+        if self.style == Style::Open {
+            let created = std::mem::take(&mut self.created);
+            self.line(format_args!("{family}_created{labels} {created}"));
+            self.created = created;
+        }
+    }
+
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
@@ -87,7 +109,8 @@ impl Page {
 
 /// The whole page.
 pub(super) fn page(context: &Context, style: Style) -> String {
-    let mut page = Page { style, text: String::new() };
+    let mut page = Page::new(style, crate::process::started_ns());
+    process(&mut page);
     let mut last = "";
     for sample in context.samples() {
         if sample.definition.name != last {
@@ -104,6 +127,21 @@ pub(super) fn page(context: &Context, style: Style) -> String {
         page.line(format_args!("# EOF"));
     }
     page.text
+}
+
+/// Which program this is, and since when it runs.
+fn process(page: &mut Page) {
+    // OpenMetrics has a type for it, whose samples have a suffix that the family has not.
+    let (name, family, kind) = match page.style {
+        Style::Open => ("flashcell_build_info", "flashcell_build", "info"),
+        Style::Text => ("flashcell_build_info", "flashcell_build_info", GAUGE),
+    };
+    page.family(family, kind, "the program that serves the cell");
+    page.line(format_args!("{name}{{version=\"{}\"}} 1", escaped(env!("CARGO_PKG_VERSION"))));
+    let name = "process_start_time_seconds";
+    page.family(name, GAUGE, "when the process was started, in seconds since 1970");
+    let created = page.created.clone();
+    page.line(format_args!("{name} {created}"));
 }
 
 fn name_of(definition: &Definition) -> String {
@@ -142,7 +180,12 @@ fn line(page: &mut Page, sample: &Sample) {
         Base::Milli | Base::MilliPercent => decimal(sample.value, 3),
     };
     let name = name_of(sample.definition);
-    page.line(format_args!("{name}{{{label}=\"{}\"}} {value}", escaped(&sample.object)));
+    let labels = format!("{{{label}=\"{}\"}}", escaped(&sample.object));
+    if sample.definition.metric_type() == MetricType::Cumulative {
+        page.counter(&name, &labels, value);
+    } else {
+        page.line(format_args!("{name}{labels} {value}"));
+    }
 }
 
 /// `units / 10^digits`, exactly.
@@ -166,7 +209,9 @@ fn alerts(page: &mut Page, context: &Context) {
 
 fn front_end(page: &mut Page, context: &Context) {
     let stats = context.front_end.stats();
-    let gauges = [("connections", "NBD connections open", stats.connections_open)];
+    // Not "connections": the family of that name is the counter's.
+    page.family("flashcell_nbd_connections_open", GAUGE, "NBD connections open");
+    page.line(format_args!("flashcell_nbd_connections_open {}", stats.connections_open));
     let counters = [
         ("connections_total", "NBD connections accepted", stats.connections),
         ("requests_total", "NBD requests", stats.requests()),
@@ -181,16 +226,15 @@ fn front_end(page: &mut Page, context: &Context) {
         ("tls_failed_total", "NBD connections closed because TLS did not come about", stats.tls_failed),
         ("error_replies_total", "NBD error replies", stats.errors.iter().sum()),
     ];
-    let kinds = gauges.into_iter().map(|it| (GAUGE, it)).chain(counters.into_iter().map(|it| (COUNTER, it)));
-    for (kind, (name, help, value)) in kinds {
+    for (name, help, value) in counters {
         let name = format!("flashcell_nbd_{name}");
-        page.family(&name, kind, help);
-        page.line(format_args!("{name} {value}"));
+        page.family(&name, COUNTER, help);
+        page.counter(&name, "", value);
     }
     let name = "flashcell_nbd_host_cut_off_total";
     page.family(name, COUNTER, "of these, by client host");
     for host in context.front_end.hosts() {
-        page.line(format_args!("{name}{{host=\"{}\"}} {}", escaped(&host.name), host.cut_off));
+        page.counter(name, &format!("{{host=\"{}\"}}", escaped(&host.name)), host.cut_off);
     }
 }
 
@@ -198,7 +242,7 @@ fn tried_again(page: &mut Page, context: &Context) {
     let name = "flashcell_device_tried_again_total";
     page.family(name, COUNTER, "transfers tried again because the kernel was short of memory or requests for them");
     for (device, count) in context.opener.tried_again() {
-        page.line(format_args!("{name}{{device=\"{}\"}} {count}", escaped(&device)));
+        page.counter(name, &format!("{{device=\"{}\"}}", escaped(&device)), count);
     }
 }
 
@@ -226,6 +270,7 @@ fn histogram(page: &mut Page, name: &str, labels: &str, values: &HistogramSnapsh
     page.line(format_args!("{name}_bucket{{{labels},le=\"+Inf\"}} {}", values.count));
     page.line(format_args!("{name}_sum{{{labels}}} {}", decimal(values.sum, 9)));
     page.line(format_args!("{name}_count{{{labels}}} {}", values.count));
+    page.created(name, &format!("{{{labels}}}"));
 }
 
 /// Seconds as bucket ends are written: no more digits than they have, one after the point at least.
@@ -274,7 +319,7 @@ mod tests {
     fn lines() {
         let definition = definition("CD_IO_TM_R_SM").unwrap();
         let written = |style| {
-            let mut page = Page { style, text: String::new() };
+            let mut page = Page::new(style, 1_700_000_000_250_000_000);
             head(&mut page, definition);
             line(&mut page, &Sample { definition, object: "a\"b".to_owned(), value: 1_500_000_000 });
             page.text
@@ -290,6 +335,7 @@ mod tests {
             # TYPE flashcell_cd_io_tm_r_sm_seconds counter
             # UNIT flashcell_cd_io_tm_r_sm_seconds seconds
             flashcell_cd_io_tm_r_sm_seconds_total{celldisk="a\"b"} 1.500000000
+            flashcell_cd_io_tm_r_sm_seconds_created{celldisk="a\"b"} 1700000000.250000000
         "#]]
         .assert_eq(&written(Style::Open));
         assert_eq!([short(25_000), short(500_000_000), short(10_000_000_000)], ["0.000025", "0.5", "10.0"]);

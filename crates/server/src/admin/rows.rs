@@ -6,6 +6,7 @@ use super::history::PERIOD;
 use super::{Context, activity_rows, alert_statements, physical_rows};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
+use cell::FlushStatus;
 use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
 use cellcli::{Decimal, Measure, ObjectType, Row, Timestamp, Unit, Value};
 use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
@@ -118,6 +119,12 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             .with("id", guid(id.0))
             .with("interleaving", "none")
             .with("status", status);
+        // Of the flash whose data goes to the disks.
+        if catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id))
+            && let Some((status, error)) = context.cell.last_flush().map(flush_words)
+        {
+            row = row.with("flushStatus", status).with("flushError", error);
+        }
         if let Some(device) = context.device(*id) {
             let path = device.path.display().to_string();
             row = row
@@ -138,6 +145,16 @@ fn cell_disks(context: &Context) -> Vec<Row> {
     // Identities are random: names are what people know.
     rows.sort_by_key(Row::name);
     rows
+}
+
+/// flushStatus and flushError.
+fn flush_words(status: FlushStatus) -> (&'static str, String) {
+    match status {
+        FlushStatus::Working => ("working", String::new()),
+        FlushStatus::Completed => ("completed", String::new()),
+        FlushStatus::Cancelled => ("cancelled", String::new()),
+        FlushStatus::Failed(why) => ("failed", why.lines().next().unwrap_or_default().to_owned()),
+    }
 }
 
 fn grid_disks(context: &Context) -> Vec<Row> {

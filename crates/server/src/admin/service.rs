@@ -107,9 +107,10 @@ impl FromRequestParts<Shared> for Caller {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             (challenge, refuse(StatusCode::UNAUTHORIZED, &text)).into_response()
         })?;
-        if let Peer::Unknown { place, .. } = peer
-            && !place.settle(&caller.role).await
-        {
+        // The head of a request is there, of somebody known: now it takes a place of its own.
+        let (Peer::Known { place, .. } | Peer::Unknown { place, .. }) = peer;
+        if !place.settle(&caller.role).await {
+            tracing::warn!(who = caller.who, "too many connections of other users");
             let text = "too many connections of clients that are no administrators\nhint: try again";
             return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, text));
         }

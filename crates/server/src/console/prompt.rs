@@ -49,6 +49,7 @@ pub(super) fn run(session: &mut Session) -> Result<(), ConsoleError> {
     let input = |error: ReadlineError| ConsoleError::Input(error.to_string());
     let mut editor: Editor<Words, MemHistory> =
         Editor::with_history(Config::default(), MemHistory::new()).map_err(input)?;
+    session.prompts();
     editor.set_helper(Some(Words(session.asker())));
     let mut text = String::new();
     loop {

@@ -1,12 +1,13 @@
 //! One client session: its settings, and what it does with each statement.
 
 use super::ConsoleError;
+use super::flush::{self, Waited};
 use crate::admin::{DateStyle, Form, Outcome, Request, Response};
 use crate::http::{AskError, Client};
-use cellcli::command::{Command, DateFormat, Spool, SpoolMode};
+use cellcli::command::{Change, Command, DateFormat, Operation, Spool, SpoolMode};
 use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script};
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Files that START one another; deeper is a file that starts itself.
@@ -21,11 +22,19 @@ pub(crate) struct Session {
     echo: bool,
     spool: Option<(PathBuf, File)>,
     good: bool,
+    /// Somebody types at a prompt.
+    prompts: bool,
 }
 
 impl Session {
     pub(super) fn new(client: Client, monitor: bool, form: Form) -> Session {
-        Session { client, monitor, form, dates: DateStyle::default(), echo: false, spool: None, good: true }
+        let dates = DateStyle::default();
+        Session { client, monitor, form, dates, echo: false, spool: None, good: true, prompts: false }
+    }
+
+    /// Somebody types at a prompt: ^C leads back to it.
+    pub(super) fn prompts(&mut self) {
+        self.prompts = true;
     }
 
     /// Whether every statement so far was carried out.
@@ -82,6 +91,15 @@ impl Session {
                         return Ok(true);
                     }
                 }
+                Command::Alter(change)
+                    if change.operation == Some(Operation::Flush)
+                        && !change.no_wait
+                        && std::io::stderr().is_terminal() =>
+                {
+                    if self.flush(statement.text, &change)? {
+                        return Ok(true);
+                    }
+                }
                 Command::List(_)
                 | Command::Create(_)
                 | Command::Alter(_)
@@ -95,7 +113,24 @@ impl Session {
     }
 
     fn ask_and_print(&mut self, text: &str) -> Result<(), ConsoleError> {
-        match self.ask(text) {
+        let answer = self.ask(text);
+        self.print_answer(answer)
+    }
+
+    /// A FLUSH, with its progress shown. True: ^C has ended the waiting, and with it the session.
+    fn flush(&mut self, text: &str, change: &Change) -> Result<bool, ConsoleError> {
+        let statement = text.to_owned();
+        match flush::wait(self, change, move |session| session.ask(&statement)) {
+            Waited::Answered(answer) => self.print_answer(answer).map(|()| false),
+            Waited::Left => {
+                self.good = false;
+                Ok(!self.prompts)
+            }
+        }
+    }
+
+    fn print_answer(&mut self, answer: Result<Vec<Outcome>, AskError>) -> Result<(), ConsoleError> {
+        match answer {
             Err(error) => self.complain(&error.to_string()),
             Ok(results) => {
                 for Outcome { output, error } in results {
@@ -110,7 +145,7 @@ impl Session {
     }
 
     /// Have the cell carry out statements.
-    fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
+    pub(super) fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
         let request = Request { text: text.to_owned(), monitor: self.monitor, form: self.form, dates: self.dates };
         let response: Response = self.client.ask("/v1/cellcli", &request)?;
         Ok(response.results)
@@ -119,6 +154,16 @@ impl Session {
     /// A read-only session with the same cell, for [`Session::names`].
     pub(super) fn asker(&self) -> Session {
         Session::new(self.client.clone(), true, Form::Text)
+    }
+
+    /// The same, answered in JSON.
+    pub(super) fn watcher(&self) -> Session {
+        Session::new(self.client.clone(), true, Form::Json)
+    }
+
+    /// One that asks as this one does.
+    pub(super) fn twin(&self) -> Session {
+        Session { dates: self.dates, ..Session::new(self.client.clone(), self.monitor, self.form) }
     }
 
     /// The names of all objects of a type, for completion; none when the cell does not answer.
