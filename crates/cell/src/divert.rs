@@ -200,7 +200,11 @@ impl GridDisk {
         let (cache, bytes) = (&binding.cache, bufs.len_bytes());
         // As every read of the disk: no write of the same blocks is under way. Looked at again under the lock: what became
         // dirty while this waited for it is not on the disk.
-        let guard = self.lock_bytes(offset, bytes as u64, LockMode::Shared).await;
+        let Ok(guard) = self.claim_bytes(offset, bytes as u64, LockMode::Shared).await else {
+            // Dropped meanwhile: whoever reads it as a miss hears why.
+            diverter.answered(index, cache.now());
+            return (false, bufs);
+        };
         if self.check_not_lost().is_err() || self.dirty_stretches(offset, bytes as u64).is_some() {
             diverter.answered(index, cache.now());
             return (false, bufs);
