@@ -1,5 +1,6 @@
 """CellCLI against a running cell: what it changes survives kill -9, what it cannot do it says."""
 
+import contextlib
 import json
 import os
 import pwd
@@ -7,7 +8,7 @@ import random
 import subprocess
 
 import nbdclient
-from harness import MIB, Skip, binary, check, contains, equal, run, served, test, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, run, served, test, wait_until
 
 
 def names(cell, what="griddisk"):
@@ -315,6 +316,57 @@ def a_reader_that_has_enough_is_no_error():
         for words in (f"cellcli -c {cell.dir} -e '{statements}'", f"metrics --hosts {cell.dir} --watch 1 --count 3"):
             done = run(["bash", "-c", f"set -o pipefail; {binary()} {words} | head -1"], seconds=60)
             equal((done.stdout.count("\n"), done.stderr), (1, ""), f"{words[:20]} | head -1")
+        cell.stop()
+
+
+@test
+def in_a_full_state_directory_changes_are_refused_with_an_alert():
+    """A file system of its own, full but for the devices, whose space is there already; and a line cut short before."""
+    if os.getuid() != 0:
+        raise Skip("only root can mount a file system of its own")
+    with Place("full") as place:
+        home = place.path("home")
+        os.mkdir(home)
+        run(["mount", "-t", "tmpfs", "-o", "size=160M,mode=0755", "none", home])
+        place.cleanups.append(lambda: run(["umount", "-l", home], ok=None))
+        cell = place.cell(name="home/cell", disks=("64M",), flash=("48M",), griddisks=("data:16M",), sparse=False)
+        cell.log_path = place.path("log")
+        cell.start()
+        alerts = lambda: [row for row in cell.json("list alerthistory attributes all") if row["definition"] == "Cell_Audit"]
+        cell.cellcli("alter griddisk data comment=before")
+        with open(os.path.join(home, "filler"), "wb", buffering=0) as filler:
+            with contextlib.suppress(OSError):
+                while True:
+                    filler.write(bytes(4096))
+        for n in range(200):
+            done = cell.cellcli(f"alter griddisk data comment='{n:04}{'x' * 100}'", ok=None)
+            if done.returncode:
+                break
+        contains(done.stderr, "is not carried out: it cannot be written to the audit log", "a change")
+        equal(done.stderr.count("hint:"), 1, f"hints: {done.stderr}")
+        made = cell.json("list griddisk attributes comment")[0]["comment"]
+        check(not made.startswith(f"{n:04}"), "the change is not made")
+        found = wait_until(alerts, 20, "an alert")
+        contains(found[-1]["alertMessage"], "No space left", "alert")
+        equal(found[-1]["severity"], "critical", "severity")
+        os.remove(os.path.join(home, "filler"))
+        wait_until(lambda: alerts()[-1]["severity"] == "clear", 20, "the alert is over as soon as there is room")
+        # As a power cut or a killed process leaves it.
+        cell.kill()
+        path = os.path.join(cell.dir, "audit.log")
+        with open(path, "a") as file:
+            file.write('{"time":"2026-01-01T00:00:00+00:00","event":"beg')
+        cell.start()
+        cell.cellcli("alter griddisk data comment=after")
+        with open(path) as file:
+            lines = file.read().splitlines()
+        broken = [line for line in lines if not line.endswith("}")]
+        equal(len(broken), 1, "lines that are none")
+        told = [json.loads(line) for line in lines if line not in broken]
+        # The outcome of the last change may have found no room either.
+        equal(sum(line["refused"] for line in told if line["event"] == "resumed"), 1, "changes refused, as the log says")
+        equal([line["event"] for line in told[-2:]], ["begin", "end"], "the last change")
+        contains(told[-1]["statement"], "after", "the last change")
         cell.stop()
 
 

@@ -245,9 +245,9 @@ impl Dir {
         self.file(name.as_ref(), OFlags::RDWR | OFlags::CREATE, PRIVATE)
     }
 
-    /// As [`Dir::change`], to append to it.
+    /// As [`Dir::change`], to append to it, and to read what is there.
     pub(crate) fn append(&self, name: &str) -> Result<File> {
-        self.file(OsStr::new(name), OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, PRIVATE)
+        self.file(OsStr::new(name), OFlags::RDWR | OFlags::APPEND | OFlags::CREATE, PRIVATE)
     }
 
     /// Give a file another name in the same directory; one of that name goes.

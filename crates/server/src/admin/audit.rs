@@ -1,17 +1,20 @@
 //! The audit log: who had the cell change what, and what was refused, a line of JSON each, beside cell.toml.
 //!
 //! A change is written durably before it is carried out and once more with its outcome, in `audit.log`. A change that cannot be written
-//! there is not made. Refusals are written to `audit-refused.log`, at most [`REFUSALS_PER_MINUTE`]; those beyond are counted and
+//! there is not made, and there is an alert until the log can be written again: that is tried every second, and the log says then how many
+//! changes were refused. A line that a crash or a full disk has cut short ends before the next one begins. Refusals are written to `audit-refused.log`, at most [`REFUSALS_PER_MINUTE`]; those beyond are counted and
 //! the count is written: whoever may change nothing cannot push out what others have changed, nor fill the disk. Bounded: a file that is
 //! full becomes one with `.1` behind its name, and the one of that name goes.
 
 use super::access::Caller;
 use crate::dir::Dir;
 use device::sync::lock;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{Result, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -29,6 +32,8 @@ const REFUSALS_PER_MINUTE: u32 = 60;
 /// Bytes of a statement that are kept of a change, and of a refusal.
 const STATEMENT_BYTES_MAX: usize = 4 << 10;
 const REFUSED_BYTES_MAX: usize = 256;
+/// Bytes of a line at most: a statement, each byte of which may be written as six, and the rest.
+const LINE_BYTES_MAX: u64 = 32 << 10;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,10 +66,47 @@ struct Suppressed {
     count: u64,
 }
 
+/// The log can be written again.
+#[derive(Serialize)]
+struct Resumed {
+    time: String,
+    event: &'static str,
+    /// Changes that were not made since they could not be written.
+    refused: u64,
+}
+
 /// The log.
 pub(crate) struct Audit {
-    changes: Mutex<LogFile>,
+    changes: Mutex<Changes>,
     refusals: Mutex<Refusals>,
+}
+
+struct Changes {
+    file: LogFile,
+    /// Why it cannot be written, as far as is known, and how many changes were refused because of that.
+    failure: Option<(String, u64)>,
+}
+
+impl Changes {
+    fn write(&mut self, line: &impl Serialize, durable: Durable) -> Result<()> {
+        let written = self.file.write(line, durable);
+        if let Err(error) = &written {
+            let refused = self.failure.take().map_or(0, |(_, refused)| refused);
+            self.failure = Some((format!("{}: {error}", self.file.path().display()), refused));
+        }
+        written
+    }
+
+    /// Write that it can be written again, if it could not and can now.
+    fn tell_resumed(&mut self, time: &dyn Fn() -> String) {
+        let Some((_, refused)) = self.failure else { return };
+        // This line is shorter than those that were refused.
+        if self.file.has_room().is_ok()
+            && self.file.write(&Resumed { time: time(), event: "resumed", refused }, Durable::Yes).is_ok()
+        {
+            self.failure = None;
+        }
+    }
 }
 
 struct Refusals {
@@ -102,7 +144,8 @@ impl Audit {
         let file = |name, bytes_max| LogFile { dir: dir.to_owned(), name, bytes_max, open: None };
         let refusals =
             Refusals { file: file(REFUSALS, REFUSALS_BYTES_MAX), began: Instant::now(), written: 0, suppressed: 0 };
-        Audit { changes: Mutex::new(file(CHANGES, CHANGES_BYTES_MAX)), refusals: Mutex::new(refusals) }
+        let changes = Changes { file: file(CHANGES, CHANGES_BYTES_MAX), failure: None };
+        Audit { changes: Mutex::new(changes), refusals: Mutex::new(refusals) }
     }
 
     /// Write that a change is about to be carried out; durable when this returns. `time` as ISO 8601, here and below.
@@ -110,21 +153,35 @@ impl Audit {
     /// # Errors
     /// It could not be written: what the caller is told. The change must not be made.
     pub(super) fn begin(&self, time: String, caller: &Caller, statement: &str) -> std::result::Result<(), String> {
-        let mut file = lock(&self.changes);
+        let mut changes = lock(&self.changes);
+        changes.tell_resumed(&|| time.clone());
         let line = line(time, Event::Begin, caller, statement, None, STATEMENT_BYTES_MAX);
-        file.write(&line, Durable::Yes).map_err(|error| {
-            tracing::error!(path = %file.path().display(), %error, statement, "a change is refused: the audit log cannot be written");
-            format!("{}: {error}", file.path().display())
+        changes.write(&line, Durable::Yes).map_err(|error| {
+            let path = changes.file.path();
+            tracing::error!(path = %path.display(), %error, statement, "a change is refused: the audit log cannot be written");
+            if let Some((_, refused)) = &mut changes.failure {
+                *refused += 1;
+            }
+            format!("{}: {error}", path.display())
         })
     }
 
     /// Write what became of it.
     pub(super) fn end(&self, time: String, caller: &Caller, statement: &str, error: Option<&str>) {
-        let mut file = lock(&self.changes);
+        let mut changes = lock(&self.changes);
+        changes.tell_resumed(&|| time.clone());
         let line = line(time, Event::End, caller, statement, error, STATEMENT_BYTES_MAX);
-        if let Err(error) = file.write(&line, Durable::No) {
-            tracing::error!(path = %file.path().display(), %error, statement, "the outcome of a change is not in the audit log");
+        if let Err(error) = changes.write(&line, Durable::No) {
+            let path = changes.file.path();
+            tracing::error!(path = %path.display(), %error, statement, "the outcome of a change is not in the audit log");
         }
+    }
+
+    /// Why changes cannot be written, and so are refused; tried again here, which may take as long as the disk takes.
+    pub(super) fn failure(&self, time: &dyn Fn() -> String) -> Option<String> {
+        let mut changes = lock(&self.changes);
+        changes.tell_resumed(time);
+        changes.failure.as_ref().map(|(why, _)| why.clone())
     }
 
     /// Write that somebody may not have what they asked for, or count it.
@@ -180,7 +237,8 @@ struct LogFile {
     dir: PathBuf,
     name: &'static str,
     bytes_max: u64,
-    open: Option<(File, u64)>,
+    /// Its length, and whether its last line has no end.
+    open: Option<(File, u64, bool)>,
 }
 
 impl LogFile {
@@ -191,30 +249,48 @@ impl LogFile {
     fn write(&mut self, line: &impl Serialize, durable: Durable) -> Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        let len = bytes.len() as u64;
         // One that has been taken away tells nobody anything.
-        let open = self.open.take().filter(|(file, _)| file.metadata().is_ok_and(|it| it.nlink() > 0));
-        let (mut file, mut size) = open.map_or_else(|| self.open(), Ok)?;
-        if size > 0 && size + len > self.bytes_max {
+        let open = self.open.take().filter(|(file, ..)| file.metadata().is_ok_and(|it| it.nlink() > 0));
+        let (mut file, mut size, mut is_torn) = open.map_or_else(|| self.open(), Ok)?;
+        if size > 0 && size + bytes.len() as u64 > self.bytes_max {
             Dir::open(&self.dir)?.rename(self.name, &format!("{}.1", self.name))?;
-            (file, size) = self.open()?;
+            (file, size, is_torn) = self.open()?;
+        }
+        if is_torn {
+            bytes.insert(0, b'\n');
         }
         // One write: lines of this process never mix, and a crash leaves at most the last one short.
         let written =
             file.write_all(&bytes).and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) });
         if let Err(error) = written {
-            // Part of a line would spoil the next one. Where it cannot be taken away either, the first error is the one to tell.
+            // Part of a line tells nobody anything. Where it cannot be taken away either, the first error is the one to tell, and what is left
+            // is found when the file is opened again.
             let _ = file.set_len(size);
             return Err(error);
         }
-        self.open = Some((file, size + len));
+        self.open = Some((file, size + bytes.len() as u64, false));
         Ok(())
     }
 
-    fn open(&self) -> Result<(File, u64)> {
+    /// Whether there is room for the longest line, and not for a short one alone; where the file system can say so.
+    fn has_room(&mut self) -> Result<()> {
+        let (file, size, is_torn) = self.open.take().map_or_else(|| self.open(), Ok)?;
+        match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, size, LINE_BYTES_MAX) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.open = Some((file, size, is_torn));
+        Ok(())
+    }
+
+    fn open(&self) -> Result<(File, u64, bool)> {
         let file = Dir::open(&self.dir)?.append(self.name)?;
         let size = file.metadata()?.len();
-        Ok((file, size))
+        let mut last = [b'\n'];
+        if size > 0 {
+            file.read_exact_at(&mut last, size - 1)?;
+        }
+        Ok((file, size, last != [b'\n']))
     }
 }
 
@@ -257,7 +333,7 @@ mod tests {
         let long = "é".repeat(3000);
         for _ in 0..2 {
             let audit = Audit::new(dir.path());
-            lock(&audit.changes).bytes_max = 10_000;
+            lock(&audit.changes).file.bytes_max = 10_000;
             for _ in 0..5 {
                 audit.begin(String::new(), &caller(), &long).unwrap();
             }
@@ -265,6 +341,24 @@ mod tests {
         let size = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
         assert!(size("audit.log") <= 10_000 && size("audit.log.1") <= 10_000);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_is_not_glued_to_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, write) in [
+            (CHANGES, (|audit: &Audit| audit.begin("T".to_owned(), &caller(), "X").unwrap()) as fn(&Audit)),
+            (REFUSALS, |audit| audit.refused(&|| "T".to_owned(), &caller(), "X", "no")),
+        ] {
+            std::fs::write(dir.path().join(name), "{\"time\":\"T0\"}\n{\"time\":\"T1\",\"eve").unwrap();
+            let audit = Audit::new(dir.path());
+            write(&audit);
+            write(&audit);
+            let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!((lines.len(), lines[1]), (4, "{\"time\":\"T1\",\"eve"), "{text}");
+            assert!(lines[2..].iter().all(|line| line.starts_with("{\"time\":\"T\"") && line.ends_with('}')), "{text}");
+        }
     }
 
     #[test]
@@ -298,9 +392,20 @@ mod tests {
         let audit = Audit::new(dir.path());
         let begin = || audit.begin(String::new(), &caller(), "DROP FLASHCACHE");
         // A full file system.
-        lock(&audit.changes).open = Some((File::options().write(true).open("/dev/full").unwrap(), 0));
+        let fill = || {
+            lock(&audit.changes).file.open = Some((File::options().write(true).open("/dev/full").unwrap(), 0, false))
+        };
+        let time = || "T".to_owned();
+        assert_eq!(audit.failure(&time), None);
+        fill();
         let error = begin().unwrap_err();
         assert!(error.contains("audit.log: No space left"), "{error}");
+        fill();
+        let failure = audit.failure(&time);
+        assert!(failure.is_some(), "the alert");
+        assert_eq!(audit.failure(&time), None, "it can be written again");
+        let resumed = "{\"time\":\"T\",\"event\":\"resumed\",\"refused\":1}\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), resumed);
         begin().unwrap();
         // A file that is taken away is made again; what is no file is not written to.
         std::fs::remove_file(&path).unwrap();
@@ -312,7 +417,7 @@ mod tests {
         // Where it can neither be put aside.
         std::fs::remove_file(&path).unwrap();
         begin().unwrap();
-        lock(&audit.changes).bytes_max = 10;
+        lock(&audit.changes).file.bytes_max = 10;
         std::fs::create_dir(dir.path().join("audit.log.1")).unwrap();
         assert!(begin().is_err());
         std::fs::remove_dir(dir.path().join("audit.log.1")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Looks, and never changes anything. What costs a walk over the cache's index is looked at with the reading of the metrics alone.
 
-use super::Context;
+use super::{Context, rows};
 use crate::alerting::{Condition, Severity};
 use cell::metrics::Sample;
 use celldisk::{MemberStatus, Role};
@@ -106,6 +106,10 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
     }
     if let Err(unknown) = context.access.revoked() {
         found.push(Condition::new("Cell_Revocations", &catalog.cell_name, Critical, unknown.to_string()));
+    }
+    if let Some(why) = context.audit.failure(&|| rows::timestamp(context.world.clock.wall()).text()) {
+        let what = format!("every change is refused: the audit log cannot be written: {why}");
+        found.push(Condition::new("Cell_Audit", &catalog.cell_name, Critical, what));
     }
     let notes = cell.alerts();
     let new = new_notes(&seen.notes, &notes).iter();

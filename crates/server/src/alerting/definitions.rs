@@ -100,6 +100,7 @@ const OWN: &[Definition] = {
             Second,
             "the list of revoked certificates cannot be read: no certificate lets anybody in",
         ),
+        own("Cell_Audit", Stateful, Software, Second, "the audit log cannot be written: changes are refused"),
         own("Cell_Event", Stateless, Software, Second, "something an operator should know"),
         own(
             "FlashCache_EnduranceSpent",
