@@ -36,6 +36,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const STALL: Duration = Duration::from_secs(60);
 /// Time for answers under way when the service stops.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Connections that wait to be taken. A full queue has the kernel drop what asks to connect, for seconds, and a crowd that comes again at
+/// once keeps it full: a crowd has to find room in it, to be taken and cut off. The kernel has a limit of its own (net.core.somaxconn).
+const BACKLOG_MAX: i32 = 4096;
 /// After a failed accept (no descriptors left), before the next.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,13 +57,17 @@ impl AdminListener {
             Address::Unix(path) => {
                 remove_stale(path).await?;
                 let listener = UnixListener::bind(path)?;
+                // Again: the runtime's own queue is short.
+                rustix::net::listen(&listener, BACKLOG_MAX)?;
                 let (dir, name) = Dir::of(path)?;
                 dir.open_to_all(name)?;
                 Ok(AdminListener::Unix(listener, path.clone()))
             }
             Address::Tcp { host, port } => {
                 let tls = tls.ok_or_else(|| std::io::Error::other("TCP needs certificates"))?;
-                Ok(AdminListener::Tcp(TcpListener::bind((host.as_str(), *port)).await?, tls.clone()))
+                let listener = TcpListener::bind((host.as_str(), *port)).await?;
+                rustix::net::listen(&listener, BACKLOG_MAX)?;
+                Ok(AdminListener::Tcp(listener, tls.clone()))
             }
         }
     }
