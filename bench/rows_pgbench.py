@@ -42,8 +42,8 @@ def make_cell(place, name):
 
 
 def figures(cell):
-    rows = cell.json("list metriccurrent where objectType = 'FLASHCACHE'")
-    return {row["name"]: float(str(row["metricValue"]).split()[0].replace(",", "")) for row in rows if row["name"] in METRICS}
+    found = cell.metrics()
+    return {name: sum(value for (of, _), value in found.items() if of == name) for name in METRICS}
 
 
 def one(options, name):

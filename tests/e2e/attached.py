@@ -1,9 +1,10 @@
 """Block devices of this host made of grid disks, for the tests that need them."""
 
+import contextlib
 import json
 import os
 
-from harness import Skip, binary, need, run
+from harness import Place, Skip, binary, need, run
 
 
 def need_attach(*programs):
@@ -40,3 +41,16 @@ class Host:
     def end(self):
         for row in self.rows():
             self.detach(row["device"], "--force", ok=None)
+
+
+@contextlib.contextmanager
+def hosted(*programs, **options):
+    """A served cell, and what is attached of it; all of it is gone afterwards."""
+    need_attach(*programs)
+    with Place("attach") as place:
+        cell = place.cell(**options).start()
+        host = Host(place)
+        try:
+            yield cell, host, place
+        finally:
+            host.end()

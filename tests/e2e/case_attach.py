@@ -4,7 +4,6 @@ Needs root, /dev/fuse and loop devices; where the host lacks one the tests are s
 a directory of the test's own, and ended with it.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -13,23 +12,10 @@ import signal
 import threading
 import time
 
-from attached import Host, need_attach
-from harness import MIB, Place, binary, check, contains, equal, run, test, wait_until
+from attached import Host, hosted
+from harness import MIB, binary, check, contains, equal, run, test, wait_until
 
 MODE = "write-through"
-
-
-@contextlib.contextmanager
-def hosted(*programs, **options):
-    """A served cell, and what is attached of it; all of it is gone afterwards."""
-    need_attach(*programs)
-    with Place("attach") as place:
-        cell = place.cell(**options).start()
-        host = Host(place)
-        try:
-            yield cell, host, place
-        finally:
-            host.end()
 
 
 def size_of(device):

@@ -424,12 +424,8 @@ def live_sessions_end_with_their_leave():
 def a_list_of_revoked_names_that_cannot_be_read_refuses_every_certificate():
     need("nbdinfo")
     with Place("tls") as place:
-        door = Door(place.cell())
+        door, admin = administered(place)
         cell = door.cell
-        cell.stop()
-        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
-        door.start()
-        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
         path = os.path.join(cell.dir, "trust", "revoked")
 
         def unreadable(kind):
@@ -495,16 +491,22 @@ class Crowd:
         self.thread.join()
 
 
+def administered(place):
+    """A door whose cell has an admin service over TCP too, and the address of that."""
+    door = Door(place.cell())
+    door.cell.stop()
+    door.cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
+    door.start()
+    (admin,) = [word for word in door.cell.ready_line.split() if word.startswith("admin=tcp:")]
+    return door, admin.removeprefix("admin=tcp:")
+
+
 @test
 def a_crowd_of_strangers_keeps_no_administrator_out():
     need("nbdinfo")
     with Place("tls") as place:
-        door = Door(place.cell())
+        door, admin = administered(place)
         cell = door.cell
-        cell.stop()
-        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
-        door.start()
-        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
         for port, command in (
             (door.port, ["nbdinfo", "--size", door.uri()]),
             (int(admin.rsplit(":", 1)[1]), [binary(), "cellcli", "-c", admin, "-e", "list cell"]),
@@ -560,12 +562,8 @@ def connections_that_are_reopened_as_they_close_delay_nobody():
     """As an evaluation did it: 150 at the admin port, 600 at the NBD port, from the host the others come from as well."""
     need("nbdinfo")
     with Place("tls") as place:
-        door = Door(place.cell())
+        door, admin = administered(place)
         cell = door.cell
-        cell.stop()
-        cell.edit(lambda text: text.replace("admin = [", 'admin = ["tcp:127.0.0.1:0", ', 1))
-        door.start()
-        admin = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
         statement = [binary(), "cellcli", "-c", admin, "-e", "list cell"]
         for port, count, command in (
             (int(admin.rsplit(":", 1)[1]), 150, statement),

@@ -5,9 +5,9 @@ import os
 import shutil
 import subprocess
 
-from attached import Host, need_attach
+from attached import hosted
 from crashproof import Database, programs
-from harness import MIB, Place, Skip, binary, check, contains, equal, run, test, wait_until
+from harness import MIB, Skip, binary, check, contains, equal, run, test, wait_until
 
 
 def fill(path, mib, seed=1):
@@ -17,6 +17,14 @@ def fill(path, mib, seed=1):
             file.write(bytes([seed + at % 200]) * MIB)
         file.flush()
         os.fsync(file.fileno())
+
+
+def mounted(cell, host, place):
+    """Where grid disk `data` is mounted."""
+    mount = place.path("mnt")
+    os.mkdir(mount)
+    host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4", "-o", "noatime")
+    return mount
 
 
 class Pinner:
@@ -50,14 +58,9 @@ def sweep(host, cell, mib):
 
 @test
 def files_are_pinned_by_path_and_followed():
-    need_attach("dd")
-    with Place("pinfiles") as place:
-        cell = place.cell(disks=("768M",), flash=("128M",), griddisks=("data:128M", "other:512M")).start()
-        host = Host(place)
-        place.cleanups.insert(0, host.end)
-        mount = place.path("mnt")
-        os.mkdir(mount)
-        host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4")
+    griddisks = ("data:128M", "other:512M")
+    with hosted("dd", disks=("768M",), flash=("128M",), griddisks=griddisks) as (cell, host, place):
+        mount = mounted(cell, host, place)
         pinner = Pinner(place, cell, host)
         hot, cold = os.path.join(mount, "hot"), os.path.join(mount, "cold")
         fill(hot, 12)
@@ -107,17 +110,12 @@ def files_are_pinned_by_path_and_followed():
 
 @test
 def a_table_is_pinned_with_its_indexes_through_vacuum_full():
-    need_attach("setpriv", "dd")
     programs()
     if shutil.which("psql") is None:
         raise Skip("not installed: psql (scripts/install-test-clients)")
-    with Place("pintable") as place:
-        cell = place.cell(disks=("1500M",), flash=("192M",), griddisks=("data:512M", "other:768M")).start()
-        host = Host(place)
-        place.cleanups.insert(0, host.end)
-        mount = place.path("mnt")
-        os.mkdir(mount)
-        host.attach("data", mount, "-c", cell.dir, "--mkfs", "ext4", "-o", "noatime")
+    griddisks = ("data:512M", "other:768M")
+    with hosted("setpriv", "dd", disks=("1500M",), flash=("192M",), griddisks=griddisks) as (cell, host, place):
+        mount = mounted(cell, host, place)
         database = Database(place, mount)
         database.make()
         database.start()
