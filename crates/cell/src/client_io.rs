@@ -13,11 +13,11 @@ use std::ops::Range;
 /// Why a read, or a part of it, goes past the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadSkip {
-    /// What it reads is not cached, or not now.
+    /// The range it reads is not cached, or not now.
     Uncached,
     /// The I/O plan keeps its database from flash.
     Plan,
-    /// It is large: what it misses is not kept.
+    /// The read is large: its misses are not kept.
     Large,
     /// Flash was slow or its content rotten.
     Flash,
@@ -98,12 +98,12 @@ impl ClientRead<'_> {
         self.share.add(range);
     }
 
-    /// What is read goes past the cache. The first reason is the one that counts.
+    /// The read goes past the cache. The first reason is the one that counts.
     pub(crate) fn skips(&mut self, why: ReadSkip) {
         self.skip.get_or_insert(why);
     }
 
-    /// What it misses is not kept.
+    /// The cache does not keep the misses of this read.
     pub(crate) fn skips_fill(&mut self, why: FillSkip) {
         self.fill_skip.get_or_insert(why);
     }
@@ -197,12 +197,12 @@ impl ClientWrite<'_> {
         self.share.flash_bytes
     }
 
-    /// What was kept since then is not, after all.
+    /// Flash has not kept the bytes counted since then, after all.
     pub(crate) fn keeps_but(&mut self, kept_bytes: u64) {
         self.share.flash_bytes = kept_bytes;
     }
 
-    /// What is written is not kept. The first reason is the one that counts.
+    /// The cache does not keep this write. The first reason is the one that counts.
     pub(crate) fn skips(&mut self, why: WriteSkip) {
         self.skip.get_or_insert(why);
     }

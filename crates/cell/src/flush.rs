@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
-/// What becomes of a FLUSH.
+/// How a FLUSH of the operator stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlushStatus {
     /// It is under way.

@@ -404,7 +404,7 @@ impl GridDisk {
         }
     }
 
-    /// What flash holds of a stretch.
+    /// Read a stretch from flash; none: flash refuses.
     async fn read_run(&self, binding: &Binding, run: &mut DirtyRun) -> Option<Bufs> {
         // From the heap: what frees the cache must not wait for memory that waits for the cache. At most
         // `RUNS_AT_ONCE` runs at a time.

@@ -248,7 +248,7 @@ impl Member {
         if candidate.kind != EntryKind::Clean && self.copy_dirty(candidate, data, from) {
             return;
         }
-        // What was dirty when it was listed, and has been destaged since, is clean data like other.
+        // The block is clean: destaging has ended it since cleaning listed it as dirty.
         let moved = self.move_entry(candidate, data, from);
         if let (true, Some(page)) = (candidate.aged, moved) {
             self.index.visit(candidate.key, |e| {

@@ -379,7 +379,7 @@ fn cleaning_takes_what_a_round_of_destaging_has_let_go() {
             assert_eq!(!moved.is_empty(), lets_go, "{:?}", rig.member());
             assert_eq!(rig.count(&rig.keep, 0..150, Residence::Dirty), 150, "nothing is lost by it");
             drop(runs);
-            // What has moved, or moves just now, is destaged by a later round.
+            // A later round destages the blocks that cleaning has moved, or moves just now.
             for _ in 0..10 {
                 destage(&rig).await;
             }

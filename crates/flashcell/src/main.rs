@@ -64,7 +64,7 @@ enum Sub {
     /// POLICY: keep it in flash, let it come and go by merit (default), do not cache it (none); off: as the grid disk says again
     #[command(verbatim_doc_comment)]
     Pin(pin::Pin),
-    /// What is on flash, by range of the grid disks, by file of a mounted file system, or by table of a database
+    /// Tell which data is on flash, by range of the grid disks, by file of a mounted file system, or by table of a database
     Contents(contents::Contents),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),

@@ -1,7 +1,8 @@
 //! The files of a PostgreSQL table: its partitions, indexes and TOAST with it. The database is asked through its own client, so that
 //! whatever connects a user to it connects this too.
 
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -100,7 +101,8 @@ impl Table {
         if main.is_empty() {
             return Err(asked.refused("it has no file".to_owned()));
         }
-        let files = main.iter().map(|path| of_relation(path)).collect::<std::io::Result<Vec<_>>>();
+        let mut listings = Listings::default();
+        let files = main.iter().map(|path| listings.files_of(path)).collect::<std::io::Result<Vec<_>>>();
         files.map(|all| all.concat()).map_err(|error| asked.no_look(&error))
     }
 }
@@ -108,13 +110,13 @@ impl Table {
 /// All tables, indexes and TOAST tables of a database with their files, by names like `public.orders`.
 pub(super) fn relations(database: &str, psql: &str) -> Result<Vec<(String, Vec<PathBuf>)>, TableError> {
     let asked = Asked { of: format!("database {database}"), psql, database };
-    let mut found = Vec::new();
+    let (mut found, mut listings) = (Vec::new(), Listings::default());
     for line in asked.ask(RELATIONS, &[])? {
         // A path has no tab in it that PostgreSQL has made.
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else { continue };
         let path = PathBuf::from(OsStr::from_bytes(&line[..tab]));
         let name = String::from_utf8_lossy(&line[tab + 1..]).into_owned();
-        match of_relation(&path) {
+        match listings.files_of(&path) {
             Ok(files) => found.push((name, files)),
             // It has been dropped since.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -171,28 +173,31 @@ impl Asked<'_> {
     }
 }
 
-/// What belongs to a relation beside its first file: segments of a gigabyte (`.1`), the maps of free space and of visibility (`_fsm`, `_vm`).
-fn of_relation(first: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (Some(dir), Some(name)) = (first.parent(), first.file_name()) else { return Ok(Vec::new()) };
-    let name = name.as_bytes();
-    let belongs = |found: &[u8]| {
-        let Some(rest) = found.strip_prefix(name) else { return false };
-        let fork = |rest: &[u8]| matches!(rest, b"" | b"_fsm" | b"_vm" | b"_init");
-        let (fork_of, segment) = match rest.iter().position(|byte| *byte == b'.') {
-            Some(at) => (&rest[..at], &rest[at + 1..]),
-            None => (rest, &b"0"[..]),
-        };
-        fork(fork_of) && !segment.is_empty() && segment.iter().all(u8::is_ascii_digit)
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if belongs(entry.file_name().as_bytes()) {
-            found.push(entry.path());
+/// The directories of a database, each read once: a database of many relations has all of them in one.
+#[derive(Default)]
+struct Listings(BTreeMap<PathBuf, BTreeSet<OsString>>);
+
+impl Listings {
+    /// The files of a relation by its first: segments of a gigabyte (`.1`), the maps of free space and of visibility (`_fsm`, `_vm`).
+    fn files_of(&mut self, first: &Path) -> std::io::Result<Vec<PathBuf>> {
+        let (Some(dir), Some(name)) = (first.parent(), first.file_name()) else { return Ok(Vec::new()) };
+        if !self.0.contains_key(dir) {
+            let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<_>>()?;
+            self.0.insert(dir.to_owned(), names);
         }
+        let after = self.0.get(dir).into_iter().flat_map(|names| names.range(name.to_owned()..));
+        let alike = after.take_while(|found| found.as_bytes().starts_with(name.as_bytes()));
+        Ok(alike.filter(|found| is_of_relation(name, found)).map(|found| dir.join(found)).collect())
     }
-    found.sort();
-    Ok(found)
+}
+
+fn is_of_relation(name: &OsStr, found: &OsStr) -> bool {
+    let Some(rest) = found.as_bytes().strip_prefix(name.as_bytes()) else { return false };
+    let (fork, segment) = match rest.iter().position(|byte| *byte == b'.') {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest, &b"0"[..]),
+    };
+    matches!(fork, b"" | b"_fsm" | b"_vm" | b"_init") && !segment.is_empty() && segment.iter().all(u8::is_ascii_digit)
 }
 
 #[cfg(test)]
@@ -215,7 +220,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = ["16384", "16384.1", "16384.12", "16384_fsm", "16384_vm.1", "163840", "16384.x", "16384_x", "1638"];
         names.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
-        let found = of_relation(&dir.path().join("16384")).unwrap();
+        let found = Listings::default().files_of(&dir.path().join("16384")).unwrap();
         let found: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
         assert_eq!(found, ["16384", "16384.1", "16384.12", "16384_fsm", "16384_vm.1"]);
     }
