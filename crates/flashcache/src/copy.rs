@@ -149,15 +149,15 @@ impl Member {
     }
 
     /// The same of dirty data, when that has about as many segments as it may have, most of which is garbage: it takes no more then.
-    pub(crate) fn take_sparse_dirty(&self) -> Option<SegmentId> {
+    pub(crate) fn take_sparse_dirty(&self) -> Option<(SegmentId, HeadKind)> {
         let mut log = lock(&self.log);
-        let held = log.sealed[HeadKind::Dirty as usize].len();
+        let held = log.dirty_segments();
         let is_much = held >= self.dirty_segments_max() / 4 * 3;
         let is_sparse = self.dirty.pages() < held as u64 * u64::from(self.cache_shape.segment_data_pages) / 2;
         if !is_much || !is_sparse {
             return None;
         }
-        self.take_worth_cleaning(&mut log, &|head| head == HeadKind::Dirty).map(|(id, _)| id)
+        self.take_worth_cleaning(&mut log, &HeadKind::is_dirty)
     }
 
     fn take_worth_cleaning(
@@ -168,7 +168,7 @@ impl Member {
         // Copies of dirty data wait for nobody, and whoever reads from its segment may do so for long.
         let takes_dirty =
             log.free.len() > WRITE_RESERVE_SEGMENTS && !self.stopping.load(Ordering::Acquire) && !self.is_mirrored();
-        let may = |id, head| wanted(head) && (head != HeadKind::Dirty || takes_dirty && !self.is_pinned(id));
+        let may = |id, head| wanted(head) && (!head.is_dirty() || takes_dirty && !self.is_pinned(id));
         let (id, head) = log.most_worth_cleaning(&self.live, self.cache_shape.segment_data_pages, &may)?;
         let copied = self.live.of(id);
         if copied > 0 && !admits(self.allowance(), HeadKind::Warm) {
@@ -207,7 +207,7 @@ impl Member {
         let clean = kept.chain(others).filter(stays).map(candidate);
         let dirty = dirty.into_iter().map(|(name, entry, kind)| {
             // For what has become clean until it is copied; what is dirty has a head of its own.
-            let head = self.class(HeadKind::Dirty.copied());
+            let head = self.class(from.copied());
             Candidate { kind, name, key: entry.key(), entry, frequency: entry.frequency(), head, aged: false }
         });
         clean.chain(dirty).collect()

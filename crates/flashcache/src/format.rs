@@ -62,11 +62,13 @@ pub enum HeadKind {
     Cool = 6,
     /// What lasts.
     Cold = 7,
+    /// Dirty blocks that cleaning has copied.
+    DirtyLasting = 8,
 }
 
 impl HeadKind {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// Every head.
     pub const ALL: [HeadKind; HeadKind::COUNT] = [
         HeadKind::Small,
@@ -77,7 +79,16 @@ impl HeadKind {
         HeadKind::Warm,
         HeadKind::Cool,
         HeadKind::Cold,
+        HeadKind::DirtyLasting,
     ];
+    /// The heads of dirty data.
+    pub const DIRTY: [HeadKind; 2] = [HeadKind::Dirty, HeadKind::DirtyLasting];
+
+    /// Whether what it holds may be dirty.
+    #[must_use]
+    pub fn is_dirty(self) -> bool {
+        HeadKind::DIRTY.contains(&self)
+    }
 
     /// As which of the two clean heads the policy knows it: [`HeadKind::Small`] or [`HeadKind::Main`]. Whatever was written again was
     /// asked for again, or has outlived others.
@@ -86,7 +97,7 @@ impl HeadKind {
         match self {
             HeadKind::Small => Some(HeadKind::Small),
             HeadKind::Main | HeadKind::Hot | HeadKind::Warm | HeadKind::Cool | HeadKind::Cold => Some(HeadKind::Main),
-            HeadKind::Keep | HeadKind::Dirty => None,
+            HeadKind::Keep | HeadKind::Dirty | HeadKind::DirtyLasting => None,
         }
     }
 
@@ -96,7 +107,7 @@ impl HeadKind {
         match self {
             HeadKind::Hot => HeadKind::Warm,
             HeadKind::Small | HeadKind::Main | HeadKind::Keep | HeadKind::Dirty | HeadKind::Warm => HeadKind::Cool,
-            HeadKind::Cool | HeadKind::Cold => HeadKind::Cold,
+            HeadKind::Cool | HeadKind::Cold | HeadKind::DirtyLasting => HeadKind::Cold,
         }
     }
 

@@ -249,7 +249,7 @@ pub fn admits(allowance: Allowance, head: HeadKind) -> bool {
             allowance >= Allowance::Returning
         }
         // It is nowhere else.
-        HeadKind::Dirty => true,
+        HeadKind::Dirty | HeadKind::DirtyLasting => true,
     }
 }
 
@@ -427,9 +427,9 @@ mod tests {
         assert_eq!(
             table,
             [
-                [false, false, false, true, false, false, false, false],
-                [false, true, true, true, true, true, true, true],
-                [true; 8],
+                [false, false, false, true, false, false, false, false, true],
+                [false, true, true, true, true, true, true, true, true],
+                [true; 9],
             ]
         );
     }

@@ -316,7 +316,7 @@ impl LogState {
     /// Segments the keep head may have now, its open one included.
     pub(crate) fn keep_segments_max(&self) -> usize {
         let all = self.segments.len();
-        let dirty = self.sealed[HeadKind::Dirty as usize].len();
+        let dirty = self.dirty_segments();
         (all * KEEP_FIFTHS_MAX / 5).min(all.saturating_sub(keep_leaves_segments(all) + dirty))
     }
 
@@ -324,6 +324,16 @@ impl LogState {
     pub(crate) fn keep_segments(&self) -> usize {
         let keep = HeadKind::Keep as usize;
         self.sealed[keep].len() + usize::from(self.heads[keep].is_some())
+    }
+
+    /// Sealed segments of the heads of dirty data.
+    pub(crate) fn sealed_dirty(&self) -> impl Iterator<Item = (SegmentId, HeadKind)> + '_ {
+        HeadKind::DIRTY.into_iter().flat_map(|head| self.sealed[head as usize].iter().map(move |&id| (id, head)))
+    }
+
+    /// How many there are.
+    pub(crate) fn dirty_segments(&self) -> usize {
+        HeadKind::DIRTY.iter().map(|&head| self.sealed[head as usize].len()).sum()
     }
 
     /// Take a sealed segment out of a head; false when it is not there any more.
@@ -673,7 +683,7 @@ impl LogState {
     /// # Errors
     /// As [`LogState::close_all`].
     pub(crate) fn close_for_records(&mut self, reserve: usize, writes: &mut Vec<LogWrite>) -> Result<(), NoSpace> {
-        self.close_chunk(HeadKind::Dirty, writes);
+        HeadKind::DIRTY.into_iter().for_each(|head| self.close_chunk(head, writes));
         while !self.pending.is_empty() {
             let held = |head: &HeadKind| Some((self.heads[*head as usize].as_ref()?.chunk.as_ref()?.data_pages, *head));
             if let Some((_, head)) = HeadKind::ALL.iter().filter_map(held).max_by_key(|(pages, _)| *pages) {

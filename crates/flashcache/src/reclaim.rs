@@ -100,7 +100,7 @@ impl Member {
                 }
                 let sparse = self.take_sparse_dirty();
                 let copied = match sparse {
-                    Some(id) => self.look_at(id, Origin::Garbage(HeadKind::Dirty), KEEPS_MAX).await,
+                    Some((id, head)) => self.look_at(id, Origin::Garbage(head), KEEPS_MAX).await,
                     None => Ok(Reclaimed::Nothing),
                 };
                 match copied {
@@ -492,7 +492,7 @@ impl Member {
         // Not for one that holds dirty data: those who destage it let go of it all the time, and reclaim rings for them.
         let waited_for = match state {
             SegmentState::Reclaiming => true,
-            SegmentState::Sealed(HeadKind::Dirty) => !self.dirty.holds(segment),
+            SegmentState::Sealed(head) if head.is_dirty() => !self.dirty.holds(segment),
             _ => false,
         };
         if waited_for {

@@ -415,7 +415,7 @@ impl Member {
                     // What may be dirty is not the clean heads' to give up, whatever is said of warmth: the records that made it
                     // clean may be lost. One without a footer may be gone on with.
                     let place = kept.get(&id).filter(|(_, opening, _)| *opening == f.life.opening);
-                    let place = place.filter(|_| f.life.head != HeadKind::Dirty && f.footer == Footer::Whole);
+                    let place = place.filter(|_| !f.life.head.is_dirty() && f.footer == Footer::Whole);
                     segment.kept_at = place.map_or(0, |(sequence, _, _)| *sequence);
                     let head = place.map_or(f.life.head, |(_, _, head)| *head);
                     let since = f.last_sequence.max(segment.kept_at);

@@ -7,6 +7,7 @@
 //!
 //! Never touches the slow disk, and never waits for a range: whoever destages holds one, or skips.
 
+use crate::copy::has_classes;
 use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
@@ -164,7 +165,7 @@ impl Member {
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
     /// destaged; it may use more room then. `sure`: an entry of so many pages is certain to find room.
     fn may_take(&self, log: &LogState, again: bool, sure: Option<&NewEntry>) -> bool {
-        let much = log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() || self.index.is_full();
+        let much = log.dirty_segments() >= self.dirty_segments_max() || self.index.is_full();
         let crowded = !again && much;
         let record_bytes = |entry: &NewEntry| dirty_record(EntryKind::Dirty, entry, Position(0)).encoded_bytes();
         let room = sure.is_none_or(|entry| {
@@ -188,7 +189,14 @@ impl Member {
         let record = |position| dirty_record(kind, entry, position);
         // A copy is about to free more than it takes.
         let reserve = if copied_since.is_some() { MOVE_RESERVE_SEGMENTS } else { dirty_reserve(log, again) };
-        let page = log.append_entry(HeadKind::Dirty, &record, data, reserve, writes)?;
+        // A block that has lasted is not put among those that are written first, most of which go sooner. Only while that leaves a segment to
+        // the other head, which takes whatever comes.
+        let record_bytes = record(Position(0)).encoded_bytes();
+        let has_own = copied_since.is_some()
+            && has_classes(self.shape.segments)
+            && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
+        let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
+        let page = log.append_entry(head, &record, data, reserve, writes)?;
         for (k, crc) in entry.crcs.iter().enumerate() {
             self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
         }
@@ -527,10 +535,9 @@ impl Member {
     /// # Errors
     /// The member has failed.
     pub(crate) async fn release_dirty_segments(self: &Arc<Self>) -> Result<bool, MemberError> {
-        let ready: Vec<SegmentId> = {
+        let ready: Vec<(SegmentId, HeadKind)> = {
             let log = lock(&self.log);
-            let queue = log.sealed[HeadKind::Dirty as usize].iter().copied();
-            queue.filter(|&id| !self.dirty.holds(id) && !self.is_pinned(id)).collect()
+            log.sealed_dirty().filter(|&(id, _)| !self.dirty.holds(id) && !self.is_pinned(id)).collect()
         };
         if ready.is_empty() {
             return Ok(false);
@@ -539,8 +546,8 @@ impl Member {
         self.sync_destaged().await?;
         {
             let mut log = lock(&self.log);
-            for id in ready {
-                log.change_head(id, HeadKind::Dirty, HeadKind::Small);
+            for (id, head) in ready {
+                log.change_head(id, head, HeadKind::Small);
             }
         }
         self.changed.notify_all();
@@ -571,7 +578,7 @@ impl Member {
     #[must_use]
     pub fn is_crowded_with_dirty(&self) -> bool {
         let log = lock(&self.log);
-        log.sealed[HeadKind::Dirty as usize].len() >= self.dirty_segments_max() / 2
+        log.dirty_segments() >= self.dirty_segments_max() / 2
     }
 }
 

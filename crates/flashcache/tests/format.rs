@@ -35,7 +35,7 @@ fn record(prng: &mut Prng) -> Record {
         3 if prng.chance(1, 4) => Record::Kept {
             segment: SegmentId(prng.next_u64() as u32),
             opening: Opening(prng.next_u64()),
-            head: HeadKind::ALL[prng.below(4) as usize],
+            head: HeadKind::ALL[prng.below(HeadKind::COUNT as u64) as usize],
             sequence: prng.next_u64(),
         },
         3 if prng.chance(1, 4) => Record::PolicyNote { note: prng.next_u64() as u8 },

@@ -388,6 +388,32 @@ fn cleaning_takes_what_a_round_of_destaging_has_let_go() {
     }
 }
 
+#[test]
+fn dirty_data_that_lasts_is_copied_apart_from_what_is_overwritten() {
+    // Segments of a cache that is large enough to keep blocks apart by how long they last.
+    const MANY: u64 = 160;
+    const LASTING: u64 = 300;
+    const HOT: u64 = 100;
+    run(|world| async move {
+        let rig = Rig::new(MANY, world).await;
+        let data = Arena::new(1 << 20).alloc(16 << 10).await.freeze();
+        for n in 0..LASTING * 40 {
+            // One that lasts among three that do not, to begin with; then only those.
+            let hot = LASTING + n * 7 % HOT;
+            let block = if n % 4 == 0 && n / 4 < LASTING { n / 4 } else { hot };
+            rig.cache.write_dirty(&rig.keep, parts(block), &data, n > LASTING * 4).await.unwrap();
+            rig.until(|rig| rig.member().segments().free > 4).await;
+        }
+        let copied = rig.counters()["dirty_copies"] / BLOCK_PARTS;
+        assert_eq!(
+            rig.count(&rig.keep, 0..LASTING + HOT, Residence::Dirty) as u64,
+            LASTING + HOT,
+            "nothing is lost by it"
+        );
+        assert!(copied > LASTING / 2 && copied < LASTING * 2, "{copied} copies of {LASTING} blocks that last");
+    });
+}
+
 async fn destage(rig: &Rig) {
     let limits = RunLimits { parts_max: 256, runs_max: 16, run_parts_max: 64 };
     let mut from = Some(0);

@@ -145,7 +145,7 @@ fn a_segment_that_has_vanished_is_missed_after_what_linked_to_it_was_reclaimed()
         for id in before {
             let first = rig.media[0].read_at(id * u64::from(SEGMENT_BYTES)).await;
             let (header, _) = format::decode_chunk(&first, &OWNER).unwrap();
-            if header.life.head == format::HeadKind::Dirty {
+            if header.life.head.is_dirty() {
                 vanished = Some(id);
                 break;
             }

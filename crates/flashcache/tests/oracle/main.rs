@@ -28,7 +28,6 @@ use std::time::Duration;
 /// Parts of a grid disk: eight regions, twice what flash holds.
 const DISK_PARTS: u64 = 2048;
 const DISKS: [u64; 2] = [7, 8];
-const SEGMENTS: u64 = 40;
 const SEGMENT_BYTES: u32 = 128 << 10;
 const REGION_PARTS: u64 = 256;
 const RANGE_BYTES: u64 = 1 << 20;
@@ -46,6 +45,9 @@ const WHAT: [&str; 10] = [
     "by checkpoint",
 ];
 
+/// And where blocks are kept apart by how long they last, by the counters of the members.
+const CLEANING: &[&str] = &["cleans", "moves", "dirty_copies"];
+
 /// What a seed tries.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
@@ -57,6 +59,14 @@ struct Plan {
     page_bytes: u32,
     /// Power cuts, not only deaths of the process: what was not flushed is gone.
     forgets: bool,
+    /// As many segments as it takes for blocks to be kept apart by how long they last.
+    classes: bool,
+}
+
+impl Plan {
+    fn segments(self) -> u64 {
+        if self.classes { 136 } else { 40 }
+    }
 }
 
 struct Flash {
@@ -103,7 +113,7 @@ fn cached_disk(id: u64) -> CachedDisk {
 impl Flash {
     fn new(plan: Plan, id: u128) -> Flash {
         let geometry = Geometry {
-            size_bytes: SEGMENTS * u64::from(SEGMENT_BYTES),
+            size_bytes: plan.segments() * u64::from(SEGMENT_BYTES),
             logical_bytes: 512,
             page_bytes: plan.page_bytes,
             rotational: false,
@@ -332,25 +342,35 @@ fn try_seeds(plan: Plan, seeds: Range<u64>, steps: u32) {
     }
     let seen = seen.lock().unwrap();
     let may_fail = (plan.members > 1).then_some("failures").into_iter().chain(plan.changes.then_some("changes"));
-    for what in WHAT.into_iter().chain(may_fail) {
+    // What is mirrored is not copied as long as it is dirty.
+    let cleaning = if plan.classes { &CLEANING[..CLEANING.len() - usize::from(plan.members > 1)] } else { &[] };
+    for what in WHAT.into_iter().chain(may_fail).chain(cleaning.iter().copied()) {
         assert!(seen.get(what).is_some_and(|n| *n > 0), "{what}: {seen:?}");
     }
 }
 
 #[test]
 fn one_device() {
-    try_seeds(Plan { members: 1, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false }, 0..3, 1200);
+    try_seeds(
+        Plan { members: 1, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false, classes: false },
+        0..3,
+        1200,
+    );
 }
 
 #[test]
 fn one_device_with_large_pages_and_power_cuts() {
-    try_seeds(Plan { members: 1, changes: false, block_bytes: 4 << 10, page_bytes: 8192, forgets: true }, 10..14, 1200);
+    try_seeds(
+        Plan { members: 1, changes: false, block_bytes: 4 << 10, page_bytes: 8192, forgets: true, classes: false },
+        10..14,
+        1200,
+    );
 }
 
 #[test]
 fn two_devices_mirrored() {
     try_seeds(
-        Plan { members: 2, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false },
+        Plan { members: 2, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: false, classes: false },
         20..23,
         1200,
     );
@@ -359,7 +379,7 @@ fn two_devices_mirrored() {
 #[test]
 fn devices_come_and_go() {
     try_seeds(
-        Plan { members: 2, changes: true, block_bytes: 16 << 10, page_bytes: 4096, forgets: false },
+        Plan { members: 2, changes: true, block_bytes: 16 << 10, page_bytes: 4096, forgets: false, classes: false },
         40..44,
         1500,
     );
@@ -368,8 +388,26 @@ fn devices_come_and_go() {
 #[test]
 fn three_devices_mirrored_with_coarse_blocks_and_power_cuts() {
     try_seeds(
-        Plan { members: 3, changes: false, block_bytes: 64 << 10, page_bytes: 4096, forgets: true },
+        Plan { members: 3, changes: false, block_bytes: 64 << 10, page_bytes: 4096, forgets: true, classes: false },
         30..33,
         1200,
+    );
+}
+
+#[test]
+fn one_device_with_classes_and_power_cuts() {
+    try_seeds(
+        Plan { members: 1, changes: false, block_bytes: 16 << 10, page_bytes: 4096, forgets: true, classes: true },
+        50..54,
+        2500,
+    );
+}
+
+#[test]
+fn two_devices_with_classes_come_and_go() {
+    try_seeds(
+        Plan { members: 2, changes: true, block_bytes: 8 << 10, page_bytes: 4096, forgets: false, classes: true },
+        60..64,
+        2000,
     );
 }

@@ -51,6 +51,8 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("move_skips_endurance", "block not written again at reclaim: endurance budget empty"),
     ("evictions", "block evicted"),
     ("moves", "block written again at reclaim"),
+    ("cleans", "segment cleaned for its garbage"),
+    ("dirty_copies", "dirty part copied by cleaning"),
     ("invalidations", "cached copy ended by a write"),
     ("rot_parts", "rot caught by a checksum"),
     ("revalidated_good", "suspect block compared: good"),
