@@ -14,6 +14,7 @@ mod dirty;
 mod fill;
 pub mod format;
 pub mod governor;
+mod head;
 mod health;
 pub mod hot;
 pub mod index;
