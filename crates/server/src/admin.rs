@@ -27,6 +27,7 @@ mod change;
 mod conditions;
 mod held;
 mod history;
+mod in_service;
 mod iorm;
 mod listen;
 mod metric_definitions;
@@ -72,6 +73,7 @@ use device::sync::lock;
 use device::{Instant, World};
 use nbd::FrontEnd;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
@@ -87,6 +89,8 @@ pub(crate) struct Context {
     pub(crate) opener: Opener,
     /// Its front end.
     pub(crate) front_end: FrontEnd,
+    /// Where it is configured.
+    pub(crate) dir: PathBuf,
     /// Who may what.
     pub(crate) access: Arc<Access>,
     /// What TCP is secured with.

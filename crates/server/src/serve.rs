@@ -202,6 +202,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         devices: found.devices.into_iter().map(Arc::new).collect::<Vec<_>>().into(),
         opener: Opener::new(&located, &runtime),
         front_end,
+        dir: located.dir.clone(),
         access,
         certificates,
         audit: Audit::new(&located.dir),

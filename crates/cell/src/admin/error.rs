@@ -82,6 +82,9 @@ pub enum AdminError {
     /// It went offline while the cell was running.
     #[error("grid disk {0} went offline while the cell was running\nhint: restart the cell, then repeat the command")]
     RestartFirst(String),
+    /// Somebody has put it into service while it was being taken out of it.
+    #[error("grid disk {0} was made active meanwhile\nhint: repeat the command to take it out of service")]
+    MadeActive(String),
     /// Its disk cannot be kept as it is.
     #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
     CannotFreeze(String, &'static str),

@@ -109,13 +109,14 @@ const OPERATIONS: &[OperationSpec] = &[
         words: &[&["ACTIVE"]],
         build: |_| Operation::Active,
         flags: &[Flag::Force],
-        about: "serve the grid disk; FORCE: from its disk alone, as of staleAsOf, giving up what only lost flash holds",
+        about: "serve the grid disk again; FORCE: from its disk alone, as of staleAsOf, giving up what only lost flash holds",
     },
     OperationSpec {
         words: &[&["INACTIVE"]],
         build: |_| Operation::Inactive,
         flags: &[Flag::Force, Flag::NoWait],
-        about: "stop serving it; FORCE though clients use it",
+        about: "take it out of service until ACTIVE: clients are refused, dirty data goes to its disk. FORCE ends connections, and leaves on flash what \
+                the disk does not take; NOWAIT leaves dirty data for later",
     },
     FLUSH,
     CANCEL_FLUSH,

@@ -4,7 +4,7 @@
 //! the first failure and say which were done.
 
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
-use super::{Context, alert_statements, alter_cell, cell_disks};
+use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::{AdminError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -56,7 +56,9 @@ impl From<AdminError> for Refusal {
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
-            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
+            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) | AdminError::MadeActive(_) => {
+                ErrorCode::NotPermittedNow
+            }
             AdminError::RedoOnFlash(_) | AdminError::RingLeaving(_) | AdminError::NoDurableFlash => {
                 ErrorCode::NotPermittedNow
             }
@@ -331,22 +333,8 @@ fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: Devic
 async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     match change.operation {
         None => {}
-        Some(Operation::Active) if change.force => {
-            let names = targets(context, change)?;
-            for name in &names {
-                // Redo of a cell disk is given up for all of its grid disks of that purpose.
-                let others = context.cell.redo_waiters(name);
-                let others = others.iter().map(|disk| disk.name()).filter(|other| !other.eq_ignore_ascii_case(name));
-                let others: Vec<String> = others.collect();
-                context.cell.accept_stale(name).await?;
-                lines.extend(others.iter().map(|other| format::altered(ObjectType::GridDisk, other)));
-                lines.push(format::altered(ObjectType::GridDisk, name));
-            }
-            return Ok(());
-        }
-        Some(Operation::Active | Operation::Inactive) => {
-            return Err(Refusal::unsupported("taking grid disks in and out of service"));
-        }
+        Some(Operation::Active) => return in_service::activate(context, change, lines).await,
+        Some(Operation::Inactive) => return in_service::deactivate(context, change, lines).await,
         Some(Operation::Freeze) => {
             // ALL: those that can be.
             let names = if matches!(change.target, Target::All(None)) && change.filter.is_none() {

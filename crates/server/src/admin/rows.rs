@@ -3,6 +3,7 @@
 //! An attribute that is not supplied is not shown; nothing is made up to fill a column.
 
 use super::history::PERIOD;
+use super::in_service::deactivation_outcome;
 use super::{Context, activity_rows, alert_statements, physical_rows};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
@@ -166,6 +167,8 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         let au_bytes = member.map_or(0, |member| member.au_bytes);
         let offline = served.as_ref().is_some_and(|disk| disk.offline().is_some());
         let status = match &served {
+            // As its operator wants it, whatever it waits for besides.
+            Some(disk) if disk.is_inactive() => "inactive",
             Some(_) if offline => "offline",
             Some(disk) if disk.is_waiting_for_index() => "starting",
             Some(_) => "active",
@@ -196,6 +199,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         }
         if let Some(disk) = served {
             row = row.with("errorCount", integer(disk.counters.errors.get()));
+            row = row.with("asmDeactivationOutcome", deactivation_outcome(context, &disk));
             if let Some(until) = disk.frozen_until() {
                 let left_ns = until.ns_since(context.world.clock.now());
                 row = row.with("frozenFor", integer(left_ns.div_ceil(1_000_000_000)));
