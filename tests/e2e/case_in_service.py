@@ -1,4 +1,4 @@
-"""Taking grid disks out of service, as rolling maintenance does: ALTER GRIDDISK INACTIVE and ACTIVE."""
+"""Taking grid disks and the cell out of service, as rolling maintenance does: ALTER GRIDDISK INACTIVE and ACTIVE, ALTER CELL ... SERVICES."""
 
 import contextlib
 import fcntl
@@ -128,3 +128,51 @@ def an_attached_grid_disk_stays_in_service():
             cell.cellcli("alter griddisk data inactive force")
         equal(state(cell), ("inactive", "Yes"), "state")
         cell.stop()
+
+
+@test
+def services_are_stopped_and_started_again():
+    with served(griddisks=(WRITE_BACK,)) as cell:
+        client = nbdclient.Client(cell.socket)
+        data = pattern(3, 65536)
+        client.write(0, data)
+        for action in ("shutdown", "restart"):
+            done = cell.cellcli(f"alter cell {action} services all", ok=False)
+            contains(done.stderr, "clients are connected to grid disk data", "message")
+        equal(client.read(0, len(data)), data, "the client goes on")
+        for statement, part in (
+            ("shutdown services ms", "SHUTDOWN SERVICES ALL"),
+            ("restart services rs", "no restart server"),
+        ):
+            contains(cell.cellcli(f"alter cell {statement}", ok=False).stderr, part, statement)
+        contains(cell.cellcli("alter cell startup services all").stdout, "running already", "answer")
+        contains(cell.cellcli("alter cell restart services ms").stdout, "RESTART of MS services was successful", "answer")
+        client.disconnect()
+
+        # The process stays the same: whatever supervises it goes on doing so.
+        stamp = cell.json("list cell attributes instanceStamp")[0]["instanceStamp"]
+        began = started(cell)
+        contains(cell.cellcli("alter cell restart services all force").stdout, "Restarting ALL services...", "answer")
+        wait_until(lambda: started(cell) not in (None, began), 60, "the cell is there again")
+        cell.check_alive()
+        equal(cell.json("list cell attributes instanceStamp")[0]["instanceStamp"], stamp, "stamp after a clean stop")
+        client = nbdclient.Client(cell.socket)
+        equal(client.read(0, len(data)), data, "content")
+        client.disconnect()
+        cell.check_alive()
+
+        contains(cell.cellcli("alter cell shutdown services cellsrv force").stdout, "Stopping CELLSRV services...", "answer")
+        equal(cell.process.wait(timeout=60), 0, "exit code")
+        cell.process = None
+        cell.start()
+        cell.stop()
+
+
+def started(cell):
+    """When the cell began to serve, as its log tells; None while it does not answer."""
+    if not cell.alive() or "serving" not in cell.log():
+        return None
+    with contextlib.suppress(Exception):
+        cell.json("list cell")
+        return cell.log().count("serving")
+    return None

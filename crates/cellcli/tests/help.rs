@@ -151,7 +151,7 @@ fn statements() {
     .assert_eq(&help(Some(Verb::Alter), Some(ObjectType::FlashCache)));
     expect![[r#"
         ALTER CELL: the cell itself
-          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL}]
+          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]]
             change the cell, or stop and start its services
             options:
               name                name of the cell (name)
@@ -167,7 +167,7 @@ fn statements() {
               smtpServer          mail server for alerts (name)
               smtpToAddr          mail addresses alerts go to (list)
             operations:
-              {SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL}: stop, start or restart a service of the cell
+              {SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]: stop the cell, or stop it and start it again; FORCE though clients are connected. It is one process: CELLSRV stands for ALL, RESTART of MS takes the certificates that are there now, and whatever else is of MS or RS alone is refused
     "#]].assert_eq(&help(Some(Verb::Alter), Some(ObjectType::Cell)));
     expect![[r#"
         DESCRIBE CELL: show the attributes of CELL

@@ -277,7 +277,7 @@ fn statements_are_refused_by_code() {
         ("alter cell smtpServer=x", "CELL-09010: ", "smtpServer"),
         ("create flashcache all", "CELL-09008: ", "flash cache"),
         ("create celldisk all", "CELL-09010: ", "CELLDISK"),
-        ("alter cell restart services all", "CELL-09010: ", "SIGTERM"),
+        ("alter cell shutdown services rs", "CELL-09009: ", "no restart server"),
     ] {
         let err = refused(&cell, statement);
         assert!(err.starts_with(starts) && err.contains(contains), "{statement}: {err}");

@@ -43,6 +43,7 @@ mod recording;
 mod revoked;
 mod rows;
 mod service;
+mod services;
 mod statement;
 mod watch;
 
@@ -61,6 +62,7 @@ pub(crate) use recording::{RecordAnswer, RecordRequest};
 pub use recording::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite};
 pub(crate) use revoked::{LIST_BYTES_MAX, Revoked};
 pub(crate) use service::Service;
+pub(crate) use services::{StopCause, Stopper};
 
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
@@ -91,6 +93,8 @@ pub(crate) struct Context {
     pub(crate) front_end: FrontEnd,
     /// Where it is configured.
     pub(crate) dir: PathBuf,
+    /// Has it stop.
+    pub(crate) stopper: Stopper,
     /// Who may what.
     pub(crate) access: Arc<Access>,
     /// What TCP is secured with.

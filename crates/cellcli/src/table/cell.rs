@@ -1,7 +1,7 @@
-//! The row of CELL. Never names a service the cell does not have: RS and MS are kept for scripts that name them.
+//! The row of CELL. Its services are one process: RS and MS are kept for scripts that name them.
 
 use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, OperationSpec, TargetKind, Verb};
-use crate::command::{Operation, Service, ServiceAction};
+use crate::command::{Flag, Operation, Service, ServiceAction};
 
 const SERVICE_STATUS: Kind = Kind::Status(&["running", "stopped"]);
 
@@ -41,8 +41,9 @@ const SERVICES: [Service; 4] = [Service::Rs, Service::Ms, Service::Cellsrv, Serv
 const OPERATIONS: &[OperationSpec] = &[OperationSpec {
     words: &[&["SHUTDOWN", "STARTUP", "RESTART"], &["SERVICES"], &["RS", "MS", "CELLSRV", "ALL"]],
     build: |chosen| Operation::Services { action: ACTIONS[chosen[0]], service: SERVICES[chosen[2]] },
-    flags: &[],
-    about: "stop, start or restart a service of the cell",
+    flags: &[Flag::Force],
+    about: "stop the cell, or stop it and start it again; FORCE though clients are connected. It is one process: CELLSRV stands for ALL, RESTART of MS \
+            takes the certificates that are there now, and whatever else is of MS or RS alone is refused",
 }];
 
 pub(super) const CELL: ObjectSpec = ObjectSpec {

@@ -3,15 +3,15 @@
 use super::Context;
 use super::change::{Refusal, Step, stood};
 use super::history::{HISTORY_DAYS, HISTORY_DAYS_MAX};
+use super::services;
 use cellcli::command::{Change, Operation};
 use cellcli::{ErrorCode, ObjectType, format};
 use std::sync::Arc;
 
 /// ALTER CELL.
 pub(super) async fn alter(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if let Some(Operation::Services { action, .. }) = change.operation {
-        let what = format!("{} SERVICES is not supported by this version", action.word());
-        return Err(Refusal::new(ErrorCode::NotSupported, what, Some("SIGTERM stops `flashcell serve` clean")));
+    if let Some(Operation::Services { action, service }) = change.operation {
+        return services::services(context, action, service, change.force, lines);
     }
     for setting in &change.settings {
         match setting.name {
