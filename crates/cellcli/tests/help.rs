@@ -34,7 +34,7 @@ fn overview() {
           METRICCURRENT      the latest value of each metric for each object
           METRICDEFINITION   what each metric means
           PIN                ranges of grid disks with a caching policy of their own
-          METRICHISTORY      the values of each metric for each object, once a minute
+          METRICHISTORY      the values of each metric for each object, once a minute; MEMORY: those of the last minutes, which memory holds
           THRESHOLD          values of metrics that raise an alert
           ALERTDEFINITION    what each alert means
           ALERTHISTORY       alerts raised and cleared

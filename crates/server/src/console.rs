@@ -13,7 +13,7 @@ use crate::admin::Form;
 use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
 use crate::http::Client;
 use device::Address;
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the cell when the command line does not.
@@ -30,8 +30,14 @@ pub struct ConsoleOptions {
     pub monitor: bool,
     /// No banner.
     pub no_banner: bool,
+    /// The port of the cell's admin service on this host, or on the host of `cell`.
+    pub port: Option<u16>,
     /// LIST and DESCRIBE in JSON.
     pub json: bool,
+    /// LIST in XML.
+    pub xml: bool,
+    /// 1: tell on stderr which cell is asked; more: each statement, and how long its answer took.
+    pub verbosity: u8,
     /// Carry out these statements and leave.
     pub execute: Option<String>,
 }
@@ -56,6 +62,14 @@ pub enum ConsoleError {
     Address {
         /// What was given.
         given: String,
+    },
+    /// A port beside what has one, or is reached without.
+    #[error("{cell} is asked without port {port}\nhint: PORT goes with -c HOST, or stands alone for this host")]
+    Port {
+        /// The cell.
+        cell: String,
+        /// The port.
+        port: u16,
     },
     /// Nothing to show to a cell reached over TLS.
     #[error("{0}")]
@@ -90,15 +104,41 @@ pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     Ok(Address::Tcp { host, port })
 }
 
+/// A host that is named without a port.
+fn at_port(host: &str, port: u16) -> Result<Address, ConsoleError> {
+    let given = || host.to_owned();
+    if Path::new(host).exists() || host.contains('/') {
+        return Err(ConsoleError::Port { cell: given(), port });
+    }
+    match host_and_port(host, port) {
+        Some((host, found)) if found == port => Ok(Address::Tcp { host, port }),
+        Some(_) => Err(ConsoleError::Port { cell: given(), port }),
+        None => Err(ConsoleError::Address { given: given() }),
+    }
+}
+
 /// Run a client to its end; whether every statement was carried out.
 ///
 /// # Errors
 /// See [`ConsoleError`]; a statement that fails is told on stderr and is no error here.
 pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
-    let address = address_of(options.cell.as_deref())?;
-    let form = if options.json { Form::Json } else { Form::Text };
+    let address = match (options.port, &options.cell) {
+        (None, cell) => address_of(cell.as_deref())?,
+        (Some(port), None) => Address::Tcp { host: "localhost".to_owned(), port },
+        (Some(port), Some(host)) => at_port(host, port)?,
+    };
+    let form = match (options.json, options.xml) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Xml,
+        (false, false) => Form::Text,
+    };
+    if options.verbosity > 0 {
+        // There is nowhere to tell that stderr is gone.
+        let _ = writeln!(std::io::stderr(), "cell: {address}");
+    }
     let client = Client::new(address).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
     let mut session = Session::new(client, options.monitor, form);
+    session.tells_times(options.verbosity > 1);
     match run(&mut session, options) {
         // Whoever reads has enough: `| head -1`.
         Err(ConsoleError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}

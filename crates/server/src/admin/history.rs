@@ -32,6 +32,11 @@ impl History {
         readings.push_back((at, samples));
     }
 
+    /// Those there are, oldest first.
+    pub(crate) fn readings(&self) -> Vec<(Instant, Vec<Sample>)> {
+        lock(&self.0).iter().cloned().collect()
+    }
+
     /// The oldest reading: what rates are counted from.
     pub(crate) fn base(&self) -> Option<(Instant, Vec<Sample>)> {
         lock(&self.0).front().cloned()
