@@ -123,7 +123,6 @@ fn statements() {
               comment        free text (text)
               fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
                              read | evict | feed
-              offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)
                              data | redo | temp
               readOnly       whether clients may only read (word)
@@ -156,10 +155,9 @@ fn statements() {
             options:
               name                name of the cell (name)
               comment             free text (text)
-              diagHistoryDays     days diagnostic files are kept (number)
               flashCacheMode      how writes use the flash cache (word)
                                   WriteThrough | WriteBack
-              metricCollection    whether metrics are collected (word)
+              metricCollection    whether the history of metrics is collected (word)
                                   TRUE | FALSE
               metricHistoryDays   days metric history is kept (number)
               notificationMethod  how alerts are sent (list)
@@ -186,14 +184,14 @@ fn object_type() {
           CREATE CELLDISK ALL [FLASHDISK | HARDDISK] [option=value [, option=value]...] [FORCE]
           CREATE CELLDISK name lun=text [, option=value]... [FORCE]
           DESCRIBE CELLDISK
-          DROP CELLDISK ALL [FLASHDISK | HARDDISK] [option=value [, option=value]...] [FORCE]
-          DROP CELLDISK name [, name]... [option=value [, option=value]...] [FORCE]
+          DROP CELLDISK ALL [FLASHDISK | HARDDISK] [FORCE]
+          DROP CELLDISK name [, name]... [FORCE]
           LIST CELLDISK [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL] [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]
         Attributes:
           name             name of the cell disk (modifiable)
           comment          free text (modifiable)
           creationTime     when it was created
-          deviceClass      whether content survives a host stop (modifiable, Flashcell's own)
+          deviceClass      whether content survives a host stop (Flashcell's own)
                            durable | ephemeral
           deviceId         identity of the device, kept in its label (Flashcell's own)
           deviceName       path of the device
@@ -212,7 +210,7 @@ fn object_type() {
           size             bytes in all
           status           state of the cell disk
                            normal | importRequired | proactive failure | not present
-          truePageSize     bytes of the device's true page, whatever it reports (modifiable, Flashcell's own)
+          truePageSize     bytes of the device's true page, whatever it reports (Flashcell's own)
     "#]].assert_eq(&help(None, Some(ObjectType::CellDisk)));
 }
 

@@ -276,7 +276,7 @@ fn statements_are_refused_by_code() {
         ("alter griddisk data size=1M", "CELL-09009: ", "FORCE"),
         ("alter cell smtpServer=x", "CELL-09010: ", "smtpServer"),
         ("create flashcache all", "CELL-09008: ", "flash cache"),
-        ("create celldisk all", "CELL-09010: ", "CELLDISK"),
+        ("create celldisk all", "CELL-09007: ", "[[device]]"),
         ("alter cell shutdown services rs", "CELL-09009: ", "no restart server"),
     ] {
         let err = refused(&cell, statement);

@@ -146,6 +146,11 @@ impl Context {
         said.filter(|days| (1..=history::HISTORY_DAYS_MAX).contains(days)).unwrap_or(self.history_days_default)
     }
 
+    /// Whether a history is written.
+    fn keeps_history(&self, attributes: &BTreeMap<String, String>) -> bool {
+        attributes.get(history::METRIC_COLLECTION).is_none_or(|said| said != "FALSE")
+    }
+
     /// Let the store keep the history as the catalog says.
     pub(crate) fn keep_history(&self) {
         let attributes = &self.cell.store().catalog().attributes;

@@ -39,9 +39,16 @@ pub enum AdminError {
     FlashNotAtWork(String),
     /// Something lies on it.
     #[error(
-        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first"
+        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first; FORCE drops \
+         its grid disks, as far as they are served"
     )]
     CellDiskInUse(String, &'static str),
+    /// The catalog would have no disk.
+    #[error(
+        "cell disk {0} cannot be dropped: no other hard disk is at work, and the cell's catalog has to live on one\n\
+         hint: CREATE CELLDISK another first; a cell that is not wanted any more is stopped, and its directory removed"
+    )]
+    LastDisk(String),
     /// Nobody would be left.
     #[error("no flash cell disk is at work\nhint: DROP FLASHCACHE, or give the cell a flash device")]
     NoFlashLeft,
@@ -133,9 +140,6 @@ pub enum AdminError {
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),
-    /// The cell does not do this yet.
-    #[error("{0} is not supported by this version")]
-    NotSupported(&'static str),
     /// The cell is stopping.
     #[error("the cell is stopping")]
     Stopping,

@@ -10,7 +10,7 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("cellVersion", Kind::Text, "version of the cell software"),
     Attribute::new("comment", Kind::Text, "free text").modifiable(),
     Attribute::new("cpuCount", Kind::Number, "processors the cell may use"),
-    Attribute::new("diagHistoryDays", Kind::Number, "days diagnostic files are kept").modifiable(),
+    Attribute::new("diagHistoryDays", Kind::Number, "days diagnostic files are kept"),
     Attribute::new("fanCount", Kind::Text, "fans working and installed"),
     Attribute::new("fanStatus", Kind::Status(&["normal", "warning", "critical"]), "state of the fans"),
     Attribute::new("flashCacheCompress", Kind::Status(&["TRUE", "FALSE"]), "whether the flash compresses"),
@@ -19,7 +19,8 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("id", Kind::Name, "identity of the cell"),
     Attribute::new("instanceStamp", Kind::Name, "changes when un-flushed data may be gone; exports announce it").own(),
     Attribute::new("makeModel", Kind::Text, "make and model of the machine"),
-    Attribute::new("metricCollection", Kind::Status(&["TRUE", "FALSE"]), "whether metrics are collected").modifiable(),
+    Attribute::new("metricCollection", Kind::Status(&["TRUE", "FALSE"]), "whether the history of metrics is collected")
+        .modifiable(),
     Attribute::new("metricHistoryDays", Kind::Number, "days metric history is kept").modifiable(),
     Attribute::new("notificationMethod", Kind::List, "how alerts are sent").modifiable(),
     Attribute::new("notificationPolicy", Kind::List, "which alerts are sent: critical, warning, info, clear")

@@ -93,16 +93,9 @@ const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
     SettingSpec::attribute("fillStrategy"),
-    SettingSpec::attribute("offset"),
     SettingSpec::attribute("purpose"),
     SettingSpec::attribute("readOnly"),
 ];
-
-const ERASE: SettingSpec = SettingSpec::own(
-    "erase",
-    Kind::Status(&["1pass", "3pass", "7pass"]),
-    "overwrite the content so many times before the drop",
-);
 
 const OPERATIONS: &[OperationSpec] = &[
     OperationSpec {
@@ -158,10 +151,9 @@ pub(super) const GRID_DISK: ObjectSpec = ObjectSpec {
         alter(TargetKind::AllOfDiskType),
         alter(TargetKind::Names),
         Form::new(Verb::Drop, TargetKind::AllOfDiskType, "remove all grid disks, or those of a prefix")
-            .settings(&[PREFIX, ERASE])
+            .settings(&[PREFIX])
             .flags(&[Flag::Force]),
         Form::new(Verb::Drop, TargetKind::Names, "remove grid disks; FORCE though they are in use")
-            .settings(&[ERASE])
             .flags(&[Flag::Force]),
     ],
 };

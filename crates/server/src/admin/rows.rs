@@ -2,6 +2,7 @@
 //!
 //! An attribute that is not supplied is not shown; nothing is made up to fill a column.
 
+use super::cell_disks::comment_key;
 use super::history::PERIOD;
 use super::in_service::deactivation_outcome;
 use super::{Context, activity_rows, alert_statements, physical_rows};
@@ -84,7 +85,7 @@ fn cell(context: &Context) -> Row {
         .with("cellsrvStatus", "running")
         .with("msStatus", "running");
     let row = row
-        .with("metricCollection", "TRUE")
+        .with("metricCollection", if context.keeps_history(&catalog.attributes) { "TRUE" } else { "FALSE" })
         .with("metricHistoryDays", integer(context.history_days(&catalog.attributes)))
         .with(
             "notificationPolicy",
@@ -120,6 +121,9 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             .with("id", guid(id.0))
             .with("interleaving", "none")
             .with("status", status);
+        if let Some(comment) = catalog.attributes.get(&comment_key(*id)) {
+            row = row.with("comment", comment.as_str());
+        }
         // Of the flash whose data goes to the disks.
         if catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id))
             && let Some((status, error)) = context.cell.last_flush().map(flush_words)
@@ -131,6 +135,7 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             row = row
                 .with("deviceName", path.as_str())
                 .with("devicePartition", path.as_str())
+                .with("lun", path.as_str())
                 .with("physicalDisk", path)
                 .with("errorCount", integer(device.io.errors()));
         }
