@@ -4,6 +4,7 @@ import os
 import re
 import xml.etree.ElementTree
 
+import nbdclient
 from harness import binary, check, contains, equal, run, served, test, wait_until
 
 
@@ -64,4 +65,24 @@ def metrichistory_memory_needs_no_store():
         check(set(map(key, shown)) <= set(map(key, kept)), "memory has what the store has")
         check(re.match(r"(?s).*GD_IO_RQ_R_SM", cell.cellcli(wanted).stdout), "text form")
         contains(cell.cellcli("list griddisk memory", ok=False).stderr, "CELL-", "of METRICHISTORY alone")
+        cell.stop()
+
+
+@test
+def cell_toml_is_for_owner_and_group():
+    with served() as cell:
+        equal(os.stat(cell.toml_path).st_mode & 0o777 & ~0o640, 0, "bits of cell.toml beyond 0640")
+        cell.stop()
+
+
+@test
+def flash_cache_content_has_the_vendor_s_columns():
+    with served() as cell:
+        client = nbdclient.Client(cell.socket)
+        client.write(0, b"x" * 65536)
+        wait_until(lambda: client.read(0, 65536) and cell.json("list flashcachecontent"), 20, "something is cached")
+        client.disconnect()
+        row = cell.json("list flashcachecontent attributes dbID, tableSpaceNumber, objectNumber, cachedSize")[0]
+        equal([row[name] for name in ("dbID", "tableSpaceNumber", "objectNumber")], [None] * 3, "what nobody knows")
+        check(row["cachedSize"] > 0, "cached bytes")
         cell.stop()

@@ -582,11 +582,14 @@ fn describe_every_type() {
         <TAB> cachedKeepSize
         <TAB> cachedSize
         <TAB> cachedWriteSize
+        <TAB> dbID
         <TAB> dbUniqueName
         <TAB> hitCount
         <TAB> length
         <TAB> missCount
+        <TAB> objectNumber
         <TAB> offset
+        <TAB> tableSpaceNumber
     "#]]
     .assert_eq(&shown);
     let lines = describe_json(ObjectType::FlashCache);

@@ -169,6 +169,9 @@ struct Freeze {
     /// They thaw by themselves after so many seconds
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
+    /// Answer in JSON: of each grid disk its name, for how many seconds, and the moment its disk is of
+    #[arg(long)]
+    json: bool,
     /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
     #[arg(short = 'c', value_name = "CELL")]
     cell: Option<String>,
@@ -522,8 +525,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => pin::run(pin),
         Sub::Contents(contents) => contents::run(contents),
-        Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
+        Sub::Freeze(Freeze { grid_disks, all, seconds, json, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
+            if json {
+                let _ = writeln!(std::io::stdout(), "{}", server::console::freeze(cell.as_deref(), &execute)?);
+                return Ok(true);
+            }
             carry_out(execute, cell, false)
         }
         Sub::Thaw(Thaw { grid_disks, all, cell }) => {

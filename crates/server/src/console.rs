@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// The variable that names the cell when the command line does not.
 pub const CELL_VARIABLE: &str = "FLASHCELL_CELL";
 
+/// The admin socket of a cell as `flashcell init` names it.
+const ADMIN_SOCKET: &str = "admin.sock";
+
 /// How to start a client.
 #[derive(Clone, Debug, Default)]
 pub struct ConsoleOptions {
@@ -71,6 +74,9 @@ pub enum ConsoleError {
         /// The port.
         port: u16,
     },
+    /// The cell does not answer, or refuses.
+    #[error("{0}")]
+    Refused(String),
     /// Nothing to show to a cell reached over TLS.
     #[error("{0}")]
     NoClient(String),
@@ -80,6 +86,31 @@ pub enum ConsoleError {
     /// stdout.
     #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
+}
+
+/// Have a cell carry out a FREEZE; in JSON, of each grid disk its name, for how many seconds, and the moment its disk is of.
+///
+/// # Errors
+/// See [`ConsoleError`]; what the cell refuses, in its words.
+pub fn freeze(cell: Option<&str>, statement: &str) -> Result<String, ConsoleError> {
+    let client = Client::new(address_of(cell)?).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
+    let asked = Session::new(client, false, Form::Text).ask(statement);
+    let outcomes = asked.map_err(|error| ConsoleError::Refused(error.to_string()))?;
+    match outcomes.iter().find_map(|outcome| outcome.error.clone()) {
+        Some(refusal) => Err(ConsoleError::Refused(refusal)),
+        None => Ok(frozen_json(&outcomes.into_iter().map(|outcome| outcome.output).collect::<String>())),
+    }
+}
+
+/// What FREEZE answers, `GridDisk NAME frozen for N s, as of TIME` on each line, in JSON.
+fn frozen_json(told: &str) -> String {
+    let row = |line: &str| {
+        let (name, rest) = line.strip_prefix("GridDisk ")?.split_once(" frozen for ")?;
+        let (seconds, as_of) = rest.split_once(" s, as of ")?;
+        let seconds = seconds.parse::<u64>().ok()?;
+        Some(serde_json::json!({"griddisk": name, "seconds": seconds, "as_of": as_of}))
+    };
+    serde_json::Value::Array(told.lines().filter_map(row).collect()).to_string()
 }
 
 /// Where the admin service of a cell is.
@@ -94,7 +125,15 @@ pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     };
     let path = Path::new(&given);
     if path.exists() || given.contains('/') {
-        let located = Config::load(path)?;
+        let located = match Config::load(path) {
+            // Its group reads cell.toml; others of this host, who may look at the cell, find the socket where it usually is.
+            Err(ConfigError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied && path.join(ADMIN_SOCKET).exists() =>
+            {
+                return Ok(Address::Unix(path.join(ADMIN_SOCKET)));
+            }
+            loaded => loaded?,
+        };
         // On this host the socket: there the kernel tells who asks.
         let mut addresses = located.admin_addresses();
         addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
