@@ -170,7 +170,7 @@ def wrong_statements_are_told():
             ("create griddisk x celldisk=CD_00_cell, size=1T", "bytes free"),
             ("create griddisk data celldisk=CD_00_cell, size=16M", "data"),
             ("drop griddisk nosuch", "nosuch"),
-            ("alter cell shutdown services all", "not supported"),
+            ("alter cell shutdown services rs", "no restart server"),
             ("create flashcache all", "exist"),
         ):
             done = cell.cellcli(statement, ok=False)

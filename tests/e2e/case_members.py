@@ -1,4 +1,4 @@
-"""Flash devices join and leave the flash cache while clients write and verify; one that has failed is replaced."""
+"""Flash devices join and leave the flash cache while clients write and verify; one that has failed is replaced. Hard disks join and leave."""
 
 import os
 import threading
@@ -84,12 +84,12 @@ def members_are_kept_over_crashes_and_one_that_left_is_not_believed():
         cell.stop()
 
 
-def add_flash(cell, name, size):
-    """A further flash device in cell.toml, blank."""
+def add_flash(cell, name, size, kind="flash"):
+    """A further flash device (or disk) in cell.toml, blank."""
     path = f"{cell.dir}/{name}"
     with open(path, "wb") as file:
         file.truncate(size)
-    cell.edit(lambda text: text.rstrip("\n") + f'\n\n[[device]]\npath = "{name}"\nkind = "flash"\n')
+    cell.edit(lambda text: text.rstrip("\n") + f'\n\n[[device]]\npath = "{name}"\nkind = "{kind}"\n')
 
 
 def make_blank(path):
@@ -174,3 +174,69 @@ def failed_flash_is_replaced_without_a_restart_and_filled_again():
             cell.start()
             again.read()
             cell.stop()
+
+
+def cell_disks(cell, condition=""):
+    return sorted(row["name"] for row in cell.json(f"list celldisk {condition}"))
+
+
+@test
+def hard_disks_join_and_leave_a_running_cell():
+    with served(griddisks=(WRITE_BACK,), flash=("48M", "48M")) as cell:
+        contains(cell.cellcli("create celldisk all", ok=False).stderr, "[[device]]", "nothing to make cell disks of")
+        refused = cell.cellcli("drop celldisk CD_00_cell force", ok=False)
+        contains(refused.stderr, "no other hard disk", "the last disk")
+        equal(names_of(cell), ["data"], "grid disks after a refused drop")
+        with loaded(cell) as load:
+            load.more()
+            add_flash(cell, "disk-1.img", 64 * MIB, "disk")
+            add_flash(cell, "flash-2.img", 48 * MIB)
+            # Each kind by itself; what is there already is passed over.
+            equal(cell.cellcli("create celldisk all harddisk").stdout, "CellDisk CD_01_cell successfully created\n", "answer")
+            equal(cell.cellcli("create celldisk all flashdisk comment='third'").stdout, "CellDisk FD_02_cell successfully created\n", "answer")
+            cell.cellcli("alter celldisk CD_01_cell comment='second'")
+            equal([row["comment"] for row in cell.json("list celldisk CD_01_cell, FD_02_cell attributes comment")], ["second", "third"], "comments")
+            cell.cellcli("create griddisk more celldisk=CD_01_cell, size=32M, cachingMode=write-back")
+            client = nbdclient.Client(cell.socket, export="more")
+            data = os.urandom(65536) * 16
+            for at in range(0, len(data), 65536):
+                client.write(at, data[at : at + 65536])
+            client.disconnect()
+            check(cell.metric("GD_BY_FC_DIRTY", "more") > 0, "what is on the new disk is dirty on flash")
+            load.more()
+            load.end()
+        # It is whole only with the flash that it was paired with while the cell ran.
+        cell.kill()
+        cell.start()
+        load.read()
+        client = nbdclient.Client(cell.socket, export="more")
+        equal(client.read(0, len(data)), data, "content on the new disk after kill -9")
+        client.disconnect()
+        cell.cellcli("alter celldisk CD_01_cell flush")
+        equal(cell.metric("GD_BY_FC_DIRTY", "more"), 0, "dirty data after a flush of the cell disk")
+        cell.cellcli("alter celldisk CD_01_cell cancel flush")
+
+        refused = cell.cellcli("drop celldisk CD_01_cell", ok=False)
+        contains(refused.stderr, "grid disks are on it", "message")
+        done = cell.cellcli("drop celldisk CD_01_cell force")
+        contains(done.stdout, "CellDisk CD_01_cell successfully dropped", "answer")
+        contains(done.stdout, "disk-1.img out of cell.toml", "what is left to do")
+        equal(cell_disks(cell, "where diskType=HardDisk"), ["CD_00_cell"], "hard disks")
+        equal(names_of(cell), ["data"], "grid disks")
+        drop_from_toml(cell, "disk-1.img")
+        cell.kill()
+        cell.start()
+        load.read()
+        cell.stop()
+
+
+def names_of(cell):
+    return sorted(row["name"] for row in cell.json("list griddisk"))
+
+
+def drop_from_toml(cell, name):
+    def change(text):
+        head, *devices = text.split("[[device]]\n")
+        return "[[device]]\n".join([head, *(device for device in devices if f'path = "{name}"' not in device)])
+
+    cell.edit(change)

@@ -105,7 +105,9 @@ def a_frozen_disk_is_of_one_moment_and_stays_so():
                 flashcell("thaw", "--all", "-c", cell.dir)
                 check("frozenFor" not in grid_disk(cell), "thawed")
             check(seen[0] < seen[-1], f"the disk follows between freezes: {seen}")
-            flashcell("freeze", "--all", "--for", "1", "-c", cell.dir)
+            told = json.loads(flashcell("freeze", "--all", "--for", "1", "--json", "-c", cell.dir).stdout)
+            equal([(row["griddisk"], row["seconds"]) for row in told], [("data", 1)], "what freeze --json says")
+            contains(told[0]["as_of"], "20", "of which moment the disk is")
             rounds.until(lambda: "frozenFor" not in grid_disk(cell), "a forgotten freeze ends by itself")
         finally:
             rounds.end()

@@ -1,4 +1,4 @@
-//! Who may use a grid disk and whether they may write, as its record in the catalog has it.
+//! Who may use a grid disk, whether they may write, and whether anybody may at all, as its record in the catalog has it.
 //!
 //! Never knows who a client is: that is the front end's. Never ends a request that has begun.
 
@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(crate) struct AccessRules {
     read_only: AtomicBool,
+    inactive: AtomicBool,
     available_to: Mutex<Arc<[String]>>,
 }
 
 impl Default for AccessRules {
     fn default() -> AccessRules {
-        AccessRules { read_only: AtomicBool::new(false), available_to: Mutex::new(Arc::new([])) }
+        let (read_only, inactive) = (AtomicBool::new(false), AtomicBool::new(false));
+        AccessRules { read_only, inactive, available_to: Mutex::new(Arc::new([])) }
     }
 }
 
@@ -28,6 +30,17 @@ impl AccessRules {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
+    }
+
+    /// Nobody may use it, or whoever is named may again.
+    pub(crate) fn set_inactive(&self, inactive: bool) {
+        // With the order of all: who looks for open sessions after this, and who opens one and looks here after that, must not both miss the
+        // other.
+        self.inactive.store(inactive, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_inactive(&self) -> bool {
+        self.inactive.load(Ordering::SeqCst)
     }
 
     pub(crate) fn available_to(&self) -> Arc<[String]> {

@@ -291,6 +291,7 @@ impl Cell {
         });
         // Before anybody can find it.
         disk.set_access(&record.available_to, record.read_only);
+        disk.set_inactive(record.inactive);
         let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
         if let Some(listeners) = listeners {
             listeners.add(&disk);
@@ -403,7 +404,7 @@ impl Cell {
                 return true;
             }
             let holds = served.as_ref().is_none_or(|disk| disk.cache().is_some_and(|b| b.cache.has_dirty(&b.disk)));
-            let dry = stopping || served.is_some_and(|disk| self.is_flushing(&disk));
+            let dry = stopping || served.is_some_and(|disk| disk.is_inactive() || self.is_flushing(&disk));
             record.is_write_back() && (holds || !dry)
         });
         let Some(disk) = self.store().cell_disk(home) else { return };

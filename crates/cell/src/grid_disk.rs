@@ -242,6 +242,16 @@ impl GridDisk {
         self.access.available_to()
     }
 
+    /// Whether its operator has taken it out of service: front ends let nobody in, and end the sessions there are.
+    #[must_use]
+    pub fn is_inactive(&self) -> bool {
+        self.access.is_inactive()
+    }
+
+    pub(crate) fn set_inactive(&self, inactive: bool) {
+        self.access.set_inactive(inactive);
+    }
+
     /// A session of one client connection.
     #[must_use]
     pub fn open_session(self: &Arc<Self>, context: Context) -> Session {

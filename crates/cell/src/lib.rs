@@ -3,6 +3,7 @@
 //! This crate never opens a socket, never knows a wire or text format, and has no threads of its own.
 
 mod access;
+mod activate;
 mod active;
 pub mod admin;
 mod cache_mode;
@@ -43,6 +44,7 @@ mod traced;
 mod transfer;
 mod write_back;
 
+pub use activate::{Deactivation, Hindrance};
 pub use active::{ACTIVE_PER_SESSION_MAX, ActiveKind, ActiveRequest};
 pub use admin::{AdminError, GridDiskLabels};
 pub use cache_mode::FLASH_CACHE_MODE;

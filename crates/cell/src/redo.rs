@@ -43,6 +43,11 @@ impl LogAtWork {
         LogAtWork { id, log, devices: devices.into(), homes: Arc::default() }
     }
 
+    /// A cell disk has left the cell.
+    pub(crate) fn forget_home(&self, disk: DeviceId) {
+        lock(&self.homes).remove(&disk);
+    }
+
     fn is_home(&self, disk: DeviceId) -> bool {
         lock(&self.homes).contains(&disk)
     }

@@ -132,6 +132,8 @@ pub struct List {
     pub limit: Option<u64>,
     /// OVER: of METRICHISTORY one row for so much time.
     pub over: Option<Over>,
+    /// MEMORY: of METRICHISTORY what memory holds, without looking into the store.
+    pub memory: bool,
 }
 
 /// `OVER minutes [AVG] [MAX] [MIN]`.
@@ -195,6 +197,7 @@ impl List {
             order_by: Vec::new(),
             limit: None,
             over: None,
+            memory: false,
         }
     }
 }

@@ -157,7 +157,7 @@ pub(crate) fn list_syntax(object: &ObjectSpec) -> String {
         "LIST {} [name [, name]...] [WHERE condition] [ATTRIBUTES {{ALL | attribute [, attribute]...}}] [DETAIL] \
          [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]{}",
         object.word,
-        if clauses_of(object.object).contains(&"OVER") { " [OVER minutes [AVG] [MAX] [MIN]]" } else { "" }
+        if clauses_of(object.object).contains(&"OVER") { " [OVER minutes [AVG] [MAX] [MIN]] [MEMORY]" } else { "" }
     )
 }
 

@@ -80,9 +80,11 @@ fn write_list(out: &mut Formatter<'_>, list: &List) -> fmt::Result {
     if let Some(limit) = list.limit {
         write!(out, " LIMIT {limit}")?;
     }
-    let Some(over) = &list.over else { return Ok(()) };
-    write!(out, " OVER {}", over.minutes)?;
-    over.aggregates.iter().try_for_each(|aggregate| write!(out, " {}", aggregate.word()))
+    if let Some(over) = &list.over {
+        write!(out, " OVER {}", over.minutes)?;
+        over.aggregates.iter().try_for_each(|aggregate| write!(out, " {}", aggregate.word()))?;
+    }
+    if list.memory { out.write_str(" MEMORY") } else { Ok(()) }
 }
 
 fn write_change(out: &mut Formatter<'_>, change: &Change) -> fmt::Result {

@@ -27,7 +27,10 @@ const HEAD: &str = "\
 
 Generated from the language's table (`crates/cellcli`); change that, then `UPDATE_EXPECT=1 cargo test -p cellcli --test reference`.
 
-    flashcell cellcli [-c CELL] [-n] [-m] [-x] [--json | --xml] [-e STATEMENT]
+    flashcell cellcli [PORT] [-c CELL] [-n] [-m] [-v | -vv] [-x] [--json | --xml] [-e STATEMENT]
+
+CELL is a cell's directory or HOST[:PORT]; PORT alone is that of this host or of the HOST. `-xml` is taken for `--xml`, as of old. XML and JSON
+have raw numbers. With `-v` stderr tells which cell is asked, with `-vv` also each statement and how long its answer took.
 
 Statements are separated by `;` or by the end of a line; a line that ends in `-` goes on in the next. Keywords, names and attributes ignore
 case. Text is quoted with `'` or `\"`, a quote inside is written twice. `REM`, `REMARK` and `--` begin a comment. Sizes are numbers with K, M, G or

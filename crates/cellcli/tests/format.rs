@@ -350,7 +350,7 @@ fn describe_every_type() {
         <TAB> cellVersion
         <TAB> comment           <TAB> modifiable
         <TAB> cpuCount
-        <TAB> diagHistoryDays   <TAB> modifiable
+        <TAB> diagHistoryDays
         <TAB> fanCount
         <TAB> fanStatus
         <TAB> flashCacheCompress
@@ -375,7 +375,7 @@ fn describe_every_type() {
         <TAB> name           <TAB> modifiable
         <TAB> comment        <TAB> modifiable
         <TAB> creationTime
-        <TAB> deviceClass    <TAB> modifiable
+        <TAB> deviceClass
         <TAB> deviceId
         <TAB> deviceName
         <TAB> devicePartition
@@ -390,7 +390,7 @@ fn describe_every_type() {
         <TAB> physicalDisk
         <TAB> size
         <TAB> status
-        <TAB> truePageSize   <TAB> modifiable
+        <TAB> truePageSize
         DATABASE
         <TAB> name
         <TAB> flashCache
@@ -485,11 +485,11 @@ fn describe_every_type() {
         METRICDEFINITION
         <TAB> name
         <TAB> description
-        <TAB> fineGrained    <TAB> modifiable
+        <TAB> fineGrained
         <TAB> metricType
         <TAB> objectType
         <TAB> retentionPolicy<TAB> modifiable
-        <TAB> streaming      <TAB> modifiable
+        <TAB> streaming
         <TAB> unit
         PIN
         <TAB> name
@@ -582,11 +582,14 @@ fn describe_every_type() {
         <TAB> cachedKeepSize
         <TAB> cachedSize
         <TAB> cachedWriteSize
+        <TAB> dbID
         <TAB> dbUniqueName
         <TAB> hitCount
         <TAB> length
         <TAB> missCount
+        <TAB> objectNumber
         <TAB> offset
+        <TAB> tableSpaceNumber
     "#]]
     .assert_eq(&shown);
     let lines = describe_json(ObjectType::FlashCache);

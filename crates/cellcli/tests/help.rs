@@ -34,7 +34,7 @@ fn overview() {
           METRICCURRENT      the latest value of each metric for each object
           METRICDEFINITION   what each metric means
           PIN                ranges of grid disks with a caching policy of their own
-          METRICHISTORY      the values of each metric for each object, once a minute
+          METRICHISTORY      the values of each metric for each object, once a minute; MEMORY: those of the last minutes, which memory holds
           THRESHOLD          values of metrics that raise an alert
           ALERTDEFINITION    what each alert means
           ALERTHISTORY       alerts raised and cleared
@@ -123,7 +123,6 @@ fn statements() {
               comment        free text (text)
               fillStrategy   when clean data comes into the flash cache: on a read miss, when a buffer cache lets go of it, or fed at a rate (word)
                              read | evict | feed
-              offset         bytes from the start of the cell disk (size)
               purpose        what the database keeps on it (word)
                              data | redo | temp
               readOnly       whether clients may only read (word)
@@ -151,15 +150,14 @@ fn statements() {
     .assert_eq(&help(Some(Verb::Alter), Some(ObjectType::FlashCache)));
     expect![[r#"
         ALTER CELL: the cell itself
-          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL}]
+          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]]
             change the cell, or stop and start its services
             options:
               name                name of the cell (name)
               comment             free text (text)
-              diagHistoryDays     days diagnostic files are kept (number)
               flashCacheMode      how writes use the flash cache (word)
                                   WriteThrough | WriteBack
-              metricCollection    whether metrics are collected (word)
+              metricCollection    whether the history of metrics is collected (word)
                                   TRUE | FALSE
               metricHistoryDays   days metric history is kept (number)
               notificationMethod  how alerts are sent (list)
@@ -167,7 +165,7 @@ fn statements() {
               smtpServer          mail server for alerts (name)
               smtpToAddr          mail addresses alerts go to (list)
             operations:
-              {SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL}: stop, start or restart a service of the cell
+              {SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]: stop the cell, or stop it and start it again; FORCE though clients are connected. It is one process: CELLSRV stands for ALL, RESTART of MS takes the certificates that are there now, and whatever else is of MS or RS alone is refused
     "#]].assert_eq(&help(Some(Verb::Alter), Some(ObjectType::Cell)));
     expect![[r#"
         DESCRIBE CELL: show the attributes of CELL
@@ -186,14 +184,14 @@ fn object_type() {
           CREATE CELLDISK ALL [FLASHDISK | HARDDISK] [option=value [, option=value]...] [FORCE]
           CREATE CELLDISK name lun=text [, option=value]... [FORCE]
           DESCRIBE CELLDISK
-          DROP CELLDISK ALL [FLASHDISK | HARDDISK] [option=value [, option=value]...] [FORCE]
-          DROP CELLDISK name [, name]... [option=value [, option=value]...] [FORCE]
+          DROP CELLDISK ALL [FLASHDISK | HARDDISK] [FORCE]
+          DROP CELLDISK name [, name]... [FORCE]
           LIST CELLDISK [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL] [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]
         Attributes:
           name             name of the cell disk (modifiable)
           comment          free text (modifiable)
           creationTime     when it was created
-          deviceClass      whether content survives a host stop (modifiable, Flashcell's own)
+          deviceClass      whether content survives a host stop (Flashcell's own)
                            durable | ephemeral
           deviceId         identity of the device, kept in its label (Flashcell's own)
           deviceName       path of the device
@@ -212,7 +210,7 @@ fn object_type() {
           size             bytes in all
           status           state of the cell disk
                            normal | importRequired | proactive failure | not present
-          truePageSize     bytes of the device's true page, whatever it reports (modifiable, Flashcell's own)
+          truePageSize     bytes of the device's true page, whatever it reports (Flashcell's own)
     "#]].assert_eq(&help(None, Some(ObjectType::CellDisk)));
 }
 

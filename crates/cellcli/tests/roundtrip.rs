@@ -165,9 +165,11 @@ fn list() -> impl Strategy<Value = Command> {
             prop::collection::vec(key, 0..3),
             prop::option::of(any::<u64>()),
             over(spec.object),
+            any::<bool>().prop_map(|memory| memory && spec.object == ObjectType::MetricHistory),
         )
-            .prop_map(|(names, filter, projection, detail, order_by, limit, over)| {
-                Command::List(List { object: spec.object, names, filter, projection, detail, order_by, limit, over })
+            .prop_map(|(names, filter, projection, detail, order_by, limit, over, memory)| {
+                let object = spec.object;
+                Command::List(List { object, names, filter, projection, detail, order_by, limit, over, memory })
             })
     })
 }

@@ -137,7 +137,7 @@ fn changes_of_first_floor_objects() {
             "alter griddisk a cancel flush",
             "alter griddisk a size=20G nowait",
             "drop griddisk all prefix=ssddisk force",
-            "drop griddisk a,b erase=3pass",
+            "drop griddisk a,b force",
             "create celldisk all flashdisk",
             "create celldisk CD_00 lun='/dev/sdb' deviceClass=durable truePageSize=4K force",
             "alter celldisk CD_00 name=CD_new, comment=x",
@@ -153,7 +153,7 @@ fn changes_of_first_floor_objects() {
             "drop flashcache force",
             "alter cell restart services cellsrv",
             "alter cell name=c1 comment=''",
-            "alter metricdefinition fc_io_rq_r, FC_IO_RQ_W fineGrained=enabled",
+            "alter metricdefinition fc_io_rq_r, FC_IO_RQ_W retentionPolicy=annual",
             "alter metricdefinition retentionPolicy=Annual where name like 'FC.*'",
         ],
         &expect![[r#"
@@ -175,8 +175,8 @@ fn changes_of_first_floor_objects() {
                 ALTER GRIDDISK a size=20G NOWAIT
             drop griddisk all prefix=ssddisk force
                 DROP GRIDDISK ALL prefix='ssddisk' FORCE
-            drop griddisk a,b erase=3pass
-                DROP GRIDDISK a, b erase=3pass
+            drop griddisk a,b force
+                DROP GRIDDISK a, b FORCE
             create celldisk all flashdisk
                 CREATE CELLDISK ALL FLASHDISK
             create celldisk CD_00 lun='/dev/sdb' deviceClass=durable truePageSize=4K force
@@ -207,8 +207,8 @@ fn changes_of_first_floor_objects() {
                 ALTER CELL RESTART SERVICES CELLSRV
             alter cell name=c1 comment=''
                 ALTER CELL name='c1', comment=''
-            alter metricdefinition fc_io_rq_r, FC_IO_RQ_W fineGrained=enabled
-                ALTER METRICDEFINITION fc_io_rq_r, FC_IO_RQ_W fineGrained=Enabled
+            alter metricdefinition fc_io_rq_r, FC_IO_RQ_W retentionPolicy=annual
+                ALTER METRICDEFINITION fc_io_rq_r, FC_IO_RQ_W retentionPolicy=Annual
             alter metricdefinition retentionPolicy=Annual where name like 'FC.*'
                 ALTER METRICDEFINITION retentionPolicy=Annual WHERE name LIKE 'FC.*'
         "#]],

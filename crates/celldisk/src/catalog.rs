@@ -176,6 +176,8 @@ pub struct GridDisk {
     pub given_up: bool,
     /// Clients may not write.
     pub read_only: bool,
+    /// Its operator has taken it out of service: clients may not use it at all.
+    pub inactive: bool,
     /// Its disk came back from a time when the flash log took its redo, which it does not any more: that redo is not had yet, nor
     /// given up.
     pub redo_behind: bool,

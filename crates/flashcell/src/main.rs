@@ -142,8 +142,17 @@ struct Cellcli {
     #[arg(short = 'x')]
     no_banner: bool,
     /// LIST and DESCRIBE answer in JSON, with raw numbers
-    #[arg(long)]
+    #[arg(long, conflicts_with = "xml")]
     json: bool,
+    /// LIST answers in XML, with raw numbers; -xml as well
+    #[arg(long)]
+    xml: bool,
+    /// Tell on stderr which cell is asked; -vv: each statement, and how long its answer took
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    verbosity: u8,
+    /// The port of the cell's admin service, on this host or on the host that -c names
+    #[arg(value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
     /// Carry out the rest of the line and leave
     #[arg(short = 'e', value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     execute: Option<Vec<String>>,
@@ -160,6 +169,9 @@ struct Freeze {
     /// They thaw by themselves after so many seconds
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
+    /// Answer in JSON: of each grid disk its name, for how many seconds, and the moment its disk is of
+    #[arg(long)]
+    json: bool,
     /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, else the current directory
     #[arg(short = 'c', value_name = "CELL")]
     cell: Option<String>,
@@ -406,9 +418,9 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     let path = std::env::args_os().next().map(PathBuf::from);
     let command = match path.as_deref().and_then(Path::file_name).and_then(OsStr::to_str) {
-        Some("cellcli") => Sub::Cellcli(CellcliLine::parse().cellcli),
+        Some("cellcli") => Sub::Cellcli(CellcliLine::parse_from(with_long_xml(std::env::args_os())).cellcli),
         Some("dcli") => Sub::Dcli(dcli::DcliLine::parse().dcli),
-        _ => CommandLine::parse_from(joined(std::env::args_os())).command,
+        _ => CommandLine::parse_from(joined(with_long_xml(std::env::args_os()))).command,
     };
     // Nothing was run anywhere: 2, as the vendor's dcli.
     let refused = if matches!(command, Sub::Dcli(_)) { ExitCode::from(2) } else { ExitCode::FAILURE };
@@ -421,6 +433,17 @@ fn main() -> ExitCode {
             refused
         }
     }
+}
+
+/// `-xml` as older clients of the vendor take it, wherever CellCLI's own options are.
+fn with_long_xml(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let (mut is_cellcli, mut is_option) = (false, true);
+    args.enumerate().map(move |(at, arg)| {
+        // An option of CellCLI alone, and nothing behind -e is an option.
+        is_cellcli |= at < 2 && Path::new(&arg).file_name() == Some(OsStr::new("cellcli"));
+        is_option &= arg != "-e";
+        if is_cellcli && is_option && arg == "-xml" { OsString::from("--xml") } else { arg }
+    })
 }
 
 /// `--json FILE.json` of the sub-commands whose `--json` may stand alone as `--json=FILE.json`: a trace after `--json` is never
@@ -484,7 +507,10 @@ fn run(command: Sub) -> Result<bool, Failure> {
             non_interactive: cellcli.non_interactive,
             monitor: cellcli.monitor,
             no_banner: cellcli.no_banner,
+            port: cellcli.port,
             json: cellcli.json,
+            xml: cellcli.xml,
+            verbosity: cellcli.verbosity,
             execute: cellcli.execute.map(|words| words.join(" ")),
         })?),
         Sub::Dcli(dcli) => Ok(server::dcli::dcli(&dcli.into_options())?),
@@ -499,8 +525,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => pin::run(pin),
         Sub::Contents(contents) => contents::run(contents),
-        Sub::Freeze(Freeze { grid_disks, all, seconds, cell }) => {
+        Sub::Freeze(Freeze { grid_disks, all, seconds, json, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
+            if json {
+                let _ = writeln!(std::io::stdout(), "{}", server::console::freeze(cell.as_deref(), &execute)?);
+                return Ok(true);
+            }
             carry_out(execute, cell, false)
         }
         Sub::Thaw(Thaw { grid_disks, all, cell }) => {

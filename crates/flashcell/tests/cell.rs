@@ -276,8 +276,8 @@ fn statements_are_refused_by_code() {
         ("alter griddisk data size=1M", "CELL-09009: ", "FORCE"),
         ("alter cell smtpServer=x", "CELL-09010: ", "smtpServer"),
         ("create flashcache all", "CELL-09008: ", "flash cache"),
-        ("create celldisk all", "CELL-09010: ", "CELLDISK"),
-        ("alter cell restart services all", "CELL-09010: ", "SIGTERM"),
+        ("create celldisk all", "CELL-09007: ", "[[device]]"),
+        ("alter cell shutdown services rs", "CELL-09009: ", "no restart server"),
     ] {
         let err = refused(&cell, statement);
         assert!(err.starts_with(starts) && err.contains(contains), "{statement}: {err}");

@@ -152,10 +152,12 @@ impl FrontEnd {
         self.shared.registry.empty().await;
     }
 
-    /// End the session of every client that may not use its grid disk any more: its `availableTo` names it no longer, or `holds` does not
-    /// hold for the client. No further request is read, those under way end and are answered. Returns client and grid disk of each.
+    /// End the session of every client that may not use its grid disk any more: it is inactive, its `availableTo` names the client no longer, or
+    /// `holds` does not hold for the client. No further request is read, those under way end and are answered. Returns client and grid disk of each.
     pub fn end_unless(&self, holds: impl Fn(&Client) -> bool) -> Vec<(String, String)> {
-        let stands = |it: &registry::Standing| it.client.may_use(&it.disk.available_to()) && holds(&it.client);
+        let stands = |it: &registry::Standing| {
+            !it.disk.is_inactive() && it.client.may_use(&it.disk.available_to()) && holds(&it.client)
+        };
         self.shared.registry.withdraw(&stands)
     }
 
@@ -364,10 +366,15 @@ async fn serve(
     };
     let who = client.who.clone();
     handle.established(registry::Standing { client, disk: disk.clone() });
+    // Opened before it is looked whether the grid disk is in service: whoever takes it out of it sees the session, or is seen here.
+    let session =
+        disk.open_session(cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() });
+    if disk.is_inactive() {
+        return;
+    }
     let traffic = shared.hosts.of(&conn.peer());
-    let context = cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() };
     let link = transmission::Link {
-        session: disk.open_session(context),
+        session,
         traffic: traffic.clone(),
         arena: shared.arena.clone(),
         structured: chosen.structured,

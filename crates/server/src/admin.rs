@@ -27,6 +27,7 @@ mod change;
 mod conditions;
 mod held;
 mod history;
+mod in_service;
 mod iorm;
 mod listen;
 mod metric_definitions;
@@ -42,6 +43,7 @@ mod recording;
 mod revoked;
 mod rows;
 mod service;
+mod services;
 mod statement;
 mod watch;
 
@@ -60,6 +62,7 @@ pub(crate) use recording::{RecordAnswer, RecordRequest};
 pub use recording::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite};
 pub(crate) use revoked::{LIST_BYTES_MAX, Revoked};
 pub(crate) use service::Service;
+pub(crate) use services::{StopCause, Stopper};
 
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
@@ -72,6 +75,7 @@ use device::sync::lock;
 use device::{Instant, World};
 use nbd::FrontEnd;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
@@ -87,6 +91,10 @@ pub(crate) struct Context {
     pub(crate) opener: Opener,
     /// Its front end.
     pub(crate) front_end: FrontEnd,
+    /// Where it is configured.
+    pub(crate) dir: PathBuf,
+    /// Has it stop.
+    pub(crate) stopper: Stopper,
     /// Who may what.
     pub(crate) access: Arc<Access>,
     /// What TCP is secured with.
@@ -136,6 +144,11 @@ impl Context {
     pub(crate) fn history_days(&self, attributes: &BTreeMap<String, String>) -> u64 {
         let said = attributes.get(history::HISTORY_DAYS).and_then(|text| text.parse().ok());
         said.filter(|days| (1..=history::HISTORY_DAYS_MAX).contains(days)).unwrap_or(self.history_days_default)
+    }
+
+    /// Whether a history is written.
+    fn keeps_history(&self, attributes: &BTreeMap<String, String>) -> bool {
+        attributes.get(history::METRIC_COLLECTION).is_none_or(|said| said != "FALSE")
     }
 
     /// Let the store keep the history as the catalog says.

@@ -29,6 +29,7 @@ pub use file_system::FileSystem;
 pub use keeper::keep;
 pub use list::list;
 pub use spec::RUNTIME_VARIABLE;
+pub(crate) use spec::attached_by;
 
 use file_system::Mounting;
 use keeper::Ask;

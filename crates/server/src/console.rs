@@ -13,11 +13,14 @@ use crate::admin::Form;
 use crate::config::{ADMIN_PORT, Config, ConfigError, host_and_port};
 use crate::http::Client;
 use device::Address;
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the cell when the command line does not.
 pub const CELL_VARIABLE: &str = "FLASHCELL_CELL";
+
+/// The admin socket of a cell as `flashcell init` names it.
+const ADMIN_SOCKET: &str = "admin.sock";
 
 /// How to start a client.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +33,14 @@ pub struct ConsoleOptions {
     pub monitor: bool,
     /// No banner.
     pub no_banner: bool,
+    /// The port of the cell's admin service on this host, or on the host of `cell`.
+    pub port: Option<u16>,
     /// LIST and DESCRIBE in JSON.
     pub json: bool,
+    /// LIST in XML.
+    pub xml: bool,
+    /// 1: tell on stderr which cell is asked; more: each statement, and how long its answer took.
+    pub verbosity: u8,
     /// Carry out these statements and leave.
     pub execute: Option<String>,
 }
@@ -57,6 +66,17 @@ pub enum ConsoleError {
         /// What was given.
         given: String,
     },
+    /// A port beside what has one, or is reached without.
+    #[error("{cell} is asked without port {port}\nhint: PORT goes with -c HOST, or stands alone for this host")]
+    Port {
+        /// The cell.
+        cell: String,
+        /// The port.
+        port: u16,
+    },
+    /// The cell does not answer, or refuses.
+    #[error("{0}")]
+    Refused(String),
     /// Nothing to show to a cell reached over TLS.
     #[error("{0}")]
     NoClient(String),
@@ -66,6 +86,31 @@ pub enum ConsoleError {
     /// stdout.
     #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
+}
+
+/// Have a cell carry out a FREEZE; in JSON, of each grid disk its name, for how many seconds, and the moment its disk is of.
+///
+/// # Errors
+/// See [`ConsoleError`]; what the cell refuses, in its words.
+pub fn freeze(cell: Option<&str>, statement: &str) -> Result<String, ConsoleError> {
+    let client = Client::new(address_of(cell)?).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
+    let asked = Session::new(client, false, Form::Text).ask(statement);
+    let outcomes = asked.map_err(|error| ConsoleError::Refused(error.to_string()))?;
+    match outcomes.iter().find_map(|outcome| outcome.error.clone()) {
+        Some(refusal) => Err(ConsoleError::Refused(refusal)),
+        None => Ok(frozen_json(&outcomes.into_iter().map(|outcome| outcome.output).collect::<String>())),
+    }
+}
+
+/// What FREEZE answers, `GridDisk NAME frozen for N s, as of TIME` on each line, in JSON.
+fn frozen_json(told: &str) -> String {
+    let row = |line: &str| {
+        let (name, rest) = line.strip_prefix("GridDisk ")?.split_once(" frozen for ")?;
+        let (seconds, as_of) = rest.split_once(" s, as of ")?;
+        let seconds = seconds.parse::<u64>().ok()?;
+        Some(serde_json::json!({"griddisk": name, "seconds": seconds, "as_of": as_of}))
+    };
+    serde_json::Value::Array(told.lines().filter_map(row).collect()).to_string()
 }
 
 /// Where the admin service of a cell is.
@@ -80,7 +125,15 @@ pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     };
     let path = Path::new(&given);
     if path.exists() || given.contains('/') {
-        let located = Config::load(path)?;
+        let located = match Config::load(path) {
+            // Its group reads cell.toml; others of this host, who may look at the cell, find the socket where it usually is.
+            Err(ConfigError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied && path.join(ADMIN_SOCKET).exists() =>
+            {
+                return Ok(Address::Unix(path.join(ADMIN_SOCKET)));
+            }
+            loaded => loaded?,
+        };
         // On this host the socket: there the kernel tells who asks.
         let mut addresses = located.admin_addresses();
         addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
@@ -90,15 +143,41 @@ pub(crate) fn address_of(cell: Option<&str>) -> Result<Address, ConsoleError> {
     Ok(Address::Tcp { host, port })
 }
 
+/// A host that is named without a port.
+fn at_port(host: &str, port: u16) -> Result<Address, ConsoleError> {
+    let given = || host.to_owned();
+    if Path::new(host).exists() || host.contains('/') {
+        return Err(ConsoleError::Port { cell: given(), port });
+    }
+    match host_and_port(host, port) {
+        Some((host, found)) if found == port => Ok(Address::Tcp { host, port }),
+        Some(_) => Err(ConsoleError::Port { cell: given(), port }),
+        None => Err(ConsoleError::Address { given: given() }),
+    }
+}
+
 /// Run a client to its end; whether every statement was carried out.
 ///
 /// # Errors
 /// See [`ConsoleError`]; a statement that fails is told on stderr and is no error here.
 pub fn cellcli(options: &ConsoleOptions) -> Result<bool, ConsoleError> {
-    let address = address_of(options.cell.as_deref())?;
-    let form = if options.json { Form::Json } else { Form::Text };
+    let address = match (options.port, &options.cell) {
+        (None, cell) => address_of(cell.as_deref())?,
+        (Some(port), None) => Address::Tcp { host: "localhost".to_owned(), port },
+        (Some(port), Some(host)) => at_port(host, port)?,
+    };
+    let form = match (options.json, options.xml) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Xml,
+        (false, false) => Form::Text,
+    };
+    if options.verbosity > 0 {
+        // There is nowhere to tell that stderr is gone.
+        let _ = writeln!(std::io::stderr(), "cell: {address}");
+    }
     let client = Client::new(address).map_err(|error| ConsoleError::NoClient(error.to_string()))?;
     let mut session = Session::new(client, options.monitor, form);
+    session.tells_times(options.verbosity > 1);
     match run(&mut session, options) {
         // Whoever reads has enough: `| head -1`.
         Err(ConsoleError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}

@@ -258,7 +258,7 @@ pub(crate) struct Opener {
 pub(crate) enum OpenerError {
     /// Nobody says what it is.
     #[error(
-        "{config} has no [[device]] with path = \"{path}\"\nhint: add one with its path and kind = \"flash\", so that the next start finds it, then repeat the command"
+        "{config} has no [[device]] with path = \"{path}\"\nhint: add one with its path and kind = \"flash\" or \"disk\", so that the next start finds it, then repeat the command"
     )]
     NotConfigured {
         /// The configuration.
@@ -295,6 +295,17 @@ impl Opener {
     /// How often a transfer of each local device was tried again, by its name.
     pub(crate) fn tried_again(&self) -> Vec<(String, u64)> {
         self.runtime.upgrade().map(|runtime| runtime.tried_again()).unwrap_or_default()
+    }
+
+    /// Devices of this host that the configuration names now and that are not among those open, in its order.
+    ///
+    /// # Errors
+    /// The configuration cannot be read.
+    pub(crate) fn not_open(&self, open: &[Arc<OpenDevice>]) -> Result<Vec<DeviceConfig>, OpenerError> {
+        let located = Config::load(&self.config).map_err(DeviceError::from)?;
+        let is_open = |config: &DeviceConfig| open.iter().any(|device| device.path == located.resolve(&config.path));
+        let is_local = |config: &DeviceConfig| located.remote(config).is_ok_and(|remote| remote.is_none());
+        Ok(located.config.device.iter().filter(|config| is_local(config) && !is_open(config)).cloned().collect())
     }
 
     /// Open the device with this path, as the configuration says now; `open` are those that are. Blocks for as long as the

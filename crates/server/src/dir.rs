@@ -16,6 +16,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// For its owner alone.
 pub(crate) const PRIVATE: u32 = 0o600;
+/// For its owner to change and for its group to read, as far as the mask of the process lets them.
+pub(crate) const GROUP: u32 = 0o640;
 /// For everybody, as far as the mask of the process lets them.
 pub(crate) const PUBLIC: u32 = 0o666;
 /// Of a directory that only its owner enters.

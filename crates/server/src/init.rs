@@ -261,7 +261,7 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     let mut summary = make_cell(&located, plan, given, &cell_name(&dir), &runtime, &world)?;
 
     let text = located.config.to_text();
-    dir::write(&toml, dir::PUBLIC, text.as_bytes()).map_err(io(&toml))?;
+    dir::write(&toml, dir::GROUP, text.as_bytes()).map_err(io(&toml))?;
     made.0.clear();
     drop(lock);
     summary.push(format!("wrote {}", toml.display()));

@@ -9,6 +9,7 @@
 //! through them. It never decides what is cached or durable.
 
 mod admin;
+mod again;
 mod alerting;
 pub mod attach;
 mod certificates;

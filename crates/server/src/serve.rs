@@ -4,7 +4,7 @@
 //! under way end, everything durable, labels say so. A device that hangs is named; what it holds up is then left as a
 //! crash would leave it, which the next start recovers from.
 
-use crate::admin::{Access, AdminListener, Audit, Context, History, Service};
+use crate::admin::{Access, AdminListener, Audit, Context, History, Service, StopCause, Stopper};
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
@@ -38,6 +38,9 @@ const INDEX_WAIT: Duration = Duration::from_secs(1);
 
 /// The most the process takes besides what it serves with: the program, stacks, rings, administration, history of metrics.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
+
+/// How often the main thread, which waits for a stop, looks whether the admin thread lives.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Descriptors for everything but NBD connections: devices, rings, administration.
 const DESCRIPTORS_OF_OTHERS: usize = 512;
@@ -89,6 +92,11 @@ pub enum ServeError {
     /// The ready line could not be written.
     #[error("cannot write the ready line to stdout: {0}")]
     Stdout(std::io::Error),
+    /// It was to start again.
+    #[error(
+        "the cell has stopped clean and cannot be started again: {0}\nhint: `flashcell serve`, or whatever starts it here"
+    )]
+    StartAgain(std::io::Error),
     /// The stop took longer than allowed.
     #[error("not stopped clean within {} s: {what}\nhint: nothing acknowledged as flushed is lost; the next start recovers", .deadline.as_secs())]
     Hang {
@@ -112,14 +120,14 @@ impl From<CellError> for ServeError {
     }
 }
 
-/// Serve the cell of a directory or configuration file until SIGTERM or SIGINT, then stop clean. A second signal while
-/// it stops ends the process at once.
+/// Serve the cell of a directory or configuration file until SIGTERM or SIGINT, or a statement, then stop clean. A second signal while
+/// it stops ends the process at once. Where a statement wants the cell to start again, the process becomes this program anew.
 ///
 /// # Errors
 /// See [`ServeError`].
 pub fn serve(path: &Path) -> Result<(), ServeError> {
     let located = Config::load(path)?;
-    let _lock = DirLock::take(&located.dir)?;
+    let lock = DirLock::take(&located.dir)?;
     // Before there are threads, which inherit it.
     for guard in device::guard_memory() {
         match guard {
@@ -202,6 +210,8 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         devices: found.devices.into_iter().map(Arc::new).collect::<Vec<_>>().into(),
         opener: Opener::new(&located, &runtime),
         front_end,
+        dir: located.dir.clone(),
+        stopper: admin.stopper.clone(),
         access,
         certificates,
         audit: Audit::new(&located.dir),
@@ -213,9 +223,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     ready(&context)?;
     let mut admin = admin.serve(context.clone());
 
-    let name = admin.wait_for_stop();
+    let cause = admin.wait_for_stop();
     let deadline = Duration::from_secs(located.config.stop_deadline_s);
-    info!(signal = name, deadline_s = deadline.as_secs(), "stopping");
+    info!(?cause, deadline_s = deadline.as_secs(), "stopping");
     let stopped = stop(&runtime, &context, deadline);
     admin.end();
     drop(context);
@@ -225,7 +235,13 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         .ok_or_else(|| ServeError::Hang { what: "a device is being opened".to_owned(), deadline })?;
     runtime.shutdown(left).map_err(|error| ServeError::Hang { what: error.to_string(), deadline })?;
     info!("stopped clean");
-    Ok(())
+    // A signal since then wants it to stay down.
+    if cause != (StopCause::Statement { again: true }) || admin.is_signalled() {
+        return Ok(());
+    }
+    drop(lock);
+    info!("starting again");
+    Err(ServeError::StartAgain(crate::again::start_again()))
 }
 
 /// The limits of clients: as many connections as there are descriptors for, which a process may ask for more of.
@@ -405,7 +421,14 @@ fn ready(context: &Context) -> Result<(), ServeError> {
     // The log first: whoever has read the ready line finds it there.
     info!("serving");
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(ServeError::Stdout)
+    match stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever waited for the line has read it, before the cell was started again by a statement.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            warn!("nobody reads the ready line on stdout");
+            Ok(())
+        }
+        written => written.map_err(ServeError::Stdout),
+    }
 }
 
 /// Drain and stop; the part of the deadline that is left.
@@ -461,7 +484,8 @@ struct AdminThread {
     addresses: Vec<String>,
     context: Option<oneshot::Sender<Arc<Context>>>,
     stop: watch::Sender<bool>,
-    signals: mpsc::Receiver<&'static str>,
+    stops: mpsc::Receiver<StopCause>,
+    stopper: Stopper,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -473,7 +497,8 @@ impl AdminThread {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Admin)?;
         let (context, given) = oneshot::channel();
         let (stop, stopped) = watch::channel(false);
-        let (signal_in, signals) = mpsc::channel();
+        let (stop_in, stops) = mpsc::channel();
+        let stopper = Stopper(stop_in.clone());
         let listeners = tokio.block_on(bind(&addresses, certificates))?;
         let bound = listeners.iter().map(AdminListener::address).collect();
         let mut caught = {
@@ -511,7 +536,7 @@ impl AdminThread {
                             std::process::exit(1);
                         }
                         // The main thread has gone when it failed by itself.
-                        let _ = signal_in.send(name);
+                        let _ = stop_in.send(StopCause::Signal(name));
                     }
                 });
                 let _ = service.await;
@@ -520,7 +545,7 @@ impl AdminThread {
         };
         let thread = std::thread::Builder::new().name("flashcell-admin".to_owned()).spawn(run);
         let thread = Some(thread.map_err(ServeError::Admin)?);
-        Ok(AdminThread { addresses: bound, context: Some(context), stop, signals, thread })
+        Ok(AdminThread { addresses: bound, context: Some(context), stop, stops, stopper, thread })
     }
 
     /// Answer from now on.
@@ -532,8 +557,20 @@ impl AdminThread {
         self
     }
 
-    fn wait_for_stop(&mut self) -> &'static str {
-        self.signals.recv().unwrap_or("the end of the admin thread")
+    fn wait_for_stop(&mut self) -> StopCause {
+        // The thread never ends by itself but by a panic; then nobody could stop the cell but a signal to a thread that is gone.
+        loop {
+            match self.stops.recv_timeout(ALIVE_EVERY) {
+                Ok(cause) => return cause,
+                Err(_) if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) => {}
+                Err(_) => return StopCause::Signal("the end of the admin thread"),
+            }
+        }
+    }
+
+    /// Whether a signal has come that nobody has looked at.
+    fn is_signalled(&self) -> bool {
+        self.stops.try_iter().any(|cause| matches!(cause, StopCause::Signal(_)))
     }
 
     fn end(&mut self) {

@@ -39,9 +39,16 @@ pub enum AdminError {
     FlashNotAtWork(String),
     /// Something lies on it.
     #[error(
-        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first"
+        "cell disk {0} cannot be dropped: {1}\nhint: ALTER FLASHCACHE CELLDISK='…' without it, DROP FLASHLOG, or DROP GRIDDISK first; FORCE drops \
+         its grid disks, as far as they are served"
     )]
     CellDiskInUse(String, &'static str),
+    /// The catalog would have no disk.
+    #[error(
+        "cell disk {0} cannot be dropped: no other hard disk is at work, and the cell's catalog has to live on one\n\
+         hint: CREATE CELLDISK another first; a cell that is not wanted any more is stopped, and its directory removed"
+    )]
+    LastDisk(String),
     /// Nobody would be left.
     #[error("no flash cell disk is at work\nhint: DROP FLASHCACHE, or give the cell a flash device")]
     NoFlashLeft,
@@ -82,6 +89,9 @@ pub enum AdminError {
     /// It went offline while the cell was running.
     #[error("grid disk {0} went offline while the cell was running\nhint: restart the cell, then repeat the command")]
     RestartFirst(String),
+    /// Somebody has put it into service while it was being taken out of it.
+    #[error("grid disk {0} was made active meanwhile\nhint: repeat the command to take it out of service")]
+    MadeActive(String),
     /// Its disk cannot be kept as it is.
     #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
     CannotFreeze(String, &'static str),
@@ -130,9 +140,6 @@ pub enum AdminError {
     /// It would take more memory than it may.
     #[error(transparent)]
     Memory(#[from] MemoryShort),
-    /// The cell does not do this yet.
-    #[error("{0} is not supported by this version")]
-    NotSupported(&'static str),
     /// The cell is stopping.
     #[error("the cell is stopping")]
     Stopping,

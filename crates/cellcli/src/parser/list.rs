@@ -13,16 +13,16 @@ use crate::table::{ObjectSpec, ObjectType, Verb};
 pub const WHERE_COMPARISONS_MAX: usize = 256;
 
 /// The clauses of LIST, which may come in any order, each at most once.
-pub(crate) const CLAUSES: [&str; 6] = ["WHERE", "ATTRIBUTES", "DETAIL", "ORDER", "LIMIT", "OVER"];
+pub(crate) const CLAUSES: [&str; 7] = ["WHERE", "ATTRIBUTES", "DETAIL", "ORDER", "LIMIT", "OVER", "MEMORY"];
 
-/// Those that a type has: OVER is of METRICHISTORY.
+/// Those that a type has: OVER and MEMORY are of METRICHISTORY.
 pub(crate) fn clauses_of(object: ObjectType) -> &'static [&'static str] {
     if object == ObjectType::MetricHistory { &CLAUSES } else { &CLAUSES[..5] }
 }
 
 impl Parser<'_> {
     /// `LIST type [name, ...] [WHERE ..] [ATTRIBUTES ..] [DETAIL] [ORDER BY ..] [LIMIT n]
-    /// [OVER minutes ..]`, behind the verb.
+    /// [OVER minutes ..] [MEMORY]`, behind the verb.
     pub(super) fn list(&mut self) -> Parsed<List> {
         let spec = self.object(Verb::List)?;
         let mut list = List::all(spec.object);
@@ -34,7 +34,7 @@ impl Parser<'_> {
         let mut seen = [false; CLAUSES.len()];
         while self.peek().is_some() {
             let Some(clause) = clauses.iter().position(|clause| self.is_word(clause)) else {
-                let over = if clauses.contains(&"OVER") { ", OVER" } else { "" };
+                let over = if clauses.contains(&"OVER") { ", OVER, MEMORY" } else { "" };
                 let expected = format!("WHERE, ATTRIBUTES, DETAIL, ORDER BY, LIMIT{over} or the end of the statement");
                 return self.unexpected_among(expected, clauses.iter().copied());
             };
@@ -49,7 +49,8 @@ impl Parser<'_> {
                 2 => list.detail = true,
                 3 => list.order_by = self.order_by(spec)?,
                 4 => list.limit = Some(self.limit()?),
-                _ => list.over = Some(self.over()?),
+                5 => list.over = Some(self.over()?),
+                _ => list.memory = true,
             }
         }
         Ok(list)

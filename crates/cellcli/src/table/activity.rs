@@ -37,12 +37,23 @@ pub(super) const FLASH_CACHE_CONTENT: ObjectSpec = ObjectSpec {
         Attribute::new("cachedSize", Kind::Size, "bytes of the range in the cache").default_column(),
         Attribute::new("cachedWriteSize", Kind::Size, "bytes of the range in the cache that are newer than on disk")
             .default_column(),
+        Attribute::new("dbID", Kind::Number, "the database's own number of it; empty: connections do not tell"),
         Attribute::new("dbUniqueName", Kind::Name, "database whose blocks they are; empty where it is not known")
             .default_column(),
         Attribute::new("hitCount", Kind::Number, "reads of the grid disk served from the cache, since the start"),
         Attribute::new("length", Kind::Size, "bytes of the range").default_column().own(),
         Attribute::new("missCount", Kind::Number, "reads of the grid disk that needed its disk, since the start"),
+        Attribute::new(
+            "objectNumber",
+            Kind::Number,
+            "the database's number of the table or index; empty: `flashcell contents` finds it out",
+        ),
         Attribute::new("offset", Kind::Size, "bytes from the start of the grid disk").default_column().own(),
+        Attribute::new(
+            "tableSpaceNumber",
+            Kind::Number,
+            "the database's number of the tablespace; empty, as objectNumber",
+        ),
     ],
     forms: &[],
 };

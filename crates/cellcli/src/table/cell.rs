@@ -1,7 +1,7 @@
-//! The row of CELL. Never names a service the cell does not have: RS and MS are kept for scripts that name them.
+//! The row of CELL. Its services are one process: RS and MS are kept for scripts that name them.
 
 use super::{Attribute, Form, Kind, ObjectSpec, ObjectType, OperationSpec, TargetKind, Verb};
-use crate::command::{Operation, Service, ServiceAction};
+use crate::command::{Flag, Operation, Service, ServiceAction};
 
 const SERVICE_STATUS: Kind = Kind::Status(&["running", "stopped"]);
 
@@ -10,7 +10,7 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("cellVersion", Kind::Text, "version of the cell software"),
     Attribute::new("comment", Kind::Text, "free text").modifiable(),
     Attribute::new("cpuCount", Kind::Number, "processors the cell may use"),
-    Attribute::new("diagHistoryDays", Kind::Number, "days diagnostic files are kept").modifiable(),
+    Attribute::new("diagHistoryDays", Kind::Number, "days diagnostic files are kept"),
     Attribute::new("fanCount", Kind::Text, "fans working and installed"),
     Attribute::new("fanStatus", Kind::Status(&["normal", "warning", "critical"]), "state of the fans"),
     Attribute::new("flashCacheCompress", Kind::Status(&["TRUE", "FALSE"]), "whether the flash compresses"),
@@ -19,7 +19,8 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("id", Kind::Name, "identity of the cell"),
     Attribute::new("instanceStamp", Kind::Name, "changes when un-flushed data may be gone; exports announce it").own(),
     Attribute::new("makeModel", Kind::Text, "make and model of the machine"),
-    Attribute::new("metricCollection", Kind::Status(&["TRUE", "FALSE"]), "whether metrics are collected").modifiable(),
+    Attribute::new("metricCollection", Kind::Status(&["TRUE", "FALSE"]), "whether the history of metrics is collected")
+        .modifiable(),
     Attribute::new("metricHistoryDays", Kind::Number, "days metric history is kept").modifiable(),
     Attribute::new("notificationMethod", Kind::List, "how alerts are sent").modifiable(),
     Attribute::new("notificationPolicy", Kind::List, "which alerts are sent: critical, warning, info, clear")
@@ -41,8 +42,9 @@ const SERVICES: [Service; 4] = [Service::Rs, Service::Ms, Service::Cellsrv, Serv
 const OPERATIONS: &[OperationSpec] = &[OperationSpec {
     words: &[&["SHUTDOWN", "STARTUP", "RESTART"], &["SERVICES"], &["RS", "MS", "CELLSRV", "ALL"]],
     build: |chosen| Operation::Services { action: ACTIONS[chosen[0]], service: SERVICES[chosen[2]] },
-    flags: &[],
-    about: "stop, start or restart a service of the cell",
+    flags: &[Flag::Force],
+    about: "stop the cell, or stop it and start it again; FORCE though clients are connected. It is one process: CELLSRV stands for ALL, RESTART of MS \
+            takes the certificates that are there now, and whatever else is of MS or RS alone is refused",
 }];
 
 pub(super) const CELL: ObjectSpec = ObjectSpec {

@@ -10,7 +10,6 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("comment", Kind::Text, "free text").modifiable(),
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),
     Attribute::new("deviceClass", Kind::Status(&["durable", "ephemeral"]), "whether content survives a host stop")
-        .modifiable()
         .own(),
     Attribute::new("deviceId", Kind::Name, "identity of the device, kept in its label").own(),
     Attribute::new("deviceName", Kind::Text, "path of the device"),
@@ -35,39 +34,30 @@ const ATTRIBUTES: &[Attribute] = &[
         "state of the cell disk",
     )
     .default_column(),
-    Attribute::new("truePageSize", Kind::Size, "bytes of the device's true page, whatever it reports")
-        .modifiable()
-        .own(),
+    Attribute::new("truePageSize", Kind::Size, "bytes of the device's true page, whatever it reports").own(),
 ];
 
-const CREATE_SETTINGS: &[SettingSpec] = &[
-    SettingSpec::attribute("comment"),
-    SettingSpec::attribute("deviceClass"),
-    SettingSpec::attribute("interleaving"),
-    SettingSpec::attribute("truePageSize"),
-];
+const CREATE_SETTINGS: &[SettingSpec] =
+    &[SettingSpec::attribute("comment"), SettingSpec::attribute("deviceClass"), SettingSpec::attribute("truePageSize")];
 
 const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("lun").required(),
     SettingSpec::attribute("comment"),
     SettingSpec::attribute("deviceClass"),
-    SettingSpec::attribute("interleaving"),
     SettingSpec::attribute("truePageSize"),
 ];
 
-const DROP_SETTINGS: &[SettingSpec] = &[SettingSpec::own(
-    "erase",
-    Kind::Status(&["1pass", "3pass", "7pass"]),
-    "overwrite the content so many times before the drop",
-)];
-
 const fn alter(target: TargetKind) -> Form {
-    Form::new(Verb::Alter, target, "change cell disks, or flush the flash cache on flash cell disks")
-        .modifiable_attributes()
-        .operations(&[FLUSH, CANCEL_FLUSH])
-        .flags(&[Flag::Force])
-        .filter()
-        .needs_change()
+    Form::new(
+        Verb::Alter,
+        target,
+        "change cell disks, or flush: what the flash cache has of a hard disk, or all of it for a flash cell disk",
+    )
+    .modifiable_attributes()
+    .operations(&[FLUSH, CANCEL_FLUSH])
+    .flags(&[Flag::Force])
+    .filter()
+    .needs_change()
 }
 
 pub(super) const CELL_DISK: ObjectSpec = ObjectSpec {
@@ -79,19 +69,21 @@ pub(super) const CELL_DISK: ObjectSpec = ObjectSpec {
     about: "physical disks taken into the cell",
     attributes: ATTRIBUTES,
     forms: &[
-        Form::new(Verb::Create, TargetKind::AllOfDiskType, "make cell disks on all disks that have none")
-            .settings(CREATE_SETTINGS)
-            .flags(&[Flag::Force]),
-        Form::new(Verb::Create, TargetKind::Name, "make one cell disk")
+        Form::new(
+            Verb::Create,
+            TargetKind::AllOfDiskType,
+            "make cell disks of all devices in cell.toml that carry nothing",
+        )
+        .settings(CREATE_SETTINGS)
+        .flags(&[Flag::Force]),
+        Form::new(Verb::Create, TargetKind::Name, "make a cell disk of a device in cell.toml")
             .settings(CREATE_ONE_SETTINGS)
             .flags(&[Flag::Force]),
         alter(TargetKind::AllOfDiskType),
         alter(TargetKind::Names),
         Form::new(Verb::Drop, TargetKind::AllOfDiskType, "remove all cell disks; FORCE with their grid disks")
-            .settings(DROP_SETTINGS)
             .flags(&[Flag::Force]),
         Form::new(Verb::Drop, TargetKind::Names, "remove cell disks; FORCE with their grid disks")
-            .settings(DROP_SETTINGS)
             .flags(&[Flag::Force]),
     ],
 };

@@ -93,29 +93,23 @@ const CREATE_ONE_SETTINGS: &[SettingSpec] = &[
     SettingSpec::attribute("cachingPolicy"),
     SettingSpec::attribute("comment"),
     SettingSpec::attribute("fillStrategy"),
-    SettingSpec::attribute("offset"),
     SettingSpec::attribute("purpose"),
     SettingSpec::attribute("readOnly"),
 ];
-
-const ERASE: SettingSpec = SettingSpec::own(
-    "erase",
-    Kind::Status(&["1pass", "3pass", "7pass"]),
-    "overwrite the content so many times before the drop",
-);
 
 const OPERATIONS: &[OperationSpec] = &[
     OperationSpec {
         words: &[&["ACTIVE"]],
         build: |_| Operation::Active,
         flags: &[Flag::Force],
-        about: "serve the grid disk; FORCE: from its disk alone, as of staleAsOf, giving up what only lost flash holds",
+        about: "serve the grid disk again; FORCE: from its disk alone, as of staleAsOf, giving up what only lost flash holds",
     },
     OperationSpec {
         words: &[&["INACTIVE"]],
         build: |_| Operation::Inactive,
         flags: &[Flag::Force, Flag::NoWait],
-        about: "stop serving it; FORCE though clients use it",
+        about: "take it out of service until ACTIVE: clients are refused, dirty data goes to its disk. FORCE ends connections, and leaves on flash what \
+                the disk does not take; NOWAIT leaves dirty data for later",
     },
     FLUSH,
     CANCEL_FLUSH,
@@ -157,10 +151,9 @@ pub(super) const GRID_DISK: ObjectSpec = ObjectSpec {
         alter(TargetKind::AllOfDiskType),
         alter(TargetKind::Names),
         Form::new(Verb::Drop, TargetKind::AllOfDiskType, "remove all grid disks, or those of a prefix")
-            .settings(&[PREFIX, ERASE])
+            .settings(&[PREFIX])
             .flags(&[Flag::Force]),
         Form::new(Verb::Drop, TargetKind::Names, "remove grid disks; FORCE though they are in use")
-            .settings(&[ERASE])
             .flags(&[Flag::Force]),
     ],
 };

@@ -9,7 +9,7 @@ pub(super) const HISTORY: ObjectSpec = ObjectSpec {
     title: "MetricHistory",
     title_with_name: true,
     xml_element: "metric",
-    about: "the values of each metric for each object, once a minute",
+    about: "the values of each metric for each object, once a minute; MEMORY: those of the last minutes, which memory holds",
     attributes: &[
         Attribute::new("name", Kind::Name, "name of the metric").default_column(),
         Attribute::new("age", Kind::Number, "seconds since the value was collected").own(),

@@ -21,12 +21,12 @@ pub(super) const DEFINITION: ObjectSpec = ObjectSpec {
     attributes: &[
         Attribute::new("name", Kind::Name, "name of the metric").default_column(),
         Attribute::new("description", Kind::Text, "what it counts or measures"),
-        Attribute::new("fineGrained", ENABLED, "collected every second").modifiable(),
+        Attribute::new("fineGrained", ENABLED, "collected every second"),
         Attribute::new("metricType", METRIC_TYPE, "how the value is formed"),
         Attribute::new("objectType", OBJECT_TYPE, "type of the objects it is about"),
         Attribute::new("retentionPolicy", Kind::Status(&["Default", "Annual"]), "how long history is kept")
             .modifiable(),
-        Attribute::new("streaming", ENABLED, "sent to the metric stream").modifiable(),
+        Attribute::new("streaming", ENABLED, "sent to the metric stream"),
         Attribute::new("unit", Kind::Text, "unit of the value"),
     ],
     forms: &[alter(TargetKind::Names), alter(TargetKind::Whole)],

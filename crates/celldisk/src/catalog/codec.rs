@@ -355,7 +355,7 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u8(g.flash_log_mode.code());
     e.u8(g.fill.code());
     e.u8(u8::from(g.given_up));
-    e.u8(u8::from(g.read_only));
+    e.u8(access_code(g.read_only, g.inactive));
     e.u8(u8::from(g.redo_behind));
     for range in &g.caching_ranges {
         e.u64(range.start_bytes);
@@ -376,11 +376,21 @@ struct Tail {
     fill: FillStrategy,
     given_up: bool,
     read_only: bool,
+    inactive: bool,
     redo_behind: bool,
 }
 
+/// What clients may do with a grid disk, one bit for each thing they may not. Without [`INACTIVE`] the byte is the flag that it was before
+/// grid disks could be taken out of service; with it a release that does not know it refuses the catalog.
+const READ_ONLY: u8 = 1;
+const INACTIVE: u8 = 2;
+
+fn access_code(read_only: bool, inactive: bool) -> u8 {
+    (if read_only { READ_ONLY } else { 0 }) | (if inactive { INACTIVE } else { 0 })
+}
+
 /// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
-/// is used, the fill strategy, what its operator has given up, whether clients may only read, and whether redo is missing.
+/// is used, the fill strategy, what its operator has given up, what clients may do with it, and whether redo is missing.
 fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let what = "caching ranges";
     let count = d.count16(CACHING_RANGES_MAX, what)?;
@@ -388,7 +398,11 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
     let fill = FillStrategy::of_code(d.u8(what)?)?;
     let given_up = d.flag("given up")?;
-    let read_only = d.flag("read only")?;
+    let access = d.u8(what)?;
+    if access & !(READ_ONLY | INACTIVE) != 0 {
+        return Err(DecodeError::Value { what: "access" });
+    }
+    let (read_only, inactive) = (access & READ_ONLY != 0, access & INACTIVE != 0);
     let redo_behind = d.flag("redo behind")?;
     let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
     let mut ranges = Vec::with_capacity(count);
@@ -397,7 +411,7 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
         ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
     }
     let journal = decode_extent_list(d, journal_count, "journal")?;
-    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only, redo_behind })
+    Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only, inactive, redo_behind })
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -424,7 +438,8 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         push(&mut asm, name, text, "ASM attributes")?;
     }
     let extents = decode_extents(d)?;
-    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only, redo_behind } = decode_tail(d)?;
+    let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only, inactive, redo_behind } =
+        decode_tail(d)?;
     Ok(GridDisk {
         id,
         name,
@@ -442,6 +457,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
         cache_generation,
         given_up,
         read_only,
+        inactive,
         redo_behind,
         available_to,
         comment,

@@ -280,6 +280,20 @@ impl CellStore {
         }
     }
 
+    /// A disk is no device of the cell any more: flash devices forget that they were paired with it. What cannot be told now changes
+    /// nothing: nobody shows that stamp again.
+    pub async fn forget_disk(&self, left: DeviceId) {
+        let paired =
+            |flash: &Arc<crate::CellDisk>| flash.role() == Role::Flash && flash.label().disk_stamps.contains_key(&left);
+        for flash in self.in_service().into_iter().filter(paired) {
+            let _ = flash
+                .update_label(|label| {
+                    label.disk_stamps.remove(&left);
+                })
+                .await;
+        }
+    }
+
     /// Drop the flash cache. It must hold nothing dirty: that is the caller's word. Its segments are void for ever.
     ///
     /// # Errors

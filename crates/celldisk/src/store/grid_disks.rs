@@ -207,6 +207,7 @@ impl CellStore {
             given_up: false,
             redo_behind: false,
             read_only: spec.read_only,
+            inactive: false,
             available_to: spec.available_to,
             comment: spec.comment,
             created: spec.created,

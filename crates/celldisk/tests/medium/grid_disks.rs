@@ -347,6 +347,7 @@ fn a_full_house_of_grid_disks_fits() {
                 journal: Vec::new(),
                 cache_generation: u32::MAX,
                 given_up: false,
+                inactive: false,
                 redo_behind: false,
                 read_only: false,
                 available_to: "a".repeat(128),

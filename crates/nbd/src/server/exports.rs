@@ -36,6 +36,8 @@ pub enum NoExport {
     Unknown,
     /// The client may not have it: why, for people.
     NotForYou(String),
+    /// Its operator has taken this grid disk out of service.
+    Inactive(String),
     /// The default export is a grid disk of this name, which there is not.
     NoDefault(String),
 }
@@ -87,9 +89,19 @@ impl CellExports<'_> {
         disks
     }
 
+    /// Of these, those in service.
+    fn in_service(&self) -> Vec<Arc<cell::GridDisk>> {
+        let mut disks = self.own();
+        disks.retain(|disk| !disk.is_inactive());
+        disks
+    }
+
     /// The export of a grid disk that is for the client.
     fn open(&self, disk: &cell::GridDisk, tag: Option<&str>) -> Result<ExportInfo, NoExport> {
         let (name, who) = (disk.name(), &self.client.who);
+        if disk.is_inactive() {
+            return Err(NoExport::Inactive(name));
+        }
         let Some(database) = self.client.tag(tag) else {
             let (tag, own) = (tag.unwrap_or_default(), self.client.database.as_deref().unwrap_or_default());
             return Err(NoExport::NotForYou(format!("{who} does not work for {tag}; hint: {name}@{own}")));
@@ -134,7 +146,7 @@ fn describe(disk: &cell::GridDisk) -> String {
 
 impl Exports for CellExports<'_> {
     fn list(&self) -> Vec<(String, String)> {
-        self.own().iter().map(|disk| (disk.name(), describe(disk))).collect()
+        self.in_service().iter().map(|disk| (disk.name(), describe(disk))).collect()
     }
 
     fn find(&self, name: &str) -> Result<ExportInfo, NoExport> {
@@ -145,7 +157,9 @@ impl Exports for CellExports<'_> {
         };
         if grid_disk.is_empty() {
             // The default export: the one that is named so, or the only one that this client can mean.
-            return match (self.default, &self.own()[..]) {
+            let in_service = self.in_service();
+            let may_be_meant = if in_service.is_empty() { self.own() } else { in_service };
+            return match (self.default, &may_be_meant[..]) {
                 (Some(name), _) => match self.cell.grid_disk(name) {
                     Some(disk) => self.open(&disk, tag),
                     None => Err(NoExport::NoDefault(name.to_owned())),

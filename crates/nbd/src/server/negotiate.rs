@@ -350,6 +350,12 @@ fn is_known(option: u32) -> bool {
 fn no_export(name: &str, why: NoExport, exports: &dyn Exports) -> OptionReply {
     match why {
         NoExport::NotForYou(message) => return OptionReply::error(RepError::Policy, message),
+        NoExport::Inactive(name) => {
+            let message = format!(
+                "grid disk {name} is inactive: it was taken out of service; hint: ALTER GRIDDISK {name} ACTIVE"
+            );
+            return OptionReply::error(RepError::Policy, message);
+        }
         NoExport::NoDefault(wanted) => {
             let message = format!(
                 "the default export is grid disk {wanted}, which does not exist; hint: nbd.default in cell.toml"

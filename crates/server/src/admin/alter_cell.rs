@@ -2,20 +2,20 @@
 
 use super::Context;
 use super::change::{Refusal, Step, stood};
-use super::history::{HISTORY_DAYS, HISTORY_DAYS_MAX};
+use super::history::{HISTORY_DAYS, HISTORY_DAYS_MAX, METRIC_COLLECTION};
+use super::services;
 use cellcli::command::{Change, Operation};
 use cellcli::{ErrorCode, ObjectType, format};
 use std::sync::Arc;
 
 /// ALTER CELL.
 pub(super) async fn alter(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if let Some(Operation::Services { action, .. }) = change.operation {
-        let what = format!("{} SERVICES is not supported by this version", action.word());
-        return Err(Refusal::new(ErrorCode::NotSupported, what, Some("SIGTERM stops `flashcell serve` clean")));
+    if let Some(Operation::Services { action, service }) = change.operation {
+        return services::services(context, action, service, change.force, lines);
     }
     for setting in &change.settings {
         match setting.name {
-            "name" | "comment" => {}
+            "name" | "comment" | METRIC_COLLECTION => {}
             "metricHistoryDays" => check_history_days(change)?,
             "notificationPolicy" => check_policy(change)?,
             "flashCacheMode" => {}
@@ -42,6 +42,13 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change, lines: &mut V
         }
         if let Some(days) = change.number("metricHistoryDays") {
             catalog.attributes.insert(HISTORY_DAYS.to_owned(), days.to_string());
+        }
+        match change.choice(METRIC_COLLECTION) {
+            Some("FALSE") => {
+                catalog.attributes.insert(METRIC_COLLECTION.to_owned(), "FALSE".to_owned());
+            }
+            Some(_) => drop_attribute(catalog, METRIC_COLLECTION),
+            None => {}
         }
         match change.list("notificationPolicy") {
             Some([]) => drop_attribute(catalog, "notificationPolicy"),

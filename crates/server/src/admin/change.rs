@@ -4,7 +4,7 @@
 //! the first failure and say which were done.
 
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
-use super::{Context, alert_statements, alter_cell, cell_disks};
+use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
 use crate::init::{caching_mode_named, purpose_named};
 use cell::{AdminError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
@@ -56,13 +56,16 @@ impl From<AdminError> for Refusal {
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
-            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) => ErrorCode::NotPermittedNow,
+            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) | AdminError::MadeActive(_) => {
+                ErrorCode::NotPermittedNow
+            }
             AdminError::RedoOnFlash(_) | AdminError::RingLeaving(_) | AdminError::NoDurableFlash => {
                 ErrorCode::NotPermittedNow
             }
-            AdminError::FlashNotAtWork(_) | AdminError::NoFlashLeft | AdminError::CellDiskInUse(..) => {
-                ErrorCode::NotPermittedNow
-            }
+            AdminError::FlashNotAtWork(_)
+            | AdminError::NoFlashLeft
+            | AdminError::CellDiskInUse(..)
+            | AdminError::LastDisk(_) => ErrorCode::NotPermittedNow,
             AdminError::NotForRedo(_) | AdminError::NoFlash(_) | AdminError::TooLarge(..) => ErrorCode::InvalidValue,
             AdminError::RedoInWriteBack(_) => ErrorCode::InvalidValue,
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
@@ -70,7 +73,6 @@ impl From<AdminError> for Refusal {
             }
             AdminError::Memory(_) | AdminError::NoRoomForLog(_) => ErrorCode::NoSpace,
             AdminError::Plan(_) => ErrorCode::BadPlan,
-            AdminError::NotSupported(_) => ErrorCode::NotSupported,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
         };
         let text = error.to_string();
@@ -146,7 +148,7 @@ pub(super) async fn alter(context: &Arc<Context>, change: &Change) -> Done {
     let mut lines = Vec::new();
     let ended = match change.object {
         ObjectType::Cell => alter_cell::alter(context, change, &mut lines).await,
-        ObjectType::CellDisk => alter_cell_disks(context, change, &mut lines).await,
+        ObjectType::CellDisk => cell_disks::alter(context, change, &mut lines).await,
         ObjectType::GridDisk => alter_grid_disks(context, change, &mut lines).await,
         ObjectType::FlashCache => alter_flash_cache(context, change, &mut lines).await,
         ObjectType::FlashLog => alter_flash_log(context, change, &mut lines).await,
@@ -264,9 +266,6 @@ impl GridDiskSettings {
 }
 
 async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if change.setting("offset").is_some() {
-        return Err(Refusal::unsupported("offset: the cell places grid disks itself; offset="));
-    }
     let catalog = context.cell.store().catalog();
     let mut places: Vec<(String, DeviceId)> = Vec::new();
     match &change.target {
@@ -331,22 +330,8 @@ fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: Devic
 async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     match change.operation {
         None => {}
-        Some(Operation::Active) if change.force => {
-            let names = targets(context, change)?;
-            for name in &names {
-                // Redo of a cell disk is given up for all of its grid disks of that purpose.
-                let others = context.cell.redo_waiters(name);
-                let others = others.iter().map(|disk| disk.name()).filter(|other| !other.eq_ignore_ascii_case(name));
-                let others: Vec<String> = others.collect();
-                context.cell.accept_stale(name).await?;
-                lines.extend(others.iter().map(|other| format::altered(ObjectType::GridDisk, other)));
-                lines.push(format::altered(ObjectType::GridDisk, name));
-            }
-            return Ok(());
-        }
-        Some(Operation::Active | Operation::Inactive) => {
-            return Err(Refusal::unsupported("taking grid disks in and out of service"));
-        }
+        Some(Operation::Active) => return in_service::activate(context, change, lines).await,
+        Some(Operation::Inactive) => return in_service::deactivate(context, change, lines).await,
         Some(Operation::Freeze) => {
             // ALL: those that can be.
             let names = if matches!(change.target, Target::All(None)) && change.filter.is_none() {
@@ -429,9 +414,6 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
 }
 
 async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if change.setting("erase").is_some() {
-        return Err(Refusal::unsupported("erase="));
-    }
     let mut names = targets(context, change)?;
     if let Some(prefix) = change.text("prefix") {
         let prefix = prefix.to_lowercase();
@@ -529,7 +511,7 @@ async fn drop_flash_log(context: &Arc<Context>, change: &Change, lines: &mut Vec
 }
 
 /// FLUSH, to its end unless NOWAIT was given, or CANCEL FLUSH, of the grid disks named or of all.
-async fn flush(context: &Arc<Context>, operation: Operation, names: &[String], no_wait: bool) -> Step {
+pub(super) async fn flush(context: &Arc<Context>, operation: Operation, names: &[String], no_wait: bool) -> Step {
     match operation {
         Operation::Flush if no_wait => {
             let (cell, names) = (context.cell.clone(), names.to_vec());
@@ -569,11 +551,12 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
                 Some("CREATE FLASHCACHE ALL"),
             ));
         }
-        if let Some(disks) = change.list("cellDisk") {
-            flushes_whole(context, disks)?;
-        }
+        let more = change.list("cellDisk").map(|disks| flushes_more(context, disks)).transpose()?;
         flush(context, operation, &[], change.no_wait).await?;
         lines.push(format::altered(ObjectType::FlashCache, &flash_cache_name(&context.cell_name())));
+        if more == Some(true) {
+            lines.push("All of the flash cache, since what is dirty is on several of its cell disks.".to_owned());
+        }
         return Ok(());
     }
     let catalog = context.cell.store().catalog();
@@ -598,39 +581,14 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
     Ok(())
 }
 
-/// A flush is of the whole cache: these must be all of its cell disks.
-fn flushes_whole(context: &Context, disks: &[String]) -> Step {
+/// Whether a flush, which is of the whole cache, is of more than these cell disks.
+fn flushes_more(context: &Context, disks: &[String]) -> Step<bool> {
     let catalog = context.cell.store().catalog();
     let member = |name: &String| catalog.members.iter().find(|(_, it)| it.name.eq_ignore_ascii_case(name));
-    let missing = |name: &&String| member(name).is_none();
-    if let Some(name) = disks.iter().find(missing) {
+    if let Some(name) = disks.iter().find(|name| member(name).is_none()) {
         return Err(Refusal::missing(ObjectType::CellDisk, name));
     }
     let named: Vec<DeviceId> = disks.iter().filter_map(|name| member(name).map(|(id, _)| *id)).collect();
-    let all = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys());
-    if all.into_iter().all(|id| named.contains(id)) {
-        return Ok(());
-    }
-    Err(Refusal::unsupported("FLUSH of some of the cache's cell disks"))
-}
-
-async fn alter_cell_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    if change.operation.is_some() {
-        return Err(Refusal::unsupported("FLUSH of cell disks"));
-    }
-    if let Some(other) = change.settings.iter().find(|setting| setting.name != "name") {
-        return Err(Refusal::unsupported(format!("{} of CELLDISK", other.name)));
-    }
-    let names = targets(context, change)?;
-    let Some(new_name) = change.text("name") else { return Ok(()) };
-    let [name] = &names[..] else {
-        let what = format!("one name cannot be given to {} cell disks", names.len());
-        return Err(Refusal::new(ErrorCode::InvalidValue, what, None));
-    };
-    let store = context.cell.store();
-    let found = store.catalog().member_named(name).map(|(id, _)| id);
-    let id = found.ok_or_else(|| Refusal::missing(ObjectType::CellDisk, name))?;
-    stood(store.rename_cell_disk(id, new_name).await?);
-    lines.push(format::altered(ObjectType::CellDisk, new_name));
-    Ok(())
+    let mut all = catalog.flash_cache.iter().flat_map(|cache| cache.regions.keys());
+    Ok(!all.all(|id| named.contains(id)))
 }

@@ -13,6 +13,8 @@ pub(super) use crate::config::HISTORY_DAYS_MAX;
 
 /// The attribute of the catalog that says how long the history is kept.
 pub(super) const HISTORY_DAYS: &str = "metricHistoryDays";
+/// The attribute of the catalog that says, with FALSE, that none is written.
+pub(super) const METRIC_COLLECTION: &str = "metricCollection";
 /// The vendor's period of rates.
 pub(crate) const PERIOD: Duration = Duration::from_secs(60);
 /// Readings kept: the last one may be too young.
@@ -30,6 +32,11 @@ impl History {
             readings.pop_front();
         }
         readings.push_back((at, samples));
+    }
+
+    /// Those there are, oldest first.
+    pub(crate) fn readings(&self) -> Vec<(Instant, Vec<Sample>)> {
+        lock(&self.0).iter().cloned().collect()
     }
 
     /// The oldest reading: what rates are counted from.

@@ -41,16 +41,6 @@ pub(super) fn rows(context: &Context) -> Vec<Row> {
 
 /// ALTER METRICDEFINITION.
 pub(super) async fn alter(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
-    let refused = [
-        ("fineGrained", "METRICCURRENT is read when it is asked for: `flashcell metrics --watch` asks each second"),
-        ("streaming", "Prometheus reads /metrics as often as it likes"),
-    ];
-    for (attribute, hint) in refused {
-        if change.choice(attribute) == Some("Enabled") {
-            let what = format!("{attribute}=Enabled is not supported by this version");
-            return Err(Refusal::new(ErrorCode::NotSupported, what, Some(hint)));
-        }
-    }
     let names = targets(context, change)?;
     if let Some(policy) = change.choice("retentionPolicy") {
         let for_a_year = policy == "Annual";

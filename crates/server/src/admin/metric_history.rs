@@ -73,11 +73,17 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
         let row = history_row(it.definition, &it.object, WallTime(now_ns), now_ns);
         is_named(&row) && holds(of_series.as_ref(), &row) && may_see(&row)
     };
-    let walked = context.store.walk(|series| {
-        let listing = &mut listing;
-        listing.lines = wanted(series).into_iter().filter(is_wanted).map(|it| (it, None)).collect();
-        |reading| listing.take(reading)
-    });
+    let list = &mut listing;
+    let begin = move |series: &BTreeMap<(String, String), u32>| {
+        list.lines = wanted(series).into_iter().filter(is_wanted).map(|it| (it, None)).collect();
+        move |reading| list.take(reading)
+    };
+    let walked = if query.memory {
+        walk_memory(context, now_ns, begin);
+        Ok(())
+    } else {
+        context.store.walk(begin)
+    };
     let _ = listing.end();
     if listing.too_many {
         let what = format!("the answer has more than {ROWS_MAX} values");
@@ -86,6 +92,31 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
     }
     walked.map_err(|error| failure_text(ErrorCode::DeviceFailed, &error.to_string(), None))?;
     Ok(listing.rows)
+}
+
+/// As the store's walk, over the readings that memory holds: whatever has become of the store.
+fn walk_memory<T: FnMut(Reading) -> ControlFlow<()>>(
+    context: &Context,
+    now_ns: u64,
+    begin: impl FnOnce(&BTreeMap<(String, String), u32>) -> T,
+) {
+    let readings = context.history.readings();
+    let mut series = BTreeMap::new();
+    for sample in readings.iter().flat_map(|(_, samples)| samples) {
+        let next = u32::try_from(series.len()).unwrap_or(u32::MAX);
+        series.entry((sample.definition.name.to_owned(), sample.object.clone())).or_insert(next);
+    }
+    let mut visit = begin(&series);
+    let mono_now = context.world.clock.now();
+    for (at, samples) in readings {
+        let id = |sample: &Sample| series.get(&(sample.definition.name.to_owned(), sample.object.clone())).copied();
+        let values = samples.iter().filter_map(|sample| Some((id(sample)?, sample.value))).collect();
+        let wall_ns = now_ns.saturating_sub(mono_now.ns_since(at));
+        let reading = Reading { at: Moment { life: context.life, mono_ns: at.0, wall_ns }, values };
+        if visit(reading).is_break() {
+            return;
+        }
+    }
 }
 
 fn holds(matcher: Option<&Matcher>, row: &Row) -> bool {

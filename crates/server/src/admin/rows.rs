@@ -2,7 +2,9 @@
 //!
 //! An attribute that is not supplied is not shown; nothing is made up to fill a column.
 
+use super::cell_disks::comment_key;
 use super::history::PERIOD;
+use super::in_service::deactivation_outcome;
 use super::{Context, activity_rows, alert_statements, physical_rows};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
@@ -83,7 +85,7 @@ fn cell(context: &Context) -> Row {
         .with("cellsrvStatus", "running")
         .with("msStatus", "running");
     let row = row
-        .with("metricCollection", "TRUE")
+        .with("metricCollection", if context.keeps_history(&catalog.attributes) { "TRUE" } else { "FALSE" })
         .with("metricHistoryDays", integer(context.history_days(&catalog.attributes)))
         .with(
             "notificationPolicy",
@@ -119,6 +121,9 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             .with("id", guid(id.0))
             .with("interleaving", "none")
             .with("status", status);
+        if let Some(comment) = catalog.attributes.get(&comment_key(*id)) {
+            row = row.with("comment", comment.as_str());
+        }
         // Of the flash whose data goes to the disks.
         if catalog.flash_cache.as_ref().is_some_and(|cache| cache.regions.contains_key(id))
             && let Some((status, error)) = context.cell.last_flush().map(flush_words)
@@ -130,6 +135,7 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             row = row
                 .with("deviceName", path.as_str())
                 .with("devicePartition", path.as_str())
+                .with("lun", path.as_str())
                 .with("physicalDisk", path)
                 .with("errorCount", integer(device.io.errors()));
         }
@@ -166,6 +172,8 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         let au_bytes = member.map_or(0, |member| member.au_bytes);
         let offline = served.as_ref().is_some_and(|disk| disk.offline().is_some());
         let status = match &served {
+            // As its operator wants it, whatever it waits for besides.
+            Some(disk) if disk.is_inactive() => "inactive",
             Some(_) if offline => "offline",
             Some(disk) if disk.is_waiting_for_index() => "starting",
             Some(_) => "active",
@@ -196,6 +204,7 @@ fn grid_disks(context: &Context) -> Vec<Row> {
         }
         if let Some(disk) = served {
             row = row.with("errorCount", integer(disk.counters.errors.get()));
+            row = row.with("asmDeactivationOutcome", deactivation_outcome(context, &disk));
             if let Some(until) = disk.frozen_until() {
                 let left_ns = until.ns_since(context.world.clock.now());
                 row = row.with("frozenFor", integer(left_ns.div_ceil(1_000_000_000)));

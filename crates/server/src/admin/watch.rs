@@ -124,7 +124,9 @@ fn minute(context: &Context, memory: &mut Memory, now_ns: u64) -> Vec<Record> {
     let values: Vec<(&str, &str, u64)> =
         samples.iter().map(|sample| (sample.definition.name, sample.object.as_str(), sample.value)).collect();
     let moment = Moment { life: context.life, mono_ns: at.0, wall_ns: now_ns };
-    if let Err(error) = context.store.keep(moment, &values) {
+    if context.keeps_history(&context.cell.store().catalog().attributes)
+        && let Err(error) = context.store.keep(moment, &values)
+    {
         tracing::debug!(%error, "a reading of the metrics is not kept");
     }
     let rates = match &memory.last {

@@ -90,8 +90,22 @@ impl Spec {
     /// The lock in the cell's directory.
     pub(super) fn cell_lock(&self) -> Option<PathBuf> {
         let dir = self.cell_dir.as_ref().filter(|_| !self.read_only)?;
-        Some(dir.join(format!("attach-{}.lock", plain(&self.grid_disk).to_lowercase())))
+        Some(lock_path(dir, &self.grid_disk))
     }
+}
+
+/// The lock of a grid disk in the directory of its cell.
+fn lock_path(cell_dir: &Path, grid_disk: &str) -> PathBuf {
+    cell_dir.join(format!("attach-{}.lock", plain(grid_disk).to_lowercase()))
+}
+
+/// Who has attached a grid disk of the cell of this directory for writing, in the holder's own words.
+pub(crate) fn attached_by(cell_dir: &Path, grid_disk: &str) -> Option<String> {
+    let path = lock_path(cell_dir, grid_disk);
+    let file = File::open(&path).ok()?;
+    // Shared, and let go at once: an attachment that begins in this very moment is told to try again.
+    let is_held = flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK);
+    is_held.then(|| signed(&path))
 }
 
 /// A name as one part of a path.

@@ -9,6 +9,7 @@ use cellcli::{ErrorCode, ObjectType, failure_text, format, help, parse_script};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Files that START one another; deeper is a file that starts itself.
 const START_DEPTH_MAX: usize = 16;
@@ -24,17 +25,34 @@ pub(crate) struct Session {
     good: bool,
     /// Somebody types at a prompt.
     prompts: bool,
+    /// Each statement is told, with how long its answer took.
+    tells_times: bool,
 }
 
 impl Session {
     pub(super) fn new(client: Client, monitor: bool, form: Form) -> Session {
         let dates = DateStyle::default();
-        Session { client, monitor, form, dates, echo: false, spool: None, good: true, prompts: false }
+        Session {
+            client,
+            monitor,
+            form,
+            dates,
+            echo: false,
+            spool: None,
+            good: true,
+            prompts: false,
+            tells_times: false,
+        }
     }
 
     /// Somebody types at a prompt: ^C leads back to it.
     pub(super) fn prompts(&mut self) {
         self.prompts = true;
+    }
+
+    /// Each statement is told on stderr from now on, with how long its answer took.
+    pub(super) fn tells_times(&mut self, tells: bool) {
+        self.tells_times = tells;
     }
 
     /// Whether every statement so far was carried out.
@@ -113,7 +131,13 @@ impl Session {
     }
 
     fn ask_and_print(&mut self, text: &str) -> Result<(), ConsoleError> {
+        let began = Instant::now();
         let answer = self.ask(text);
+        if self.tells_times {
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            // There is nowhere to tell that stderr is gone.
+            let _ = writeln!(std::io::stderr(), "{} ms: {line}", began.elapsed().as_millis());
+        }
         self.print_answer(answer)
     }
 

@@ -175,7 +175,7 @@ impl Run {
                 let is_free = !catalog.is_cached_on(&id)
                     && catalog.flash_log.as_ref().is_none_or(|log| !log.regions.contains_key(&id));
                 if matches!(status, MemberStatus::Missing) && is_free {
-                    cell.drop_cell_disk(&member.name).await?;
+                    cell.drop_cell_disk(&member.name, false).await?;
                 }
             }
             Ok(())
