@@ -66,6 +66,8 @@ enum Sub {
     Pin(pin::Pin),
     /// Tell which data is on flash, by range of the grid disks, by file of a mounted file system, or by table of a database
     Contents(contents::Contents),
+    /// Print a CellCLI script that makes the same cell: grid disks, flash cache and log, plan, pins, thresholds; no data, no secrets
+    Backup(Backup),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
@@ -81,6 +83,13 @@ enum Sub {
     Trace(Trace),
     /// The engine in virtual time under power cuts, process death and device faults, judged by a model
     Sim(Sim),
+}
+
+#[derive(Args)]
+struct Backup {
+    /// The cell: its directory, or host[:port]; else $FLASHCELL_CELL, or the current directory
+    #[arg(short = 'c', value_name = "CELL")]
+    cell: Option<String>,
 }
 
 #[derive(Args)]
@@ -525,6 +534,12 @@ fn run(command: Sub) -> Result<bool, Failure> {
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => pin::run(pin),
         Sub::Contents(contents) => contents::run(contents),
+        Sub::Backup(Backup { cell }) => {
+            let script = server::console::backup(cell.as_deref())?;
+            // A reader that has gone has what it wanted.
+            let _ = std::io::stdout().write_all(script.as_bytes());
+            Ok(true)
+        }
         Sub::Freeze(Freeze { grid_disks, all, seconds, json, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
             if json {

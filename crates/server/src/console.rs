@@ -3,10 +3,12 @@
 //! Parses here, so that a wrong statement is shown in its place without a server; carries out what is about the session
 //! (HELP, SET, SPOOL, START) itself. Never touches a cell.
 
+mod backup;
 mod flush;
 mod prompt;
 mod session;
 
+pub use backup::backup;
 pub(crate) use session::Session;
 
 use crate::admin::Form;
