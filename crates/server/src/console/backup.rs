@@ -23,9 +23,6 @@ const DEFAULTS: &[(ObjectType, &str, &str)] = &[
     (ObjectType::MetricDefinition, "retentionPolicy", "Default"),
 ];
 
-/// Of a cell disk what its device is: another host's may be another, and what is told of it decides whether it may hold the only copy of data.
-const DEVICE: &[&str] = &["name", "deviceClass", "truePageSize"];
-
 /// The script, of a cell named as in [`super::ConsoleOptions::cell`].
 ///
 /// # Errors
@@ -49,7 +46,7 @@ pub fn backup(cell: Option<&str>) -> Result<String, ConsoleError> {
     }
     for row in &cell_disks {
         let changed =
-            settings(ObjectType::CellDisk, form(ObjectType::CellDisk, Verb::Alter, TargetKind::Names), row, DEVICE);
+            settings(ObjectType::CellDisk, form(ObjectType::CellDisk, Verb::Alter, TargetKind::Names), row, &["name"]);
         say(&mut script, &format!("ALTER CELLDISK {}", name(row)), &changed);
     }
     if cell_disks.iter().any(|row| text(row, "diskType") == "FlashDisk") {
@@ -218,7 +215,7 @@ mod tests {
     use super::*;
 
     fn row(json: &str) -> Row {
-        serde_json::from_str(json).unwrap()
+        serde_json::from_str(json).expect("a row is JSON")
     }
 
     #[test]
