@@ -55,7 +55,7 @@ def metric_history_is_kept_over_crashes():
         equal(sorted(row["name"] for row in named), ["CL_MEMUT_CS", "GD_IO_RQ_W_SM_SEC"], "kept for a year")
         cell.cellcli("alter metricdefinition retentionPolicy=Default where name like 'GD_.*'")
         equal(cell.json("list metricdefinition where retentionPolicy = 'Annual' attributes name"), [{"name": "CL_MEMUT_CS"}], "what is left")
-        contains(cell.cellcli("alter metricdefinition CL_MEMUT_CS streaming=Enabled", ok=False).stderr, "/metrics", "no stream")
+        contains(cell.cellcli("alter metricdefinition CL_MEMUT_CS streaming=Enabled", ok=False).stderr, "CELL-09002", "no stream")
         cell.cellcli("alter cell metricHistoryDays=3")
         equal(cell.json("list cell attributes metricHistoryDays"), [{"metricHistoryDays": 3}], "days")
         contains(cell.cellcli("alter cell metricHistoryDays=0", ok=False).stderr, "CELL-09003", "no days")
