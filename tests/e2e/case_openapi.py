@@ -29,6 +29,7 @@ def the_document_is_true():
         cell.start()
         tcp = [w for w in cell.ready_line.split() if w.startswith("admin=tcp:")][0].removeprefix("admin=tcp:")
         here = os.path.dirname(os.path.abspath(__file__))
+        hooks = dict(os.environ, SCHEMATHESIS_HOOKS=os.path.join(here, "schemathesis_hooks.py"))
         done = run(
             [program, "--config-file", os.path.join(here, "schemathesis.toml"), "run", f"https://{tcp}/v1/openapi.json"]
             + ["--tls-verify", place.path("own/ca.pem"), "-H", f"Authorization: Bearer {token}"]
@@ -36,6 +37,7 @@ def the_document_is_true():
             ok=None,
             seconds=170,
             cwd=place.dir,
+            env=hooks,
         )
         check(done.returncode == 0, f"schemathesis: exit {done.returncode}\n{done.stdout[-4000:]}")
         counts = re.search(r"Selected: (\d+)/(\d+)\s+Tested: (\d+)", done.stdout)

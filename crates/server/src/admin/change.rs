@@ -416,6 +416,10 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
 async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     let mut names = targets(context, change)?;
     if let Some(prefix) = change.text("prefix") {
+        if prefix.is_empty() {
+            let what = "prefix='' is the beginning of every name";
+            return Err(Refusal::new(ErrorCode::InvalidValue, what, Some("DROP GRIDDISK ALL drops all of them")));
+        }
         let prefix = prefix.to_lowercase();
         names.retain(|name| name.to_lowercase().starts_with(&prefix));
         if names.is_empty() {
@@ -583,6 +587,10 @@ async fn alter_flash_cache(context: &Arc<Context>, change: &Change, lines: &mut 
 
 /// Whether a flush, which is of the whole cache, is of more than these cell disks.
 fn flushes_more(context: &Context, disks: &[String]) -> Step<bool> {
+    if disks.is_empty() {
+        let what = "cellDisk='' names no cell disk";
+        return Err(Refusal::new(ErrorCode::InvalidValue, what, Some("leave it out for all of the flash cache")));
+    }
     let catalog = context.cell.store().catalog();
     let member = |name: &String| catalog.members.iter().find(|(_, it)| it.name.eq_ignore_ascii_case(name));
     if let Some(name) = disks.iter().find(|name| member(name).is_none()) {
