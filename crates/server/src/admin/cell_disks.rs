@@ -6,12 +6,12 @@ use super::Context;
 use super::change::{Refusal, Step, flush, stood, targets};
 use crate::claim::tell_in_log;
 use crate::config::DeviceKind;
-use crate::devices::{OpenDevice, OpenerError};
+use crate::devices::{DeviceError, OpenDevice, OpenerError};
 use cellcli::command::{Change, DiskType, Target};
 use cellcli::{ErrorCode, ObjectType, format};
 use celldisk::{Catalog, DeviceId, MemberStatus, Probe, Role};
-use device::Class;
 use device::sync::lock;
+use device::{Class, OpenError};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +21,10 @@ impl From<OpenerError> for Refusal {
             OpenerError::NotConfigured { .. } => ErrorCode::NoSuchObject,
             OpenerError::Open(_) => ErrorCode::ObjectExists,
             OpenerError::Remote(_) | OpenerError::Stopping => ErrorCode::NotPermittedNow,
+            // Whoever has it lets go of it: this cell itself does, a moment after DROP.
+            OpenerError::Device(DeviceError::Open(OpenError::InUse { .. }) | DeviceError::Claimed { .. }) => {
+                ErrorCode::NotPermittedNow
+            }
             OpenerError::Device(_) => ErrorCode::DeviceFailed,
         };
         let text = error.to_string();
