@@ -1,4 +1,4 @@
-//! Who may use a grid disk, whether they may write, and whether anybody may at all, as its record in the catalog has it.
+//! Which clients may use a grid disk, whether they may write, and whether it is in service at all, as its record in the catalog has it.
 //!
 //! Never knows who a client is: that is the front end's. Never ends a request that has begun.
 
@@ -32,7 +32,7 @@ impl AccessRules {
         self.read_only.load(Ordering::Acquire)
     }
 
-    /// Nobody may use it, or whoever is named may again.
+    /// Take the grid disk out of service for every client, or give it back to those that `available_to` names.
     pub(crate) fn set_inactive(&self, inactive: bool) {
         // With the order of all: who looks for open sessions after this, and who opens one and looks here after that, must not both miss the
         // other.

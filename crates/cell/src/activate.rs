@@ -33,10 +33,10 @@ pub enum Hindrance {
     /// Its disk is kept as it is.
     #[error("its disk is frozen")]
     Frozen,
-    /// Nobody can have all of it.
+    /// Neither disk nor flash has all of the grid disk.
     #[error("it is offline: what its disk does not have is on flash that is lost or missing")]
     Offline,
-    /// What is dirty cannot go to its disk.
+    /// Failed flash holds dirty data that cannot go to the disk.
     #[error("flash that holds dirty data of it has failed")]
     FlashLost,
 }
@@ -52,8 +52,7 @@ impl Hindrance {
 }
 
 impl GridDisk {
-    /// What stands against taking it out of service without FORCE, if anything does. What is dirty does not, as long as flash has it: it is
-    /// given to the disk first.
+    /// The hindrance that refuses INACTIVE without FORCE, if there is one. Dirty data that flash still has is none: INACTIVE destages it first.
     #[must_use]
     pub fn hindrance(&self) -> Option<Hindrance> {
         let lost = || self.cache().is_some_and(|binding| binding.cache.has_lost(&binding.disk));
@@ -80,7 +79,7 @@ impl Cell {
         how: Deactivation,
         end_sessions: &(dyn Fn() + Send + Sync),
     ) -> Result<(), AdminError> {
-        // Nobody knows what is dirty before that.
+        // The index tells what is dirty only once it is whole.
         self.index_is_whole().await;
         let disk = self.named(name)?;
         let was_inactive = disk.is_inactive();
@@ -90,7 +89,7 @@ impl Cell {
         {
             return Err(hindrance.refuse(&disk));
         }
-        // Who comes now is refused, who came before is seen.
+        // From here on new clients are refused; take_out looks again for those that came before.
         disk.set_inactive(true);
         let done = self.take_out(&disk, how, end_sessions).await;
         if done.is_err() && !was_inactive {
@@ -135,7 +134,7 @@ impl Cell {
             return Err(AdminError::RedoOnFlash(disk.name()));
         }
         let changed = self.store().alter_grid_disk(GridDiskId(disk.id()), |g| g.inactive = true).await;
-        // Nobody writes redo to it now; whoever does later finds the flash log as ever.
+        // No client writes redo to the grid disk now; the flash log is put back for those that do once it is active.
         if let Some(record) = self.record(disk) {
             self.tune_redo(disk, &record);
         }

@@ -89,7 +89,7 @@ pub enum AdminError {
     /// It went offline while the cell was running.
     #[error("grid disk {0} went offline while the cell was running\nhint: restart the cell, then repeat the command")]
     RestartFirst(String),
-    /// Somebody has put it into service while it was being taken out of it.
+    /// ACTIVE has come while INACTIVE was taking the grid disk out of service.
     #[error("grid disk {0} was made active meanwhile\nhint: repeat the command to take it out of service")]
     MadeActive(String),
     /// Its disk cannot be kept as it is.

@@ -5,7 +5,7 @@
 use super::Context;
 use super::change::{Refusal, Step, flush, stood, targets};
 use crate::claim::tell_in_log;
-use crate::config::DeviceKind;
+use crate::config::{DeviceConfig, DeviceKind};
 use crate::devices::{DeviceError, OpenDevice, OpenerError};
 use cellcli::command::{Change, DiskType, Target};
 use cellcli::{ErrorCode, ObjectType, format};
@@ -44,7 +44,8 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change, lines: &mut 
         Target::Names(names) => {
             let path = change.text("lun").unwrap_or("");
             for name in names {
-                create_one(context, change, path, name, lines).await?;
+                let opened = context.opener.open(path, &in_service(context), &context.world)?;
+                create_one(context, change, opened, name, lines).await?;
             }
             return Ok(());
         }
@@ -59,12 +60,13 @@ pub(super) async fn create(context: &Arc<Context>, change: &Change, lines: &mut 
     found.retain(|device| wanted(device.kind));
     for device in &found {
         let path = device.path.display().to_string();
-        if let Some(what) = carries_label(context, &path).await? {
+        let opened = context.opener.open(&path, &in_service(context), &context.world)?;
+        if let Some(what) = label_on(&opened.0).await {
             lines.push(format!("{path} is passed over: it is {what}"));
             continue;
         }
         let name = free_name(&context.cell.store().catalog(), device.kind);
-        create_one(context, change, &path, &name, lines).await?;
+        create_one(context, change, opened, &name, lines).await?;
     }
     if found.is_empty() {
         let what = "every such device in cell.toml is a cell disk already";
@@ -85,14 +87,13 @@ fn in_service(context: &Context) -> Vec<Arc<OpenDevice>> {
 }
 
 /// What a device is that has a cell disk on it: ALL makes none of it, whatever FORCE says.
-async fn carries_label(context: &Context, path: &str) -> Step<Option<String>> {
-    let (opened, _) = context.opener.open(path, &in_service(context), &context.world)?;
-    Ok(match celldisk::probe(&opened.device()).await {
+async fn label_on(opened: &OpenDevice) -> Option<String> {
+    match celldisk::probe(&opened.device()).await {
         Ok(Probe::Flashcell(label)) => Some(format!("cell disk {}", label.name)),
         Ok(Probe::Newer(_)) => Some("a cell disk of a later release".to_owned()),
         // Whether FORCE is needed, or anything would help, the making finds out.
         Ok(Probe::Blank | Probe::Foreign { .. } | Probe::Damaged { .. }) | Err(_) => None,
-    })
+    }
 }
 
 /// As `flashcell init` names them: `CD_00_cell`, `FD_00_cell`, from the first number that is free.
@@ -111,8 +112,13 @@ fn free_name(catalog: &Catalog, kind: DeviceKind) -> String {
     }
 }
 
-async fn create_one(context: &Arc<Context>, change: &Change, path: &str, name: &str, lines: &mut Vec<String>) -> Step {
-    let (mut opened, config) = context.opener.open(path, &in_service(context), &context.world)?;
+async fn create_one(
+    context: &Arc<Context>,
+    change: &Change,
+    (mut opened, config): (OpenDevice, DeviceConfig),
+    name: &str,
+    lines: &mut Vec<String>,
+) -> Step {
     let mut new = opened.to_be(&config, name.to_owned());
     if let Some(class) = change.choice("deviceClass") {
         new.class = Some(if class == "durable" { Class::Durable } else { Class::Ephemeral });

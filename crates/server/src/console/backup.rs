@@ -35,80 +35,50 @@ pub fn backup(cell: Option<&str>) -> Result<String, ConsoleError> {
     let cell_disks = rows(ObjectType::CellDisk)?;
     let mut script = String::new();
     head(&mut script, &cell, &cell_disks);
-    for row in &cell {
-        let changed = settings(
-            ObjectType::Cell,
-            form(ObjectType::Cell, Verb::Alter, TargetKind::Whole),
-            row,
-            &["name", "flashCacheMode"],
-        );
-        say(&mut script, "ALTER CELL", &changed);
-    }
-    for row in &cell_disks {
-        let changed =
-            settings(ObjectType::CellDisk, form(ObjectType::CellDisk, Verb::Alter, TargetKind::Names), row, &["name"]);
-        say(&mut script, &format!("ALTER CELLDISK {}", name(row)), &changed);
-    }
+    alter(&mut script, ObjectType::Cell, &cell, &["name", "flashCacheMode"]);
+    alter(&mut script, ObjectType::CellDisk, &cell_disks, &["name"]);
     if cell_disks.iter().any(|row| text(row, "diskType") == "FlashDisk") {
         script.push_str("\nREM `flashcell init` has made a flash cache on all of the flash.\nDROP FLASHCACHE\n");
     }
     let mut grid_disks = rows(ObjectType::GridDisk)?;
     // As they lie on their cell disks.
     grid_disks.sort_by_key(|row| (text(row, "cellDisk"), row.get("offset").and_then(Value::as_u64)));
-    for row in &grid_disks {
-        let create = form(ObjectType::GridDisk, Verb::Create, TargetKind::Name);
-        let made = settings(ObjectType::GridDisk, create, row, &[]);
-        say(&mut script, &format!("CREATE GRIDDISK {}", name(row)), &made);
-        let known: Vec<&str> = create.setting_list(ObjectType::GridDisk.spec()).map(|setting| setting.name).collect();
-        let others = [known.as_slice(), &["name"]].concat();
-        let alter = form(ObjectType::GridDisk, Verb::Alter, TargetKind::Names);
-        let changed = settings(ObjectType::GridDisk, alter, row, &others);
-        say(&mut script, &format!("ALTER GRIDDISK {}", name(row)), &changed);
+    make(&mut script, ObjectType::GridDisk, &grid_disks);
+    // The flash log first: the cache takes what it is given.
+    for object in [ObjectType::FlashLog, ObjectType::FlashCache, ObjectType::Pin] {
+        make(&mut script, object, &rows(object)?);
     }
-    for object in [ObjectType::FlashLog, ObjectType::FlashCache] {
-        for row in rows(object)? {
-            let create = form(object, Verb::Create, TargetKind::Whole);
-            say(&mut script, &format!("CREATE {}", object.spec().word), &settings(object, create, &row, &[]));
-        }
-    }
-    for row in rows(ObjectType::FlashLog)? {
-        let changed = settings(
-            ObjectType::FlashLog,
-            form(ObjectType::FlashLog, Verb::Alter, TargetKind::Whole),
-            &row,
-            &["cellDisk", "size"],
-        );
-        say(&mut script, "ALTER FLASHLOG", &changed);
-    }
-    for row in rows(ObjectType::Pin)? {
-        let create = form(ObjectType::Pin, Verb::Create, TargetKind::Name);
-        say(&mut script, &format!("CREATE PIN {}", name(&row)), &settings(ObjectType::Pin, create, &row, &[]));
-    }
-    for row in rows(ObjectType::IormPlan)? {
-        let alter = form(ObjectType::IormPlan, Verb::Alter, TargetKind::Whole);
-        say(&mut script, "ALTER IORMPLAN", &settings(ObjectType::IormPlan, alter, &row, &["name"]));
-        if text(&row, "status") == "inactive" {
-            script.push_str("ALTER IORMPLAN INACTIVE\n");
-        }
+    let plan = rows(ObjectType::IormPlan)?;
+    alter(&mut script, ObjectType::IormPlan, &plan, &["name"]);
+    if plan.iter().any(|row| text(row, "status") == "inactive") {
+        script.push_str("ALTER IORMPLAN INACTIVE\n");
     }
     for object in [ObjectType::Database, ObjectType::MetricDefinition] {
-        for row in rows(object)? {
-            let changed = settings(object, form(object, Verb::Alter, TargetKind::Names), &row, &["name"]);
-            say(&mut script, &format!("ALTER {} {}", object.spec().word, name(&row)), &changed);
-        }
+        alter(&mut script, object, &rows(object)?, &["name"]);
     }
-    for row in rows(ObjectType::Threshold)? {
-        let create = form(ObjectType::Threshold, Verb::Create, TargetKind::Name);
-        say(
-            &mut script,
-            &format!("CREATE THRESHOLD {}", name(&row)),
-            &settings(ObjectType::Threshold, create, &row, &[]),
-        );
-    }
+    make(&mut script, ObjectType::Threshold, &rows(ObjectType::Threshold)?);
     for row in grid_disks.iter().filter(|row| text(row, "status") == "inactive") {
-        let _ = writeln!(script, "ALTER GRIDDISK {} INACTIVE", name(row));
+        let _ = writeln!(script, "ALTER GRIDDISK {} INACTIVE", quoted(&text(row, "name")));
     }
     Ok(script)
+}
+
+/// CREATE each object, then ALTER what CREATE does not take.
+fn make(script: &mut String, object: ObjectType, rows: &[Row]) {
+    let create = form(object, Verb::Create);
+    let taken = create.setting_list(object.spec()).map(|setting| setting.name);
+    let taken: Vec<&str> = taken.chain(["name"]).collect();
+    for row in rows {
+        say(script, object, create, row, &[]);
+        if object.spec().takes(Verb::Alter) {
+            alter(script, object, std::slice::from_ref(row), &taken);
+        }
+    }
+}
+
+/// ALTER each object, but for the options in `without`.
+fn alter(script: &mut String, object: ObjectType, rows: &[Row], without: &[&str]) {
+    rows.iter().for_each(|row| say(script, object, form(object, Verb::Alter), row, without));
 }
 
 fn list(session: &Session, object: ObjectType) -> Result<Vec<Row>, ConsoleError> {
@@ -156,11 +126,13 @@ fn head(script: &mut String, cell: &[Row], cell_disks: &[Row]) {
     );
 }
 
-fn form(object: ObjectType, verb: Verb, target: TargetKind) -> &'static StatementForm {
-    let mut forms = object.spec().forms_of(verb);
-    match forms.find(|form| form.target == target) {
+/// The form of a statement about one object: with its name, where it has one of its own.
+fn form(object: ObjectType, verb: Verb) -> &'static StatementForm {
+    let is_of_one =
+        |form: &&StatementForm| matches!(form.target, TargetKind::Whole | TargetKind::Name | TargetKind::Names);
+    match object.spec().forms_of(verb).find(is_of_one) {
         Some(form) => form,
-        None => unreachable!("the table has this form"),
+        None => unreachable!("the table has a form for one object of each type that a backup asks for"),
     }
 }
 
@@ -176,23 +148,21 @@ fn settings(object: ObjectType, form: &StatementForm, row: &Row, without: &[&str
             continue;
         }
         said.push(match setting.kind {
-            Kind::Directives => format!("{}={value}", setting.name),
-            Kind::Number | Kind::Size => format!("{}={value}", setting.name),
+            Kind::Directives | Kind::Number | Kind::Size => format!("{}={value}", setting.name),
             _ => format!("{}={}", setting.name, quoted(&value)),
         });
     }
     said
 }
 
-/// A statement, if there is anything to say.
-fn say(script: &mut String, what: &str, settings: &[String]) {
+/// A statement about the object of a row, if there is anything to say.
+fn say(script: &mut String, object: ObjectType, form: &StatementForm, row: &Row, without: &[&str]) {
+    let settings = settings(object, form, row, without);
     if !settings.is_empty() {
-        let _ = writeln!(script, "{what} {}", settings.join(", "));
+        let name =
+            if form.target == TargetKind::Whole { String::new() } else { format!(" {}", quoted(&text(row, "name"))) };
+        let _ = writeln!(script, "{} {}{name} {}", form.verb.word(), object.spec().word, settings.join(", "));
     }
-}
-
-fn name(row: &Row) -> String {
-    quoted(&text(row, "name"))
 }
 
 fn quoted(text: &str) -> String {
@@ -224,13 +194,8 @@ mod tests {
             r#"{"name":"d'1","cellDisk":"CD_00_a","size":1048576,"cachingPolicy":"default","comment":"it's","offset":4194304,
             "availableTo":["a","b"],"readOnly":"FALSE","errorCount":3,"fillStrategy":"feed"}"#,
         );
-        let create = form(ObjectType::GridDisk, Verb::Create, TargetKind::Name);
         let mut script = String::new();
-        say(
-            &mut script,
-            &format!("CREATE GRIDDISK {}", name(&row)),
-            &settings(ObjectType::GridDisk, create, &row, &[]),
-        );
+        make(&mut script, ObjectType::GridDisk, &[row]);
         let wanted = "CREATE GRIDDISK 'd''1' cellDisk='CD_00_a', size=1048576, availableTo='a,b', comment='it''s', fillStrategy='feed'\n";
         assert_eq!(script, wanted);
         assert!(cellcli::parse_one(script.trim()).is_ok());
@@ -239,9 +204,8 @@ mod tests {
     #[test]
     fn nothing_is_said_where_nothing_is_to_be_said() {
         let row = row(r#"{"name":"x","fineGrained":"Disabled","retentionPolicy":"Default","streaming":"Disabled"}"#);
-        let alter = form(ObjectType::MetricDefinition, Verb::Alter, TargetKind::Names);
         let mut script = String::new();
-        say(&mut script, "ALTER METRICDEFINITION x", &settings(ObjectType::MetricDefinition, alter, &row, &["name"]));
+        alter(&mut script, ObjectType::MetricDefinition, &[row], &["name"]);
         assert_eq!(script, "");
     }
 }
