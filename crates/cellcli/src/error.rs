@@ -251,7 +251,7 @@ pub enum ErrorKind {
     #[error("Invalid command syntax: control characters are not allowed")]
     ControlCharacter,
     /// A hyphen that neither continues a line nor belongs to a word.
-    #[error("Invalid command syntax: a hyphen must be followed by a letter or digit, or end the line")]
+    #[error("Invalid command syntax: a hyphen must be part of a word or end the line")]
     StrayHyphen,
     /// A limit of the language is exceeded.
     #[error("The statement is too large: {what} is limited to {max}")]

@@ -201,13 +201,13 @@ impl<'text> Lexer<'text> {
         self.word().map(TokenKind::Word)
     }
 
-    /// A bare word. A hyphen belongs to it when a letter or digit follows; one that ends the line continues it.
+    /// A bare word. A hyphen belongs to it when more of the word follows; one that ends the line continues it.
     fn word(&mut self) -> Result<String, Fault> {
         let start = self.at;
         while let Some(next) = self.peek() {
             if next == '-' {
                 let follower = self.rest()[1..].chars().next();
-                if !follower.is_some_and(char::is_alphanumeric) {
+                if !follower.is_some_and(is_word_character) {
                     if self.at > start && blank_to_line_end(&self.rest()[1..]).is_some() {
                         break;
                     }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn bare_words() {
-        for word in ["DATA_CD_00_c1", "a-b", "/dev/sdb", "-5", "1.5G"] {
+        for word in ["DATA_CD_00_c1", "a-b", "/dev/sdb", "-5", "1.5G", "/tmp/fc-_aja85y1/x", "/a-/b", "a-.scl"] {
             assert!(is_bare_word(word), "{word}");
         }
         for text in ["", "a b", "a-", "-", "it's", "a;b", "REM", "--a", "a,b", "a\n"] {

@@ -176,7 +176,7 @@ fn errors_of_list() {
                             ^
             hint: a quote inside quotes is written twice
 
-            CELL-01504: Invalid command syntax: a hyphen must be followed by a letter or digit, or end the line.
+            CELL-01504: Invalid command syntax: a hyphen must be part of a word or end the line.
               list griddisk a- b
                              ^
             hint: put quotes around a name or path with such a hyphen
