@@ -6,7 +6,7 @@ import struct
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, need, pattern, run, test, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, need, pattern, run, test, test_alone, wait_until
 
 CLAIM_OFFSET = MIB - (64 << 10)
 WATCH_SECONDS = 20
@@ -78,7 +78,7 @@ def a_live_cell_disk_is_busy_for_mkfs_and_mount():
         run(["mkfs.ext4", "-q", "-F", "-F", device])
 
 
-@test
+@test_alone
 def a_start_after_another_host_watches_its_claim_and_names_both():
     with Place("watch") as place:
         cell = place.cell(griddisks=("data:32M",)).start()
@@ -156,7 +156,7 @@ def two_cells_on_one_export():
         other.stop()
 
 
-@test
+@test_alone
 def init_by_force_heeds_a_claim_before_it_changes_anything():
     need("nbdkit")
     with Place("force") as place:

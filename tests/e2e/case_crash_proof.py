@@ -36,9 +36,10 @@ def postgresql_is_set_up_as_in_the_guide():
 
 @test
 def postgresql_keeps_every_commit():
-    total = proof(3, seed=1, kinds=("driver", "cell", "all"), seconds=3)
-    if total < 100:
-        raise Failure(f"{total} commits in three rounds prove nothing")
+    kinds = ("driver", "cell", "cache", "all", "grow", "database", "copy", "mode")
+    total = proof(len(kinds), seed=1, kinds=kinds, seconds=3)
+    if total < 300:
+        raise Failure(f"{total} commits in {len(kinds)} rounds prove nothing")
 
 
 @test

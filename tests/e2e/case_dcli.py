@@ -13,7 +13,7 @@ import threading
 import time
 
 from fleet import Fleet
-from harness import Place, binary, check, contains, equal, need, run, test
+from harness import Place, binary, check, contains, equal, need, run, test, test_alone
 
 ALL = "exa1cel01,exa1cel02,exa1cel03"
 # As the field wrote it: the here-document has no end marker.
@@ -70,7 +70,7 @@ def s6_flushcache_over_dcli():
             cell.stop()
 
 
-@test
+@test_alone
 def dcli_forms_of_output_and_copies():
     with Place("dcli") as place:
         fleet = Fleet(place, serve=False)

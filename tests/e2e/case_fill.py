@@ -4,7 +4,7 @@ import random
 import time
 
 import nbdclient
-from harness import MIB, check, contains, equal, served, test, wait_until
+from harness import MIB, check, contains, equal, served, test, test_alone, wait_until
 
 BLOCK = 16 * 1024
 
@@ -53,7 +53,7 @@ def feed_writes_what_was_missed_and_not_what_follows_one_another():
         cell.stop()
 
 
-@test
+@test_alone
 def feed_keeps_to_its_rate():
     with served() as cell:
         cell.stop()

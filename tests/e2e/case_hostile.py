@@ -9,7 +9,7 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, check, equal, served, test, wait_until
+from harness import MIB, check, equal, served, test, test_alone, wait_until
 
 IDLE_BYTES_MAX = 64 << 10
 
@@ -158,7 +158,7 @@ def requests_received_before_a_disconnect_are_completed():
         cell.stop()
 
 
-@test
+@test_alone
 def a_thousand_idle_connections():
     raise_files(2500)
     with served() as cell:
@@ -197,7 +197,7 @@ def raise_files(count):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
-@test
+@test_alone
 def out_of_descriptors():
     """With few descriptors the server goes on serving who is connected, and takes new ones when others leave."""
     with served() as cell:
@@ -237,7 +237,7 @@ def out_of_descriptors():
         cell.stop()
 
 
-@test
+@test_alone
 def an_idle_server_uses_no_processor():
     with served() as cell:
         clients = [nbdclient.Client(cell.socket) for _ in range(50)]

@@ -5,10 +5,10 @@ import threading
 import time
 
 from fleet import Fleet
-from harness import Place, binary, check, contains, equal, test
+from harness import Place, binary, check, contains, equal, test_alone
 
 
-@test
+@test_alone
 def three_hosts_and_one_loses_power():
     with Place("hosts") as place:
         fleet = Fleet(place, networked=True, griddisks=("data:32M",))

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import nbdclient
-from harness import Failure, Place, check, contains, equal, need, run, test, wait_until
+from harness import Failure, Place, check, contains, equal, need, run, test_alone, wait_until
 
 # 4 ms, 8 at a time: 2,000 a second.
 DISK = "fixed:4ms:8"
@@ -34,7 +34,7 @@ def race(cell):
     return rates
 
 
-@test
+@test_alone
 def iorm_holds_the_shares_of_two_fio_clients():
     need("fio")
     with Place("iorm") as place:
@@ -70,7 +70,7 @@ def iorm_holds_the_shares_of_two_fio_clients():
         cell.stop()
 
 
-@test
+@test_alone
 def a_stop_does_not_wait_for_a_limit():
     with Place("iorm") as place:
         cell = place.cell(disks=("256M",), flash=(), griddisks=("data:64M",), model="fixed:20ms:1")
@@ -102,7 +102,7 @@ def with_redo_of(place, database):
     return cell, commit, lambda: cell.metric("FL_IO_W_SKIP_IORM_PLAN")
 
 
-@test
+@test_alone
 def iorm_runs_the_field_s_script_as_it_stands():
     """S6: flash switched for one database, `$1` on and then off, from standard input."""
     with Place("iorm") as place:
@@ -131,7 +131,7 @@ def iorm_runs_the_field_s_script_as_it_stands():
         cell.stop()
 
 
-@test
+@test_alone
 def iorm_switches_the_flash_cache_for_what_is_cached():
     with Place("iorm") as place:
         cell = place.cell(griddisks=("data:64M:data:write-back",))
@@ -157,7 +157,7 @@ def iorm_switches_the_flash_cache_for_what_is_cached():
         cell.stop()
 
 
-@test
+@test_alone
 def iorm_profiles_are_given_to_databases():
     with Place("iorm") as place:
         cell, commit, skipped = with_redo_of(place, "SALES")

@@ -10,7 +10,22 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, READY_SECONDS_MAX, Place, Skip, binary, check, contains, equal, pattern, run, served, test, wait_until
+from harness import (
+    MIB,
+    READY_SECONDS_MAX,
+    Place,
+    Skip,
+    binary,
+    check,
+    contains,
+    equal,
+    pattern,
+    run,
+    served,
+    test,
+    test_alone,
+    wait_until,
+)
 
 
 @test
@@ -198,7 +213,7 @@ def fill(client):
         pass
 
 
-@test
+@test_alone
 def served_before_the_index_is_whole():
     """Flash that takes seconds to tell its log: the cell is ready, reads come from the disk, write-back waits, nothing is stale."""
     slow = ("kind = \"flash\"", "kind = \"flash\"\nmodel = \"sata-7200\"")

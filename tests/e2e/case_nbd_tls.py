@@ -14,7 +14,21 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, Place, binary, check, contains, equal, need, pattern, refusal, run, test, wait_until
+from harness import (
+    MIB,
+    Place,
+    binary,
+    check,
+    contains,
+    equal,
+    need,
+    pattern,
+    refusal,
+    run,
+    test,
+    test_alone,
+    wait_until,
+)
 
 STARTTLS = b"IHAVEOPT" + struct.pack(">II", 5, 0)
 
@@ -232,7 +246,7 @@ def tls_keeps_out_the_unproven():
         door.cell.stop()
 
 
-@test
+@test_alone
 def tls_before_its_answer_and_garbage_and_silence():
     need("nbdinfo")
     with Place("tls") as place:
@@ -501,7 +515,7 @@ def administered(place):
     return door, admin.removeprefix("admin=tcp:")
 
 
-@test
+@test_alone
 def a_crowd_of_strangers_keeps_no_administrator_out():
     need("nbdinfo")
     with Place("tls") as place:
@@ -557,7 +571,7 @@ class Reopened:
         self.thread.join()
 
 
-@test
+@test_alone
 def connections_that_are_reopened_as_they_close_delay_nobody():
     """As an evaluation did it: 150 at the admin port, 600 at the NBD port, from the host the others come from as well."""
     need("nbdinfo")
@@ -581,7 +595,7 @@ def connections_that_are_reopened_as_they_close_delay_nobody():
         cell.stop()
 
 
-@test
+@test_alone
 def idle_connections_of_root_delay_no_administrator_of_this_host():
     """Idle and reopened as they close, without a word and with the beginning of a request."""
     with Place("idle") as place:

@@ -6,7 +6,7 @@ import os
 import random
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, record, recorded, run, test, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, record, recorded, run, test_alone, wait_until
 
 BLOCK = 16 * 1024
 SEGMENT = "512K"
@@ -87,7 +87,7 @@ def compare(place, blocks, distinct, flash, recording=None):
     check(apart <= APART_MAX, told)
 
 
-@test
+@test_alone
 def a_cell_misses_what_lab_policies_foretells_on_a_mixture():
     distinct = 12_000
     source = mixture(distinct)
@@ -95,7 +95,7 @@ def a_cell_misses_what_lab_policies_foretells_on_a_mixture():
         compare(place, [next(source) for _ in range(REFERENCES)], distinct, "40M")
 
 
-@test
+@test_alone
 def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
     path = os.path.join(TRACES, "lirs-sprite.trace.gz")
     if not os.path.exists(path):
@@ -108,7 +108,7 @@ def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
         compare(place, blocks, len(numbers), "40M")
 
 
-@test
+@test_alone
 def a_recorded_cell_misses_what_lab_policies_foretells_on_its_recording():
     distinct = 6_000
     source = mixture(distinct)
@@ -116,7 +116,7 @@ def a_recorded_cell_misses_what_lab_policies_foretells_on_its_recording():
         compare(place, [next(source) for _ in range(60_000)], distinct, "40M", place.path("own.trace"))
 
 
-@test
+@test_alone
 def a_recording_tells_every_request_and_whose_it_is():
     page = 4096
     with Place("trace-record") as place:

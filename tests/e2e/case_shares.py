@@ -7,7 +7,7 @@ import textwrap
 
 import nbdclient
 from case_hostile import raise_files, served_still
-from harness import MIB, Place, check, equal, need, pattern, run, served, test, wait_until
+from harness import MIB, Place, check, equal, need, pattern, run, served, test_alone, wait_until
 
 HOSTILE = 200
 # Beside clients that take everything nobody may wait for time-outs; machines that run tests are slow and shared.
@@ -44,7 +44,7 @@ def fill(cell, size):
     client.disconnect()
 
 
-@test
+@test_alone
 def hostile_clients_stop_nobody():
     raise_files(2500)
     with served() as cell:
@@ -70,7 +70,7 @@ def hostile_clients_stop_nobody():
         cell.stop()
 
 
-@test
+@test_alone
 def a_client_that_keeps_what_it_borrowed_is_cut_off():
     with served(griddisks=("data:128M",)) as cell:
         fill(cell, 96 * MIB)
@@ -89,7 +89,7 @@ def a_client_that_keeps_what_it_borrowed_is_cut_off():
         cell.stop()
 
 
-@test
+@test_alone
 def clients_that_die_with_long_reads_queued():
     need("nbdinfo")
     dying = textwrap.dedent("""
@@ -112,7 +112,7 @@ def clients_that_die_with_long_reads_queued():
         cell.stop(seconds=20)
 
 
-@test
+@test_alone
 def sizes_are_those_asked_for():
     with Place("") as place:
         cell = place.cell(disks=("512M",), griddisks=("data:50M", "odd:1000001")).start()
@@ -123,7 +123,7 @@ def sizes_are_those_asked_for():
         cell.stop()
 
 
-@test
+@test_alone
 def the_default_export_is_the_one_that_is_named():
     with Place("") as place:
         cell = place.cell(griddisks=("one:16M", "two:32M"))
@@ -140,7 +140,7 @@ def the_default_export_is_the_one_that_is_named():
         cell.stop()
 
 
-@test
+@test_alone
 def a_disconnect_with_unknown_flags_and_fast_zeroes_in_every_mode():
     modes = ("write-through", "write-back", "write-back-ordered")
     with served(disks=("512M",), griddisks=[f"d{i}:32M:data:{mode}" for i, mode in enumerate(modes)]) as cell:

@@ -15,9 +15,17 @@ import subprocess
 import time
 
 from attached import Host, need_attach
-from harness import QUIET, Failure, Place, Skip, check, equal, run, wait_until
+from harness import MIB, QUIET, Failure, Place, Skip, binary, check, equal, run, wait_until
 
-KINDS = ("cell", "driver", "database", "all")
+# What a round kills; or what an administrator changes in it under the load, before all of it is killed; or a copy of the devices,
+# made while the database writes, on which another database recovers.
+KILLS = ("cell", "driver", "database", "all")
+CHANGES = ("mode", "grow", "cache")
+KINDS = (*KILLS, *CHANGES, "copy")
+MODES = ("write-through", "write-back", "write-back-ordered")
+# The grid disk grows by so much in a round, up to the room its disk has.
+GROWTH_MIB = 32
+SIZE_MIB, SIZE_MIB_MAX = 640, 1280
 SCRIPT = """\\set n :n + 1
 \\set aid random(1, 100000 * :scale)
 \\set bid random(1, :scale)
@@ -35,6 +43,11 @@ BALANCES = """SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(b
     (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT coalesce(sum(delta), 0) FROM pgbench_history)"""
 SCALE = 2
 PORT = 5499
+
+
+def block_bytes(device):
+    with open(f"/sys/class/block/{os.path.basename(device)}/size") as file:
+        return int(file.read()) * 512
 
 
 class Lost(Failure):
@@ -63,12 +76,12 @@ def account():
 class Database:
     """One cluster, below a directory that is mounted and unmounted."""
 
-    def __init__(self, place, mount):
+    def __init__(self, place, mount, sock="sock"):
         self.place, self.bin, self.user = place, programs(), account()
         os.chmod(place.dir, 0o755)
         self.data = os.path.join(mount, "pg")
-        self.sock, self.port = place.path("sock"), PORT
-        self.log_path = place.path("postgres.log")
+        self.sock, self.port = place.path(sock), PORT
+        self.log_path = place.path(f"postgres-{sock}.log")
         os.makedirs(self.sock, exist_ok=True)
         os.chown(self.sock, self.user.pw_uid, self.user.pw_gid)
         self.server = None
@@ -111,7 +124,7 @@ class Database:
             if os.path.lexists(name):
                 os.unlink(name)
         with open(self.log_path, "ab") as log:
-            command = self.command("postgres", "-D", self.data)
+            command = self.command("postgres", "-D", self.data, "-c", f"unix_socket_directories={self.sock}")
             self.server = self.place.spawn(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
         if before:
             before(self.server.pid)
@@ -167,7 +180,8 @@ class Proof:
         self.mount = place.path("mnt")
         os.mkdir(self.mount)
         self.database = Database(place, self.mount)
-        self.cell = place.cell(disks=("1500M",), flash=("256M",), griddisks=(f"data:640M:data:{mode}",))
+        self.cell = place.cell(disks=("1500M",), flash=("256M",), griddisks=(f"data:{SIZE_MIB}M:data:{mode}",))
+        self.mode, self.size_mib = mode, SIZE_MIB
         self.cell.set_device("forgetful = true")
         self.sabotage = sabotage
         self.host = Host(place)
@@ -235,21 +249,79 @@ class Proof:
             time.sleep(0.2)
             self.cell.start()
 
+    def change(self, kind, rng):
+        """What an administrator does under the load."""
+        if kind == "mode":
+            self.mode = rng.choice([mode for mode in MODES if mode != self.mode])
+            self.cell.cellcli(f"alter griddisk data cachingMode={self.mode}")
+        elif kind == "cache":
+            self.cell.cellcli("drop flashcache")
+            time.sleep(self.seconds * 0.1)
+            self.cell.cellcli("create flashcache all")
+        elif self.size_mib + GROWTH_MIB <= SIZE_MIB_MAX:
+            self.size_mib += GROWTH_MIB
+            self.cell.cellcli(f"alter griddisk data size={self.size_mib}M")
+            device = self.host.row()["device"]
+            wait_until(lambda: block_bytes(device) == self.size_mib * MIB, 30, "the device grows")
+
+    def recover_a_copy(self):
+        """Copy the frozen disk while the database writes on, and have another database recover on the copy."""
+        if self.mode != "write-back-ordered":
+            self.mode = "write-back-ordered"
+            self.cell.cellcli(f"alter griddisk data cachingMode={self.mode}")
+        (record,) = self.cell.json("list griddisk data attributes name, offset")
+        run([binary(), "freeze", "data", "--for", "60", "-c", self.cell.dir])
+        image, mount = self.place.path("copy.img"), self.place.path("copy")
+        with open(self.cell.device("disk"), "rb") as disk, open(image, "wb") as copy:
+            disk.seek(record["offset"])
+            for _ in range(self.size_mib):
+                copy.write(disk.read(MIB))
+        run([binary(), "thaw", "data", "-c", self.cell.dir])
+        os.makedirs(mount, exist_ok=True)
+        run(["mount", "-o", "loop", image, mount])
+        other = Database(self.place, mount, sock="copy-sock")
+        try:
+            other.start()
+            self.verify_copy(other)
+            other.stop()
+        finally:
+            if other.server is not None and other.server.poll() is None:
+                other.kill()
+            run(["umount", mount])
+            os.unlink(image)
+
+    def verify_copy(self, database):
+        """The copy is of one moment: what is in it has no gaps, and of rounds that have ended nothing is missing."""
+        rows = database.rows("SELECT round, client, count(*), min(n), max(n) FROM ledger GROUP BY 1, 2")
+        for number, client, count, low, high in (tuple(map(int, row)) for row in rows):
+            if (low, high) != (1, count):
+                raise Lost(f"copy: round {number}, client {client}: {count} commits there, {low} to {high}")
+        (balances,) = database.rows(BALANCES)
+        if len(set(balances)) != 1:
+            raise Lost(f"copy: balances differ: {balances}")
+
     def run_round(self, kind, rng):
         """One round; how many commits were acknowledged in it."""
         self.round += 1
         prefix, bench = self.load()
         time.sleep(self.seconds * (0.3 + 0.4 * rng.random()))
-        self.kill(kind)
-        goes_on = kind in ("cell", "driver")
+        if kind in CHANGES:
+            self.change(kind, rng)
+            time.sleep(self.seconds * 0.3 * rng.random())
+            kind = "all"
+        if kind == "copy":
+            self.recover_a_copy()
+        else:
+            self.kill(kind)
+        goes_on = kind in ("cell", "driver", "copy")
         try:
             code = bench.wait(timeout=self.seconds + 120)
         except subprocess.TimeoutExpired as error:
-            raise Failure(f"pgbench hangs after kill -9 of {kind}") from error
+            raise Failure(f"pgbench hangs after {kind}") from error
         if goes_on and code != 0 and not self.sabotage:
-            raise Failure(f"the database saw an error after kill -9 of {kind}: {self.database.last_log()}")
+            raise Failure(f"the database saw an error after {kind}: {self.database.last_log()}")
         if self.sabotage and self.database.server.poll() is not None and goes_on:
-            raise Lost(f"the database ended after kill -9 of {kind}: {self.database.last_log()[-300:]}")
+            raise Lost(f"the database ended after {kind}: {self.database.last_log()[-300:]}")
         if kind == "all":
             self.host.detach("data", "--force")
             self.cell.start()
@@ -325,9 +397,9 @@ def proof(rounds, seed, mode="write-back", sabotage=None, kinds=None, seconds=4,
                 raise
             except Failure as failure:
                 if sabotage:
-                    raise Lost(f"round {number + 1}, kill -9 of {kind}: {failure}") from failure
+                    raise Lost(f"round {number + 1}, {kind}: {failure}") from failure
                 raise
-            say(f"round {number + 1}: kill -9 of {kind}: {found} commits acknowledged, all there")
+            say(f"round {number + 1}: {kind} ({whole.mode}): {found} commits acknowledged, all there")
         if not sabotage:
             whole.finish()
         return whole.acknowledged

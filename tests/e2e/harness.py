@@ -367,6 +367,16 @@ def test(function):
     return function
 
 
+# Those of TESTS that nothing else may run beside: what they check is time, or a share of it.
+ALONE = []
+
+
+def test_alone(function):
+    """Register a test that measures time: nothing else runs beside it."""
+    ALONE.append(function)
+    return test(function)
+
+
 @contextlib.contextmanager
 def served(name="", **options):
     """A place with one cell, already served."""

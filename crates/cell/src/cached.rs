@@ -76,9 +76,9 @@ impl GridDisk {
         if stretches.iter().all(|s| matches!(s, Stretch::Hit(_))) {
             let begun = self.counters.times.hit_begins(&binding.cache);
             let timer = binding.time_hit(parts.start, len, begun);
-            if let Some(index) = self.diverts(timer, &stretches) {
+            if let Some(sent) = self.diverts(binding, timer, &stretches) {
                 drop(stretches);
-                return self.read_diverted(read, binding, scan, index, offset, bufs).await;
+                return self.read_diverted(read, binding, scan, sent, offset, bufs).await;
             }
             return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {

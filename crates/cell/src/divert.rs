@@ -19,8 +19,8 @@ use device::{Bufs, Instant, Outcome};
 use flashcache::busy::SHARE_WHOLE;
 use flashcache::{BusyFlash, FlashCache, Stretch};
 use futures_util::future::{Either, select};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What the request path knows of one flash device, and of the hits it has sent past it. A value that is a moment old sends
@@ -94,7 +94,7 @@ impl Diverter {
         seat.share.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether this hit on member `index` goes to the disk. Tell with [`Diverter::answered`] when it has.
+    /// Whether this hit on member `index` goes to the disk: then it is under way until [`Diverter::answered`].
     fn sends(&self, index: usize, now: Instant) -> bool {
         let seat = &self.seats[index];
         let one_less = |probes: u32| probes.checked_sub(1);
@@ -129,6 +129,27 @@ impl Diverter {
     /// How long to wait for the disk.
     fn patience(&self, index: usize) -> Duration {
         Duration::from_nanos(self.seats[index].patience_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// A hit that the disk reads. When this is dropped the disk has answered, or nobody waits for it any more: a client that dies takes its
+/// requests with it, and one that counted for ever would end the help of the disk.
+#[derive(Debug)]
+pub(crate) struct SentHit {
+    diverter: Arc<Diverter>,
+    cache: Arc<FlashCache>,
+    index: usize,
+}
+
+impl SentHit {
+    fn tell(&self, what: impl FnOnce(&mut BusyFlash)) {
+        self.diverter.tell(self.index, what);
+    }
+}
+
+impl Drop for SentHit {
+    fn drop(&mut self) {
+        self.diverter.answered(self.index, self.cache.now());
     }
 }
 
@@ -169,24 +190,31 @@ impl Binding {
 }
 
 impl GridDisk {
-    /// Whether hits that make up a request go to the disk all the same, and as hits on which member.
-    pub(crate) fn diverts(&self, timer: Option<HitTimer<'_>>, stretches: &[Stretch]) -> Option<usize> {
-        let timer = timer.filter(|timer| timer.diverter.is_alert())?;
+    /// Whether hits that make up a request go to the disk all the same.
+    pub(crate) fn diverts(
+        &self,
+        binding: &Binding,
+        timer: Option<HitTimer<'_>>,
+        stretches: &[Stretch],
+    ) -> Option<SentHit> {
+        let diverter = binding.diverter.as_ref()?;
+        let HitTimer { index, begun, .. } = timer.filter(|timer| timer.diverter.is_alert())?;
         let dirty = stretches.iter().any(|s| matches!(s, Stretch::Hit(hit) if hit.is_dirty()));
-        (!dirty && timer.diverter.sends(timer.index, timer.begun)).then_some(timer.index)
+        let sent = !dirty && diverter.sends(index, begun);
+        sent.then(|| SentHit { diverter: diverter.clone(), cache: binding.cache.clone(), index })
     }
 
-    /// Read hits on member `index` from disk; what it cannot read, or not soon, from flash after all.
+    /// Read hits from disk; what it cannot read, or not soon, from flash after all.
     pub(crate) async fn read_diverted(
         &self,
         read: &mut ClientRead<'_>,
         binding: &Binding,
         scan: Option<Scan>,
-        index: usize,
+        sent: SentHit,
         offset: u64,
         bufs: Bufs,
     ) -> (Result<(), RequestError>, Bufs) {
-        let (done, bufs) = self.read_from_disk_instead(binding, index, offset, bufs).await;
+        let (done, bufs) = self.read_from_disk_instead(sent, offset, bufs).await;
         if done {
             read.skips(ReadSkip::Busy);
             return (Ok(()), bufs);
@@ -195,42 +223,38 @@ impl GridDisk {
     }
 
     /// Whether the disk has read it. The buffer of a disk that takes too long is replaced.
-    async fn read_from_disk_instead(&self, binding: &Binding, index: usize, offset: u64, bufs: Bufs) -> (bool, Bufs) {
-        let Some(diverter) = &binding.diverter else { return (false, bufs) };
-        let (cache, bytes) = (&binding.cache, bufs.len_bytes());
+    async fn read_from_disk_instead(&self, sent: SentHit, offset: u64, bufs: Bufs) -> (bool, Bufs) {
+        let bytes = bufs.len_bytes();
         // As every read of the disk: no write of the same blocks is under way. Looked at again under the lock: what became
         // dirty while this waited for it is not on the disk.
         let Ok(guard) = self.claim_bytes(offset, bytes as u64, LockMode::Shared).await else {
             // Dropped meanwhile: whoever reads it as a miss hears why.
-            diverter.answered(index, cache.now());
             return (false, bufs);
         };
         if self.check_not_lost().is_err() || self.dirty_stretches(offset, bytes as u64).is_some() {
-            diverter.answered(index, cache.now());
             return (false, bufs);
         }
+        let cache = sent.cache.clone();
         let begun = cache.now();
         self.counters.disk_reads.count(bytes as u64);
-        let read = select(self.disk.read(offset, bufs), cache.world().clock.sleep(diverter.patience(index))).await;
+        let patience = sent.diverter.patience(sent.index);
+        let read = select(self.disk.read(offset, bufs), cache.world().clock.sleep(patience)).await;
         // Of a read that goes on nobody sees the data: its range is free.
         drop(guard);
         let now = cache.now();
         match read {
             Either::Left((done, _)) => {
                 let read = done.outcome == Outcome::Done;
-                diverter.answered(index, now);
-                diverter.tell(index, |found| {
-                    if read { found.disk_read(now.ns_since(begun), now) } else { found.disk_failed(now) }
-                });
+                sent.tell(
+                    |found| if read { found.disk_read(now.ns_since(begun), now) } else { found.disk_failed(now) },
+                );
                 (read, done.bufs)
             }
             Either::Right(((), late)) => {
-                diverter.tell(index, |found| found.disk_read(now.ns_since(begun), now));
-                let (diverter, cache) = (diverter.clone(), cache.clone());
-                let spawn = cache.world().spawn.clone();
-                spawn.spawn(Box::pin(async move {
+                sent.tell(|found| found.disk_read(now.ns_since(begun), now));
+                cache.world().spawn.spawn(Box::pin(async move {
                     let _ = late.await;
-                    diverter.answered(index, cache.now());
+                    drop(sent);
                 }));
                 (false, self.replacement(bytes))
             }

@@ -25,7 +25,7 @@ pub fn reference() -> String {
 const HEAD: &str = "\
 # CellCLI: the language
 
-Generated from the language's table (`crates/cellcli`); change that, then `UPDATE_EXPECT=1 cargo test -p cellcli --test reference`.
+Generated from the language's table (`crates/cellcli`); change that, then `UPDATE_EXPECT=1 cargo test -p cellcli reference`.
 
     flashcell cellcli [PORT] [-c CELL] [-n] [-m] [-v | -vv] [-x] [--json | --xml] [-e STATEMENT]
 

@@ -1,7 +1,7 @@
 //! Two devices that do not agree after a crash, or of which one fails: who counts, and what the other gets.
 
 use super::rig::*;
-use super::running::run;
+use crate::running::run;
 use device::Buf;
 use device::io::Verb;
 use device::layers::{Action, Fault};

@@ -4,16 +4,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-mod shifted;
-
+use crate::running::{next_life, run};
+use crate::shifted::Shifted;
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Arena, Bufs};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, CachedDisk, DiskHandle, Endurance, FillCause, FlashCache, MemberDevice, Stretch};
-use running::{next_life, run};
-use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -4,9 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-mod shifted;
-
+use crate::running::{next_life, run};
+use crate::shifted::Shifted;
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Arena, Bufs, Device, Instant, World};
@@ -16,8 +15,6 @@ use flashcache::{
     Residence, RunLimits, Stretch, Worth, WorthMap,
 };
 use futures_util::future::{Either, select};
-use running::{next_life, run};
-use shifted::Shifted;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,8 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-
+use crate::running::{next_life, run};
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults, Memory, Trace};
 use device::{Buf, Device, SharedBufs, World};
@@ -13,7 +12,6 @@ use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FlashCache, Member, MemberDevice, PART_BYTES, Residence,
 };
-use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

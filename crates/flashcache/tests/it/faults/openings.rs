@@ -1,7 +1,7 @@
 //! A death names an opening of a segment, and no opening is used again: not even one whose chunks never reached flash.
 
 use super::rig::*;
-use super::running::run;
+use crate::running::run;
 use device::World;
 use flashcache::{CacheConfig, FlashCache, MemberDevice, Residence, Sabotage};
 use std::time::Duration;
@@ -57,6 +57,6 @@ fn another_version_is_refused_by_its_number() {
         rig.media[0].write_at(0, &page).await;
         let rig = rig.again().await;
         let why = rig.recovered[0].as_ref().unwrap_err().to_string();
-        assert!(why.contains("format version 1, and this release knows version 2 alone\nhint: "), "{why}");
+        assert!(why.contains("format version 1, and this release knows version 3 alone\nhint: "), "{why}");
     });
 }

@@ -4,7 +4,7 @@ use expect_test::expect_file;
 
 #[test]
 fn the_page_is_current() {
-    expect_file!["../../../docs/cellcli.md"].assert_eq(&cellcli::reference());
+    expect_file!["../../../../docs/cellcli.md"].assert_eq(&cellcli::reference());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! there.
 
 use super::rig::*;
-use super::running::run;
+use crate::running::run;
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault};
 use flashcache::format::{self, Owner};

@@ -4,8 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-
+use crate::running::{next_life, run};
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Arena, Bufs, Clock, Device, World};
@@ -14,7 +13,6 @@ use flashcache::{
     CacheConfig, CachedDisk, DestagedList, DirtyRefused, DiskHandle, FillCause, FlashCache, Member, MemberDevice,
     Quota, Residence, RunLimits, Sabotage, Stretch, Tenant,
 };
-use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

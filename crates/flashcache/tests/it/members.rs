@@ -3,8 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-
+use crate::running::{next_life, run};
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Buf, Class, Device, Geometry, SharedBufs, World};
@@ -14,7 +13,6 @@ use flashcache::{
     CacheConfig, CachedDisk, DiskHandle, FillCause, FillReport, FlashCache, Member, MemberDevice, MemberError,
     PART_BYTES, Residence, Stretch, check_area,
 };
-use running::{next_life, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;

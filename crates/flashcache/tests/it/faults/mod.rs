@@ -7,9 +7,9 @@
 mod headless;
 mod mirrors;
 mod openings;
+mod own_crc;
 mod rig;
-#[path = "../running/mod.rs"]
-mod running;
+mod tails;
 
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};
@@ -24,8 +24,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::running::{next_life, run};
 use rig::*;
-use running::{next_life, run};
 
 #[test]
 fn a_device_that_cannot_be_read_is_given_up_and_writes_wait_for_the_label() {

@@ -7,10 +7,9 @@
 mod check;
 mod destage;
 mod members;
-#[path = "../running/mod.rs"]
-mod running;
 mod trust;
 
+use crate::running::{next_life, run};
 use device::layers::{Faults, Memory};
 use device::spawn::yield_now;
 use device::{Buf, Class, Device, Geometry, Prng, SharedBufs, World};
@@ -19,7 +18,6 @@ use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DirtyRefused, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice,
     PART_BYTES, Residence, Stretch, Tenant, WorthMap,
 };
-use running::{next_life, run};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

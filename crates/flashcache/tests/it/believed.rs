@@ -3,8 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-
+use crate::running::{next_life, run};
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Buf, Device, SharedBufs, World};
@@ -18,7 +17,6 @@ use flashcache::{
     BLOCKS_MAX, CacheConfig, CachedDisk, CheckpointPlace, DestagedList, Evidence, FillCause, FlashCache, MemberDevice,
     Recovered, Residence, RunLimits, Worth, WorthMap,
 };
-use running::{next_life, run};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +38,7 @@ fn owned(item: &Item<'_>) -> Owned {
         Item::Index(i) => {
             let mut bare = IndexItem::new(i.disk, i.block, i.page, [i.mask, i.valid], i.frequency);
             (bare.dirty, bare.aged) = (i.dirty, i.aged);
-            return Owned::Entry(bare, i.crcs().collect());
+            return Owned::Entry(bare, i.sums().collect());
         }
         Item::Disk { number, generation, id } => Item::Disk { number, generation, id },
         Item::Segment(item) => Item::Segment(item),
@@ -68,7 +66,7 @@ impl Stopped {
         for item in items {
             parts.extend(match item {
                 Owned::Plain(item) => writer.push(item),
-                Owned::Entry(item, crcs) => writer.push_entry(IndexOut { item: *item, crcs }),
+                Owned::Entry(item, sums) => writer.push_entry(IndexOut { item: *item, sums }),
             });
         }
         parts.push(writer.end());

@@ -4,8 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod running;
-
+use crate::running::{next_life, run};
 use device::layers::Memory;
 use device::spawn::yield_now;
 use device::{Arena, Buf, Device, Outcome, World};
@@ -16,7 +15,6 @@ use flashcache::{
     CacheConfig, CachedDisk, CheckpointPlace, DiskHandle, Evidence, FillCause, FlashCache, MemberDevice, MemberError,
     Recovered, Residence,
 };
-use running::{next_life, run};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,7 +166,7 @@ fn entry(block: u64, position: u32) -> Record {
         name: BlockName { disk: 7, generation: 1, block },
         mask: 1,
         position: Position(position),
-        crcs: [format::part_crc(7, 1, block, &[0; 4096])].into_iter().collect(),
+        sums: [format::part_sum(7, 1, block, &[0; 4096])].into_iter().collect(),
     }
 }
 

@@ -9,6 +9,7 @@ use device::sync::Notify;
 use device::{Arena, Buf, Bufs, Clock, Completion, Device, FailKind, Geometry, Io, Op, Prng, Spawn, World};
 use flashcache::format::Owner;
 use flashcache::{BusyTuning, CacheConfig, CachedDisk, FlashCache, MemberDevice};
+use futures_util::future::select;
 use sim::executor::Process;
 use sim::plain::in_a_world;
 use std::sync::Arc;
@@ -67,6 +68,25 @@ async fn reader(target: Target, mut prng: Prng, reads: Arc<AtomicU64>, over: Arc
         buf = target.read(prng.below(DATA_BYTES / READ_BYTES) * READ_BYTES, buf).await;
         reads.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Reads that are given up while they are under way, as those of a client that dies.
+async fn readers_that_die(process: &Process, session: &Arc<Session>, over: Arc<AtomicBool>) {
+    for n in 0..256 {
+        let (target, over) = (Target::GridDisk(session.clone()), over.clone());
+        let (clock, mut prng) = (process.clone(), process.handle().prng(&format!("dying {n}")));
+        process.spawn(Box::pin(async move {
+            while !over.load(Ordering::Relaxed) {
+                let offset = prng.below(DATA_BYTES / READ_BYTES) * READ_BYTES;
+                let read = std::pin::pin!(target.read(offset, Buf::zeroed(READ_BYTES as usize).into()));
+                let clock: &(dyn Clock + 'static) = &clock;
+                // A whole one takes longer than that from the disk, and from flash that is busy.
+                select(read, clock.sleep(Duration::from_nanos(prng.between(500 * US, 3_000 * US)))).await;
+            }
+        }));
+    }
+    let clock: &(dyn Clock + 'static) = process;
+    clock.sleep(WARM_UP).await;
 }
 
 /// Reads in the measured time.
@@ -291,6 +311,35 @@ fn help_ends_with_the_load_and_fills_are_declined_meanwhile() {
         assert_eq!(counters.cache_write_fill_skips_busy.requests.get(), 1, "kept again");
         reads_of(&process, Target::GridDisk(cached.session.clone()), 2).await;
         assert_eq!(cached.sent_to_disk(), sent);
+        cached.cache.stop().await;
+    });
+}
+
+#[test]
+fn clients_that_die_while_the_disk_reads_for_them_do_not_end_its_help() {
+    in_a_world(async |process, world| {
+        let clock: &(dyn Clock + 'static) = &process;
+        let volume = Medium { parallel: 64, ns: 4_000 * US };
+        let cached = Cached::new(FLASH, volume, Some(BusyTuning::default()), &world).await;
+        let (reads, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        for n in 0..256 {
+            let prng = process.handle().prng(&format!("reader {n}"));
+            let target = Target::GridDisk(cached.session.clone());
+            process.spawn(Box::pin(reader(target, prng, reads.clone(), over.clone())));
+        }
+        clock.sleep(WARM_UP).await;
+        let helped = cached.sent_to_disk();
+        assert!(helped > 10_000, "the disk helps: {helped}");
+        let dead = Arc::new(AtomicBool::new(false));
+        readers_that_die(&process, &cached.session, dead.clone()).await;
+        dead.store(true, Ordering::Relaxed);
+        // A disk that was of no use is asked again after 16 s at the latest, and the share grows from little.
+        clock.sleep(Duration::from_secs(40)).await;
+        let before = cached.sent_to_disk();
+        clock.sleep(WARM_UP).await;
+        assert!(cached.sent_to_disk() - before > helped / 2, "the disk helps on: {}", cached.sent_to_disk() - before);
+        over.store(true, Ordering::Relaxed);
+        clock.sleep(Duration::from_secs(1)).await;
         cached.cache.stop().await;
     });
 }

@@ -1,5 +1,7 @@
 //! Runs a test in a real runtime of its own, with a limit.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use device::{Runtime, RuntimeConfig, World};
 use futures_util::future::{Either, select};
 use std::sync::atomic::{AtomicU64, Ordering};

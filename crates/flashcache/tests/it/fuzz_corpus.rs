@@ -31,7 +31,7 @@ fn name() -> BlockName {
 
 /// One of each kind.
 fn records() -> Vec<Record> {
-    let entry = |kind, mask, crcs| Record::Entry { kind, name: name(), mask, position: Position(13), crcs };
+    let entry = |kind, mask, sums| Record::Entry { kind, name: name(), mask, position: Position(13), sums };
     let (segment, opening) = (SegmentId(3), Opening(0x0000_0006_0000_0004));
     vec![
         entry(EntryKind::Clean, 0b1010, smallvec![0xdead_beef, 0xfeed_face]),
@@ -97,7 +97,7 @@ fn items() -> Vec<u8> {
     others.iter().for_each(|item| assert!(writer.push(item).is_none()));
     let mut entry = IndexItem::new(1, 1000, 17, [0b1010, 0b0010], 2);
     (entry.dirty, entry.aged) = (true, true);
-    assert!(writer.push_entry(IndexOut { item: entry, crcs: &[99, 1] }).is_none());
+    assert!(writer.push_entry(IndexOut { item: entry, sums: &[99, 1] }).is_none());
     let (number, part) = writer.end();
     let mut seen = 0;
     visit_part(&BINDING, number, &part, &mut |_| seen += 1).expect("the part is whole");

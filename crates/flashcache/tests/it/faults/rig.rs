@@ -1,6 +1,6 @@
 //! A cache on memory devices with faults on demand, in which the bytes of each part tell which it is.
 
-use super::running::next_life;
+use crate::running::next_life;
 use device::io::FailKind;
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Device, Geometry, SharedBufs, World};

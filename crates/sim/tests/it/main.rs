@@ -1,0 +1,34 @@
+//! The virtual world from outside: executor, models, checkers, and the cell in it. One program, so that the cell is linked once.
+
+mod busy_flash;
+mod change_flash_cache;
+mod claims;
+mod counts;
+mod disk_faults;
+mod disk_oracle;
+mod drop_under_write;
+mod early;
+mod executor;
+mod flash_log;
+mod flush_and_drop;
+mod good_seeds;
+mod hot_over_restart;
+mod index_memory;
+mod iorm;
+mod iorm_cache;
+mod label_of_dropped;
+mod losses;
+mod model_brute;
+mod model_words;
+mod net;
+mod ordered_room;
+mod ordered_zeroes;
+mod passthrough;
+mod read_while_destaged;
+mod redo_disk;
+mod redo_leaves;
+mod redo_outliers;
+mod redo_volume;
+mod scans;
+mod short_seeds;
+mod two_of_three;
