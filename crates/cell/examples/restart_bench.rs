@@ -128,13 +128,13 @@ fn shuffled(count: u64) -> impl Iterator<Item = u64> {
 
 /// A block as the log names it.
 fn entry(block: u64, position: u32) -> Record {
-    let crc = |part| format::part_crc(DISK.id, DISK.generation, block * u64::from(BLOCK_PARTS) + part, &[0; 4096]);
+    let crc = |part| format::part_sum(DISK.id, DISK.generation, block * u64::from(BLOCK_PARTS) + part, &[0; 4096]);
     Record::Entry {
         kind: EntryKind::Clean,
         name: BlockName { disk: DISK.id, generation: DISK.generation, block },
         mask: (1 << BLOCK_PARTS) - 1,
         position: Position(position),
-        crcs: (0..u64::from(BLOCK_PARTS)).map(crc).collect::<SmallVec<[u32; 4]>>(),
+        sums: (0..u64::from(BLOCK_PARTS)).map(crc).collect::<SmallVec<[u32; 4]>>(),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod prng;
 mod probe;
 pub mod real;
 pub mod spawn;
+pub mod sum;
 pub mod sync;
 
 pub use buf::{Arena, Buf, Bufs, SharedBuf, SharedBufs, View};
@@ -29,6 +30,7 @@ pub use real::{
     copies_on_write, create_file, free_bytes, give_back_memory, guard_memory,
 };
 pub use spawn::{Spawn, Task};
+pub use sum::{data_sum, data_sum_of};
 
 use std::sync::Arc;
 

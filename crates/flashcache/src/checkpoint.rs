@@ -9,7 +9,7 @@ use crate::units::{DISK_SLOTS_MAX, Opening, SegmentId};
 /// "FCcp", a part of a checkpoint.
 pub const CHECKPOINT_MAGIC: u32 = 0x7063_4346;
 /// The version this code writes; of another one nothing is believed.
-pub const CHECKPOINT_VERSION: u16 = 3;
+pub const CHECKPOINT_VERSION: u16 = 4;
 /// A part: the smallest segment, and a multiple of every true page.
 pub const PART_BYTES: usize = 64 << 10;
 /// Bytes of a part before its items.
@@ -67,13 +67,13 @@ pub struct IndexItem<'a> {
     pub dirty: bool,
     /// KEEP data that counts as DEFAULT data.
     pub aged: bool,
-    crcs: &'a [u8],
+    sums: &'a [u8],
 }
 
 impl IndexItem<'_> {
     /// The checksum of each part in `mask`, ascending.
-    pub fn crcs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.crcs.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    pub fn sums(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sums.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
     }
 }
 
@@ -134,7 +134,7 @@ pub struct IndexOut<'a> {
     /// See [`IndexItem`].
     pub item: IndexItem<'static>,
     /// One for each part in the mask.
-    pub crcs: &'a [u32],
+    pub sums: &'a [u32],
 }
 
 impl IndexItem<'static> {
@@ -142,7 +142,7 @@ impl IndexItem<'static> {
     #[must_use]
     pub fn new(disk: u16, block: u64, page: u32, masks: [u16; 2], frequency: u8) -> IndexItem<'static> {
         let [mask, valid] = masks;
-        IndexItem { disk, block, page, mask, valid, frequency, dirty: false, aged: false, crcs: &[] }
+        IndexItem { disk, block, page, mask, valid, frequency, dirty: false, aged: false, sums: &[] }
     }
 }
 
@@ -200,8 +200,8 @@ impl Writer {
     }
 
     /// Add an entry. A part that is full, if one is.
-    pub fn push_entry(&mut self, IndexOut { item, crcs }: IndexOut<'_>) -> Option<(u32, Vec<u8>)> {
-        let full = self.make_room(20 + 4 * crcs.len());
+    pub fn push_entry(&mut self, IndexOut { item, sums }: IndexOut<'_>) -> Option<(u32, Vec<u8>)> {
+        let full = self.make_room(20 + 4 * sums.len());
         let out = &mut self.part;
         let meta = item.frequency & 0b11 | if item.dirty { META_DIRTY } else { 0 };
         out.extend([KIND_INDEX, meta | if item.aged { META_AGED } else { 0 }]);
@@ -210,7 +210,7 @@ impl Writer {
         out.extend(item.disk.to_le_bytes());
         out.extend(item.page.to_le_bytes());
         out.extend(item.block.to_le_bytes());
-        crcs.iter().for_each(|crc| out.extend(crc.to_le_bytes()));
+        sums.iter().for_each(|crc| out.extend(crc.to_le_bytes()));
         full
     }
 
@@ -354,9 +354,9 @@ fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
             if mask == 0 || valid == 0 || valid & !mask != 0 || block >= 1 << 44 {
                 return Err(FormatError::Limits("an entry's parts"));
             }
-            let crcs = from.bytes(4 * mask.count_ones() as usize)?;
+            let sums = from.bytes(4 * mask.count_ones() as usize)?;
             let (dirty, aged) = (flag & META_DIRTY != 0, flag & META_AGED != 0);
-            Ok(Item::Index(IndexItem { disk, block, page, mask, valid, frequency: flag & 0b11, dirty, aged, crcs }))
+            Ok(Item::Index(IndexItem { disk, block, page, mask, valid, frequency: flag & 0b11, dirty, aged, sums }))
         }
         other => Err(FormatError::UnknownKind(other)),
     }

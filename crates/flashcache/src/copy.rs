@@ -7,7 +7,7 @@
 
 use crate::counters::add;
 use crate::fill::NewEntry;
-use crate::format::{BlockName, EntryKind, HeadKind, Record, part_crc_seed};
+use crate::format::{BlockName, EntryKind, HeadKind, Record, part_sum};
 use crate::governor::admits;
 use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
@@ -292,8 +292,8 @@ impl Member {
         if !entry.dirty() {
             return false;
         }
-        let Some((copy, crcs)) = self.checked_copy(name, &entry, data, from) else { return true };
-        let new = NewEntry { key, name, mask: entry.valid(), crcs, tenant: entry.tenant() };
+        let Some((copy, sums)) = self.checked_copy(name, &entry, data, from) else { return true };
+        let new = NewEntry { key, name, mask: entry.valid(), sums, tenant: entry.tenant() };
         let mut writes = Vec::new();
         {
             let mut log = lock(&self.log);
@@ -325,38 +325,37 @@ impl Member {
         let valid = entry.valid();
         let first = name.block * u64::from(self.block_parts);
         let mut copy = Buf::zeroed(valid.count_ones() as usize * PART_BYTES as usize);
-        let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut sums: SmallVec<[u32; 4]> = SmallVec::new();
         let mut rotten = false;
         for (k, part) in (0..16).filter(|p| valid >> p & 1 == 1).enumerate() {
             let from = base + (entry.page_of_part(part).0 - entry.page().0) as usize * PART_BYTES as usize;
-            let mut crc = part_crc_seed(name.disk, name.generation, first + u64::from(part));
             let to = k * PART_BYTES as usize;
             let mut filled = to;
             data.for_each(from..from + PART_BYTES as usize, |bytes| {
-                crc = crc32c::crc32c_append(crc, bytes);
                 copy[filled..filled + bytes.len()].copy_from_slice(bytes);
                 filled += bytes.len();
             });
-            let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
-            rotten |= crc != known;
-            crcs.push(known);
+            let sum = part_sum(name.disk, name.generation, first + u64::from(part), &copy[to..filled]);
+            let known = self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
+            rotten |= sum != known;
+            sums.push(known);
         }
         if rotten {
             add(&self.counters.rot_parts, 1);
             return None;
         }
-        Some((copy, crcs))
+        Some((copy, sums))
     }
 
     /// Write a clean entry again; where it is now, unless it is gone or there is no room.
     fn move_entry(self: &Arc<Self>, candidate: &Candidate, data: &Bufs, base: usize) -> Option<Page> {
         let Candidate { name, key, entry, frequency, head, .. } = *candidate;
         let valid = entry.valid();
-        let (copy, crcs) = self.checked_copy(name, &entry, data, base)?;
+        let (copy, sums) = self.checked_copy(name, &entry, data, base)?;
         let mut moved = None;
-        let record_crcs = crcs.clone();
+        let record_crcs = sums.clone();
         let record =
-            |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, crcs: record_crcs.clone() };
+            |position| Record::Entry { kind: EntryKind::Clean, name, mask: valid, position, sums: record_crcs.clone() };
         let mut writes = Vec::new();
         {
             let mut log = lock(&self.log);
@@ -376,8 +375,8 @@ impl Member {
             add(&self.counters.copy_skips_space, u64::from(appended.is_err()));
             // Without space it is simply not moved.
             if let Ok(page) = appended {
-                for (k, crc) in crcs.iter().enumerate() {
-                    self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+                for (k, crc) in sums.iter().enumerate() {
+                    self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
                 }
                 // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
                 let mut dead = KilledList::new();

@@ -88,12 +88,9 @@ impl Member {
                 lock(&self.log).append_record(mark);
                 add(&self.counters.marks, 1);
             };
-            match self.regions.begin_write(key, append) {
-                Begin::Counted => return Ok(()),
-                Begin::AwaitMark => {}
-            }
+            let Begin::AwaitMark(number) = self.regions.begin_write(key, append) else { return Ok(()) };
             self.sync().await?;
-            self.regions.mark_durable(key);
+            self.regions.mark_durable(key, number);
         }
     }
 
@@ -117,7 +114,7 @@ impl Member {
     /// full, and runs below.
     pub(crate) fn would_displace(&self) -> bool {
         let entries_max = self.index.entries_max();
-        if entries_max < self.crcs.len() && self.index.len() >= entries_max - entries_max / DISPLACING_ENTRIES {
+        if entries_max < self.sums.len() && self.index.len() >= entries_max - entries_max / DISPLACING_ENTRIES {
             return true;
         }
         if self.is_roomy() {
@@ -188,7 +185,7 @@ impl Member {
             let first = block * u64::from(self.block_parts);
             let crc_of = |part: u32| {
                 let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                name.part_crc(first + u64::from(part), data.slice(at..at + PART_BYTES as usize))
+                name.part_sum(first + u64::from(part), data.slice(at..at + PART_BYTES as usize))
             };
             let mask = mask & !self.already_there(key, mask, &crc_of);
             if mask == 0 {
@@ -218,17 +215,17 @@ impl Member {
                 report.crowded += 1;
                 continue;
             };
-            let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+            let mut sums: SmallVec<[u32; 4]> = SmallVec::new();
             for (k, part) in (0..self.block_parts).filter(|p| mask >> p & 1 == 1).enumerate() {
                 let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
                 copy.copy_in_view(k * PART_BYTES as usize, data.slice(at..at + PART_BYTES as usize));
-                crcs.push(crc_of(part));
+                sums.push(crc_of(part));
             }
             let entry = NewEntry {
                 key,
                 name: BlockName { disk: name.id, generation: name.generation, block },
                 mask,
-                crcs,
+                sums,
                 tenant,
             };
             let copy = copy.freeze();
@@ -297,7 +294,7 @@ impl Member {
                 return;
             }
             for part in (0..16).filter(|p| both >> p & 1 == 1) {
-                let known = self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
+                let known = self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire);
                 if known == crc_of(part) { there |= 1 << part } else { stale |= 1 << part }
             }
         });
@@ -316,14 +313,14 @@ impl Member {
         data: SharedBufs,
         writes: &mut Vec<crate::log::LogWrite>,
     ) -> Result<(), AppendRefused> {
-        let NewEntry { key, name, mask, crcs, tenant } = entry;
-        let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, crcs: crcs.clone() };
+        let NewEntry { key, name, mask, sums, tenant } = entry;
+        let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, sums: sums.clone() };
         let mut log = lock(&self.log);
         let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
         let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
         // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
-        for (k, crc) in crcs.iter().enumerate() {
-            self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+        for (k, crc) in sums.iter().enumerate() {
+            self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
         }
         let inserted = self.index.under(&mut log).insert(Entry::new(key, page, mask, 0, false).of(tenant));
         let inserted = inserted.map(|dead| drop(dead.record(self)));
@@ -352,8 +349,8 @@ impl Member {
                 let mut good = true;
                 for part in (0..16).filter(|p| entry.valid() >> p & 1 == 1) {
                     let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                    let crc = name.part_crc(first + u64::from(part), data.slice(at..at + PART_BYTES as usize));
-                    if crc != self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
+                    let crc = name.part_sum(first + u64::from(part), data.slice(at..at + PART_BYTES as usize));
+                    if crc != self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
                         stale |= 1 << part;
                         good = false;
                     }
@@ -440,7 +437,7 @@ pub(crate) struct NewEntry {
     pub(crate) key: BlockKey,
     pub(crate) name: BlockName,
     pub(crate) mask: u16,
-    pub(crate) crcs: SmallVec<[u32; 4]>,
+    pub(crate) sums: SmallVec<[u32; 4]>,
     pub(crate) tenant: Tenant,
 }
 

@@ -7,7 +7,7 @@ pub use crate::head::HeadKind;
 use crate::units::{Opening, Page, Position, SEGMENT_PAGES_MAX, SegmentId};
 
 /// The format this code writes.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 /// "FCch", a chunk header.
 pub const CHUNK_MAGIC: u32 = 0x6863_4346;
 /// "FCft", a footer's trailer.
@@ -124,8 +124,8 @@ pub enum Record {
         mask: u16,
         /// First page within the segment.
         position: Position,
-        /// A checksum per part, see [`part_crc`].
-        crcs: smallvec::SmallVec<[u32; 4]>,
+        /// A checksum per part, see [`part_sum`].
+        sums: smallvec::SmallVec<[u32; 4]>,
     },
     /// The entry at that place is dead in the parts of `mask`, or clean from now on.
     Invalidation {
@@ -208,7 +208,7 @@ impl Record {
     #[must_use]
     pub fn encoded_bytes(&self) -> usize {
         match self {
-            Record::Entry { crcs, .. } => 28 + 4 * crcs.len(),
+            Record::Entry { sums, .. } => 28 + 4 * sums.len(),
             Record::Free { .. } | Record::Chunk { .. } => 16,
             Record::Invalidation { .. } => 20,
             Record::Mark { .. } | Record::Link { .. } | Record::Kept { .. } => 24,
@@ -219,14 +219,14 @@ impl Record {
     /// Append the bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Record::Entry { kind, name, mask, position, crcs } => {
+            Record::Entry { kind, name, mask, position, sums } => {
                 out.extend([*kind as u8, 0]);
                 out.extend(mask.to_le_bytes());
                 out.extend(position.0.to_le_bytes());
                 out.extend(name.disk.to_le_bytes());
                 out.extend(name.block.to_le_bytes());
                 out.extend(name.generation.to_le_bytes());
-                for crc in crcs {
+                for crc in sums {
                     out.extend(crc.to_le_bytes());
                 }
             }
@@ -274,8 +274,8 @@ impl Record {
     pub fn of(seen: Seen<'_>) -> Record {
         match seen {
             Seen::Other(record) => record,
-            Seen::Entry(SeenEntry { kind, name, mask, position, crcs }) => {
-                Record::Entry { kind, name, mask, position, crcs: crcs_of(crcs).collect() }
+            Seen::Entry(SeenEntry { kind, name, mask, position, sums }) => {
+                Record::Entry { kind, name, mask, position, sums: crcs_of(sums).collect() }
             }
         }
     }
@@ -301,13 +301,13 @@ pub struct SeenEntry<'a> {
     pub mask: u16,
     /// First page within the segment.
     pub position: Position,
-    crcs: &'a [u8],
+    sums: &'a [u8],
 }
 
 impl SeenEntry<'_> {
     /// Of each part in `mask`, ascending; none for zero and trim.
-    pub fn crcs(&self) -> impl Iterator<Item = u32> + '_ {
-        crcs_of(self.crcs)
+    pub fn sums(&self) -> impl Iterator<Item = u32> + '_ {
+        crcs_of(self.sums)
     }
 }
 
@@ -365,12 +365,12 @@ impl<'a> Seen<'a> {
         let block = from.u64()?;
         let generation = from.u32()?;
         let bare = matches!(entry_kind, EntryKind::Zero | EntryKind::Trim);
-        let crcs = from.bytes(if bare { 0 } else { 4 * mask.count_ones() as usize })?;
+        let sums = from.bytes(if bare { 0 } else { 4 * mask.count_ones() as usize })?;
         if mask == 0 {
             return Err(FormatError::Limits("an entry without parts"));
         }
         let name = BlockName { disk, generation, block };
-        Ok(Seen::Entry(SeenEntry { kind: entry_kind, name, mask, position, crcs }))
+        Ok(Seen::Entry(SeenEntry { kind: entry_kind, name, mask, position, sums }))
     }
 }
 
@@ -409,16 +409,16 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The checksum of one 4 KiB part: CRC32C over its address and generation, then its data, so that a block that ended up
-/// at another address, or outlived its generation, does not match.
+/// The checksum of one 4 KiB part: that of its address and generation over that of its data ([`device::sum`]), so that a block that ended
+/// up at another address, or outlived its generation, does not match.
 #[must_use]
-pub fn part_crc(disk: u64, generation: u32, part: u64, data: &[u8]) -> u32 {
-    crc32c::crc32c_append(part_crc_seed(disk, generation, part), data)
+pub fn part_sum(disk: u64, generation: u32, part: u64, data: &[u8]) -> u32 {
+    part_sum_seed(disk, generation, part) ^ device::data_sum(data)
 }
 
-/// The address part of [`part_crc`]: go on with `crc32c_append` over the data.
+/// The address part of [`part_sum`].
 #[must_use]
-pub fn part_crc_seed(disk: u64, generation: u32, part: u64) -> u32 {
+pub fn part_sum_seed(disk: u64, generation: u32, part: u64) -> u32 {
     let mut address = [0; 20];
     address[..8].copy_from_slice(&disk.to_le_bytes());
     address[8..12].copy_from_slice(&generation.to_le_bytes());

@@ -708,8 +708,8 @@ impl LogState {
         self.heads[head as usize].as_ref().is_some_and(|open| self.shape.takes(open.next, 0, open.records_bytes))
     }
 
-    /// Go on in a segment that a crash has left without a footer, behind its last chunk. Whatever lies behind that came before
-    /// what is written now, by its sequence, so no walk believes it. False when there is no room.
+    /// Go on in a segment that a crash has left without a footer, behind its last chunk. Recovery has overwritten what lay behind that.
+    /// False when there is no room.
     pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, records: Vec<Record>) -> bool {
         let (id, head) = (life.segment, life.head);
         let records_bytes = records.iter().map(Record::encoded_bytes).sum();

@@ -18,7 +18,7 @@ use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::tenant::Tally;
-use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
+use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
 use device::{Arena, Completed, Device, Geometry, Outcome, View, World};
@@ -105,11 +105,10 @@ pub(crate) struct DiskName {
 }
 
 impl DiskName {
-    /// The checksum of a part of it, see [`format::part_crc`].
-    pub(crate) fn part_crc(self, part: u64, data: View<'_>) -> u32 {
-        let mut crc = format::part_crc_seed(self.id, self.generation, part);
-        data.for_each(|bytes| crc = crc32c::crc32c_append(crc, bytes));
-        crc
+    /// The checksum of a part of it, see [`format::part_sum`].
+    pub(crate) fn part_sum(self, part: u64, data: View<'_>) -> u32 {
+        let sum = device::data_sum_of(PART_BYTES as usize, |each| data.for_each(|bytes| each(bytes)));
+        format::part_sum_seed(self.id, self.generation, part) ^ sum
     }
 }
 
@@ -155,7 +154,7 @@ pub struct Member {
     pub(crate) log: Mutex<LogState>,
     /// Something about the log has changed: a write completed, a segment came free, a sync ended, the member failed.
     pub(crate) changed: Notify,
-    pub(crate) crcs: Vec<AtomicU32>,
+    pub(crate) sums: Vec<AtomicU32>,
     pub(crate) pins: Vec<AtomicU32>,
     pub(crate) readable: Arc<[AtomicU32]>,
     /// What KEEP is about.
@@ -219,7 +218,7 @@ impl Member {
             testimony: Mutex::default(),
             log: Mutex::new(log),
             changed: Notify::new(),
-            crcs: (0..pages).map(|_| AtomicU32::new(0)).collect(),
+            sums: (0..pages).map(|_| AtomicU32::new(0)).collect(),
             pins: (0..shape.segments).map(|_| AtomicU32::new(0)).collect(),
             readable,
             keep,

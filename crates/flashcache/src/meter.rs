@@ -146,7 +146,7 @@ mod tests {
                 name,
                 mask: 1,
                 position,
-                crcs: SmallVec::from_slice(&[0]),
+                sums: SmallVec::from_slice(&[0]),
             };
             let data = Bufs::from(Buf::zeroed(4096)).freeze();
             log.append_entry(HeadKind::Main, &first, data, 0, &mut writes).expect("room");
@@ -161,8 +161,8 @@ mod tests {
                     meter.close();
                 }
                 let record = move |position| {
-                    let crcs: SmallVec<[u32; 4]> = (0..pages).collect();
-                    Record::Entry { kind: EntryKind::Clean, name, mask: (1 << pages) - 1, position, crcs }
+                    let sums: SmallVec<[u32; 4]> = (0..pages).collect();
+                    Record::Entry { kind: EntryKind::Clean, name, mask: (1 << pages) - 1, position, sums }
                 };
                 let data = Bufs::from(Buf::zeroed(pages as usize * 4096)).freeze();
                 log.append_entry(HeadKind::Small, &record, data, 0, &mut writes).expect("room");

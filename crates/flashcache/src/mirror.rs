@@ -580,7 +580,7 @@ impl Member {
     /// What the parts of a hit should be.
     fn known_crcs(&self, hit: &Hit) -> Vec<u32> {
         let parts = (hit.parts().end - hit.parts().start) as u32;
-        (0..parts).map(|k| self.crcs[(hit.page().0 + k) as usize].load(Ordering::Acquire)).collect()
+        (0..parts).map(|k| self.sums[(hit.page().0 + k) as usize].load(Ordering::Acquire)).collect()
     }
 
     /// Read the mirror of parts, if it is the same version.

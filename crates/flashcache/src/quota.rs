@@ -229,7 +229,7 @@ impl Member {
     pub(crate) fn note_plenty(&self, free: usize, low: usize) {
         // Where memory is limited, the index is full long before the flash.
         let max = self.index.entries_max();
-        let has_entries = max >= self.crcs.len() || self.index.len() < max - max / AHEAD_ENTRIES;
+        let has_entries = max >= self.sums.len() || self.index.len() < max - max / AHEAD_ENTRIES;
         if free > low + AHEAD_SEGMENTS && has_entries {
             self.quota.full.store(false, Ordering::Release);
         }

@@ -5,7 +5,6 @@
 
 use crate::cache::DiskHandle;
 use crate::counters::add;
-use crate::format::part_crc_seed;
 use crate::health::{Trouble, trouble};
 use crate::member::Member;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
@@ -357,10 +356,10 @@ impl Member {
         let mut bad = 0_u64;
         for k in 0..hit.parts {
             let part = hit.first_part + u64::from(k);
-            let mut crc = part_crc_seed(name.id, name.generation, part);
             let at = k as usize * PART_BYTES as usize;
-            bufs.for_each(at..at + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
-            if crc != self.crcs[(hit.page.0 + k) as usize].load(Ordering::Acquire) {
+            if name.part_sum(part, bufs.view(at..at + PART_BYTES as usize))
+                != self.sums[(hit.page.0 + k) as usize].load(Ordering::Acquire)
+            {
                 bad += 1;
                 if !hit.dirty {
                     self.forget_part(hit.slot, part, Page(hit.page.0 + k));

@@ -140,7 +140,7 @@ impl Member {
     /// Whether entries have to leave although there are free segments: only where memory is limited.
     fn index_is_short(&self) -> bool {
         let max = self.index.entries_max();
-        self.index.take_refused() || (max < self.crcs.len() && self.index.len() >= max - max / ENTRIES_LOW)
+        self.index.take_refused() || (max < self.sums.len() && self.index.len() >= max - max / ENTRIES_LOW)
     }
 
     /// Reclaim one segment; false when there is none to reclaim. `entries`: not space is wanted, but places in the index.

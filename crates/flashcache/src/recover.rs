@@ -15,7 +15,7 @@ use crate::sabotage::Sabotage;
 use crate::segment::{Footer, Found, Headless, Read, Unread, read_bytes, read_segment};
 use crate::units::{Opening, Position, SegmentId};
 use device::sync::lock;
-use device::{Buf, Outcome};
+use device::{Buf, Outcome, SharedBuf};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeMap;
@@ -248,6 +248,8 @@ impl Member {
         add(&self.counters.segments_headless, headless);
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
+        let ends = self.ends(&found, &alive);
+        self.clear_behind(&ends).await?;
         // What was read must not change its mind at a later power cut: links say from now on that it was durable.
         match self.within_hard_limit(self.config.device.flush()).await {
             Some(done) if done.outcome == Outcome::Done => {}
@@ -255,7 +257,7 @@ impl Member {
         }
         self.restore_segments(&found, &freed, &kept, last_sequence);
         self.remind_policy(policy_note.1);
-        result.reopened = self.reopen(&found);
+        result.reopened = self.reopen(&found, &ends);
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
             said.say(place, mask, false);
@@ -295,11 +297,11 @@ impl Member {
         let mut doubtful = Vec::new();
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
             for record in segment.records.dirty_after(self, segment.life, durable) {
-                let Record::Entry { kind, name, mask, position, crcs } = record else { continue };
+                let Record::Entry { kind, name, mask, position, sums } = record else { continue };
                 let place = (*id, segment.life.opening, position.0);
                 let dirty = said.dirty(place, kind, mask);
                 if dirty != 0 {
-                    doubtful.push((place, name, (mask, dirty), crcs));
+                    doubtful.push((place, name, (mask, dirty), sums));
                 }
             }
         }
@@ -311,14 +313,14 @@ impl Member {
         let mut next = doubtful.into_iter();
         loop {
             while under_way.len() < READS_IN_FLIGHT_MAX {
-                let Some((place, name, masks, crcs)) = next.next() else { break };
+                let Some((place, name, masks, sums)) = next.next() else { break };
                 under_way.push(async move {
                     let offset = self.device_offset(self.shape.page(place.0, place.2));
                     let read = read_bytes(self, offset, masks.0.count_ones() as usize * 4096).await;
-                    (place, name, masks, crcs, read)
+                    (place, name, masks, sums, read)
                 });
             }
-            let Some((place, name, (mask, dirty), crcs, read)) = under_way.next().await else { break };
+            let Some((place, name, (mask, dirty), sums, read)) = under_way.next().await else { break };
             let bytes = match read {
                 Ok(bytes) => bytes,
                 Err(why) => {
@@ -330,10 +332,10 @@ impl Member {
             let mut good: Vec<Range<usize>> = Vec::new();
             for (k, part) in (0..16_u64).filter(|p| mask >> p & 1 == 1).enumerate() {
                 let number = name.block.saturating_mul(u64::from(self.block_parts)).saturating_add(part);
-                let crc = format::part_crc(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
-                bad |= u16::from(crc != crcs[k]) << part;
+                let crc = format::part_sum(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
+                bad |= u16::from(crc != sums[k]) << part;
                 match good.last_mut() {
-                    _ if crc != crcs[k] => {}
+                    _ if crc != sums[k] => {}
                     Some(last) if last.end == k => last.end = k + 1,
                     _ => good.push(k..k + 1),
                 }
@@ -347,15 +349,18 @@ impl Member {
                 // the next time as something else.
                 for run in good {
                     let offset = self.device_offset(self.shape.page(place.0, place.2 + run.start as u32));
-                    self.write_again(offset, &bytes[run.start * 4096..run.end * 4096]).await?;
+                    self.write_in_recovery(
+                        offset,
+                        Buf::padded(&bytes[run.start * 4096..run.end * 4096], 4096).freeze(),
+                    )
+                    .await?;
                 }
             }
         }
         Ok(torn)
     }
 
-    pub(crate) async fn write_again(&self, offset: u64, bytes: &[u8]) -> Result<(), MemberError> {
-        let data = Buf::padded(bytes, 4096).freeze();
+    pub(crate) async fn write_in_recovery(&self, offset: u64, data: SharedBuf) -> Result<(), MemberError> {
         match self.within_hard_limit(self.config.device.write(offset, data.into(), false)).await {
             Some(done) if done.outcome == Outcome::Done => Ok(()),
             done => {

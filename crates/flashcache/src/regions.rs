@@ -48,8 +48,8 @@ pub struct Suspect {
 enum Mark {
     /// Nobody has appended one: that of an older cache generation does not count.
     None,
-    /// Appended, not known to be durable.
-    Pending,
+    /// Appended as the mark with this number, not known to be durable.
+    Pending(u64),
     Durable,
 }
 
@@ -78,8 +78,8 @@ struct State {
 pub(crate) enum Begin {
     /// The mark is durable and the write is counted: go on.
     Counted,
-    /// The mark is in the log: wait until it is durable, tell [`Regions::mark_durable`], begin again.
-    AwaitMark,
+    /// The mark with this number is in the log: wait until it is durable, tell [`Regions::mark_durable`], begin again.
+    AwaitMark(u64),
 }
 
 impl Regions {
@@ -92,11 +92,11 @@ impl Regions {
         let region = state.regions.entry(key).or_insert(fresh);
         match region.mark {
             Mark::None => {
-                region.mark = Mark::Pending;
+                region.mark = Mark::Pending(epoch);
                 append_mark();
-                Begin::AwaitMark
+                Begin::AwaitMark(epoch)
             }
-            Mark::Pending => Begin::AwaitMark,
+            Mark::Pending(number) => Begin::AwaitMark(number),
             Mark::Durable => {
                 region.in_flight += 1;
                 region.epoch = epoch;
@@ -110,8 +110,12 @@ impl Regions {
         lock(&self.0).regions.get(&key).is_none_or(|region| region.mark == Mark::None)
     }
 
-    pub(crate) fn mark_durable(&self, key: RegionKey) {
-        if let Some(region) = lock(&self.0).regions.get_mut(&key) {
+    /// The mark with this number is durable. It may be gone: others have waited for it, too, and the region may have been settled and
+    /// marked again since.
+    pub(crate) fn mark_durable(&self, key: RegionKey, number: u64) {
+        if let Some(region) = lock(&self.0).regions.get_mut(&key)
+            && region.mark == Mark::Pending(number)
+        {
             region.mark = Mark::Durable;
         }
     }
@@ -215,5 +219,30 @@ impl Regions {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: RegionKey = RegionKey { slot: DiskSlot(3), region: 7 };
+
+    /// Two writers wait for a mark. One goes on and ends, the region is settled and marked anew: the other one's news is of the old mark.
+    #[test]
+    fn news_of_an_old_mark_does_not_make_a_new_one_durable() {
+        let regions = Regions::default();
+        let Begin::AwaitMark(first) = regions.begin_write(KEY, || ()) else { panic!("it has no mark yet") };
+        assert_eq!(regions.begin_write(KEY, || panic!("once")), Begin::AwaitMark(first));
+        regions.mark_durable(KEY, first);
+        assert_eq!(regions.begin_write(KEY, || panic!("once")), Begin::Counted);
+        regions.end_write(KEY);
+        let quiet = regions.candidates(KEY.slot, u64::MAX, 1);
+        assert!(regions.settle(quiet[0], || ()));
+        let Begin::AwaitMark(second) = regions.begin_write(KEY, || ()) else { panic!("the old mark is cleared") };
+        regions.mark_durable(KEY, first);
+        assert_eq!(regions.begin_write(KEY, || panic!("once")), Begin::AwaitMark(second));
+        regions.mark_durable(KEY, second);
+        assert_eq!(regions.begin_write(KEY, || panic!("once")), Begin::Counted);
     }
 }

@@ -1,17 +1,23 @@
 //! After a crash the log goes on in the segments that were being appended to.
 //!
 //! Recovery has to write again what only freed segments say, and what it finds dead: where no segment is free, the flash would
-//! have to be given up without that. A segment without a footer has room behind its last whole chunk. What lies there may be chunks of the same
-//! life that a power cut left behind a torn one: a walk takes a chunk only if its sequence is above that of the one before, and
-//! sequences of a new life are above all older ones, so they never come back. Only adds behind what a walk has found.
+//! have to be given up without that. A segment without a footer has room behind its last whole chunk. What lies there may be chunks that a
+//! power cut left behind a torn one. Sequences do not tell them from what is added: a life of which nothing was found had the
+//! same sequences as the life after it. So the rest of the segment is overwritten before anything is added, and a walk that gets there
+//! finds nothing. Only adds behind what a walk has found.
 
 use crate::format::{self, Record};
 use crate::member::{Member, MemberError};
 use crate::restore::{FoundSparse, Sparse};
+use crate::sabotage::Sabotage;
 use crate::segment::{Footer, Found, WalkedHeader};
 use crate::units::SegmentId;
+use device::Buf;
 use device::sync::lock;
 use std::collections::BTreeMap;
+
+/// Written at once when the rest of a segment is overwritten.
+const CLEAR_BYTES: usize = 1 << 20;
 
 impl Member {
     /// What is not known to have been durable and was found is written again, for the caller to flush: a page that was discarded, and
@@ -31,14 +37,18 @@ impl Member {
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
             for WalkedHeader { header, page } in segment.headers.iter().filter(|h| h.header.sequence > durable) {
                 let offset = self.device_offset(self.shape.page(*id, header.position.0));
-                self.write_again(offset, page).await?;
+                self.write_in_recovery(offset, Buf::padded(page, 4096).freeze()).await?;
             }
         }
         Ok(())
     }
 
-    /// How many segments the log goes on in.
-    pub(crate) fn reopen(&self, found: &FoundSparse) -> u64 {
+    /// The segments the log goes on in, each with its first page behind what was found.
+    pub(crate) fn ends(
+        &self,
+        found: &FoundSparse,
+        alive: &(dyn Fn(&SegmentId, &Found<Sparse>) -> bool + Sync),
+    ) -> Vec<(SegmentId, u32)> {
         // The youngest of each head was the one being appended to. A footer that cannot be read may be there, and would hide
         // what is added; one that is torn has been there: the segment was full.
         let mut youngest: BTreeMap<_, (u64, SegmentId)> = BTreeMap::new();
@@ -46,14 +56,39 @@ impl Member {
             let last = youngest.entry(segment.life.head).or_insert((segment.last_sequence, id));
             *last = (*last).max((segment.last_sequence, id));
         }
-        let mut log = lock(&self.log);
-        let goes_on = |(_, id): &(u64, SegmentId)| {
-            found.get(id).is_some_and(|segment| {
-                let end = segment.headers.last().map_or(0, |last| last.header.position.0 + last.header.pages);
-                log.reopen(segment.life, end, self.records_of(segment))
-            })
+        let end = |(_, id): &(u64, SegmentId)| {
+            let segment = found.get(id).filter(|segment| alive(id, segment))?;
+            Some((*id, segment.headers.last().map_or(0, |last| last.header.position.0 + last.header.pages)))
         };
-        youngest.values().map(goes_on).filter(|goes_on| *goes_on).count() as u64
+        youngest.values().filter_map(end).collect()
+    }
+
+    /// Overwrite what lies behind these ends, for the caller to flush.
+    ///
+    /// # Errors
+    /// The flash cannot be written.
+    pub(crate) async fn clear_behind(&self, ends: &[(SegmentId, u32)]) -> Result<(), MemberError> {
+        if self.sabotaged(Sabotage::TailKept) {
+            return Ok(());
+        }
+        for &(id, end) in ends {
+            let from = self.device_offset(self.shape.page(id, end));
+            let until = self.device_offset(self.shape.page(id, 0)) + u64::from(self.config.segment_bytes);
+            for offset in (from..until).step_by(CLEAR_BYTES) {
+                let bytes = (until - offset).min(CLEAR_BYTES as u64) as usize;
+                self.write_in_recovery(offset, Buf::zeroed(bytes).freeze()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Go on behind these ends; in how many segments.
+    pub(crate) fn reopen(&self, found: &FoundSparse, ends: &[(SegmentId, u32)]) -> u64 {
+        let mut log = lock(&self.log);
+        let goes_on = |(id, end): &&(SegmentId, u32)| {
+            found.get(id).is_some_and(|segment| log.reopen(segment.life, *end, self.records_of(segment)))
+        };
+        ends.iter().filter(goes_on).count() as u64
     }
 
     /// The records of a segment that was walked, as its footer will have them.

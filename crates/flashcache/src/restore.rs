@@ -92,8 +92,8 @@ impl Sparse {
         };
         // Whether the entry counts or not: nobody else's data lies there.
         let page = member.shape.page(life.segment, position.0);
-        for (k, crc) in seen.crcs().enumerate() {
-            member.crcs[page.0 as usize + k].store(crc, Ordering::Release);
+        for (k, crc) in seen.sums().enumerate() {
+            member.sums[page.0 as usize + k].store(crc, Ordering::Release);
         }
         if is_dirty {
             self.dirty.push(self.entries.len() as u32);
@@ -138,13 +138,13 @@ impl Sparse {
             let entry = &self.entries[at as usize];
             let Some(name) = member.disk_name(entry.key.slot()) else { continue };
             let page = member.shape.page(life.segment, u32::from(entry.position)).0 as usize;
-            let crcs = &member.crcs[page..page + entry.mask.count_ones() as usize];
+            let sums = &member.sums[page..page + entry.mask.count_ones() as usize];
             all.push(Record::Entry {
                 kind: EntryKind::Dirty,
                 name: BlockName { disk: name.id, generation: name.generation, block: entry.key.block() },
                 mask: entry.mask,
                 position: Position(u32::from(entry.position)),
-                crcs: crcs.iter().map(|crc| crc.load(Ordering::Acquire)).collect(),
+                sums: sums.iter().map(|crc| crc.load(Ordering::Acquire)).collect(),
             });
         }
         let strangers = self.strangers.iter().filter(|(sequence, _)| *sequence > durable);

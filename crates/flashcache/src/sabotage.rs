@@ -57,11 +57,13 @@ pub enum Sabotage {
     RottenSegmentVanishes,
     /// What is dirty on a mirror alone ends there.
     AbsenceKillsMirror,
+    /// What a power cut has left behind the end of a segment stays there when the log goes on in it.
+    TailKept,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 26] = [
+    pub const ALL: [Sabotage; 27] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -88,6 +90,7 @@ impl Sabotage {
         Sabotage::OpeningUsedAgain,
         Sabotage::RottenSegmentVanishes,
         Sabotage::AbsenceKillsMirror,
+        Sabotage::TailKept,
     ];
 
     /// Its name on the command line.
@@ -120,6 +123,7 @@ impl Sabotage {
             Sabotage::OpeningUsedAgain => "opening-used-again",
             Sabotage::RottenSegmentVanishes => "rotten-segment-vanishes",
             Sabotage::AbsenceKillsMirror => "absence-kills-mirror",
+            Sabotage::TailKept => "tail-kept",
         }
     }
 }

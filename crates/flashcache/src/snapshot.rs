@@ -170,11 +170,11 @@ impl Member {
 
     fn push_entry(&self, writer: &mut Writer, entry: &Entry) -> Option<(u32, Vec<u8>)> {
         let (key, page, mask) = (entry.key(), entry.page().0, entry.mask());
-        let crcs = &self.crcs[page as usize..(page + mask.count_ones()) as usize];
-        let crcs: SmallVec<[u32; 16]> = crcs.iter().map(|crc| crc.load(Ordering::Acquire)).collect();
+        let sums = &self.sums[page as usize..(page + mask.count_ones()) as usize];
+        let sums: SmallVec<[u32; 16]> = sums.iter().map(|crc| crc.load(Ordering::Acquire)).collect();
         let mut item = IndexItem::new(key.slot().0, key.block(), page, [mask, entry.valid()], entry.frequency());
         (item.dirty, item.aged) = (entry.dirty(), entry.aged());
-        writer.push_entry(IndexOut { item, crcs: &crcs })
+        writer.push_entry(IndexOut { item, sums: &sums })
     }
 
     async fn write_part(&self, offset: u64, bytes: Vec<u8>) -> bool {
@@ -342,8 +342,8 @@ impl Loaded {
         }
         // A grid disk that is gone, or whose content is void since.
         let Some(slot) = self.slot(item.disk) else { return };
-        for (k, crc) in item.crcs().enumerate() {
-            member.crcs[item.page as usize + k].store(crc, Ordering::Release);
+        for (k, crc) in item.sums().enumerate() {
+            member.sums[item.page as usize + k].store(crc, Ordering::Release);
         }
         let key = BlockKey::new(slot, item.block);
         let mut entry =

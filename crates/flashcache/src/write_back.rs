@@ -153,13 +153,13 @@ impl Member {
     ) -> Option<NewEntry> {
         let name = self.disk_name(slot)?;
         let first = block * u64::from(self.block_parts);
-        let mut crcs: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut sums: SmallVec<[u32; 4]> = SmallVec::new();
         for (k, part) in (0..16).filter(|p| mask >> p & 1 == 1).enumerate() {
             let at = k * PART_BYTES as usize;
-            crcs.push(name.part_crc(first + part, data.view(at..at + PART_BYTES as usize)));
+            sums.push(name.part_sum(first + part, data.view(at..at + PART_BYTES as usize)));
         }
         let name = BlockName { disk: name.id, generation: name.generation, block };
-        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, crcs, tenant })
+        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, sums, tenant })
     }
 
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
@@ -197,8 +197,8 @@ impl Member {
             && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
         let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
         let page = log.append_entry(head, &record, data, reserve, writes)?;
-        for (k, crc) in entry.crcs.iter().enumerate() {
-            self.crcs[page.0 as usize + k].store(*crc, Ordering::Release);
+        for (k, crc) in entry.sums.iter().enumerate() {
+            self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
         }
         let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
         indexed.set_dirty(true);
@@ -522,7 +522,7 @@ impl Member {
         let mut found = None;
         self.index.visit(key, |entry| {
             if entry.dirty() && entry.valid() >> part & 1 == 1 {
-                found = Some(self.crcs[entry.page_of_part(part).0 as usize].load(Ordering::Acquire));
+                found = Some(self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire));
             }
         });
         found
@@ -588,7 +588,7 @@ fn dirty_reserve(log: &LogState, again: bool) -> usize {
 }
 
 fn dirty_record(kind: EntryKind, entry: &NewEntry, position: Position) -> Record {
-    Record::Entry { kind, name: entry.name, mask: entry.mask, position, crcs: entry.crcs.clone() }
+    Record::Entry { kind, name: entry.name, mask: entry.mask, position, sums: entry.sums.clone() }
 }
 
 /// How much to destage at a time.

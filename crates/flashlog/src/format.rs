@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 /// The format this code writes.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// "FCrg", a batch.
 pub const BATCH_MAGIC: u32 = 0x6772_4346;
 /// Bytes before the first record of a batch.
@@ -32,9 +32,9 @@ pub enum FormatError {
     /// Not ours, or torn, or rotten.
     #[error("magic, owner or checksum does not match")]
     Checksum,
-    /// Written by a newer version.
-    #[error("format version {0} is newer than this program's {FORMAT_VERSION}")]
-    Newer(u16),
+    /// Written by another version.
+    #[error("format version {0}, and this program knows version {FORMAT_VERSION} alone")]
+    Version(u16),
     /// A field is outside its limits.
     #[error("field out of limits: {0}")]
     Limits(&'static str),
@@ -109,15 +109,15 @@ pub struct Record {
     pub len: u32,
     /// What it does.
     pub kind: RecordKind,
-    /// Checksum of the data, see [`data_crc`]; 0 without data.
+    /// Checksum of the data, see [`data_sum_seed`]; 0 without data.
     pub crc: u32,
     /// Where its data lies in the batch, in bytes.
     pub data: Range<usize>,
 }
 
-/// The checksum of a record's data: CRC32C over its address and sequence, then the data.
+/// What goes over the checksum of a record's data ([`device::sum`]): that of its address and sequence.
 #[must_use]
-pub fn data_crc_seed(grid_disk: u64, offset: u64, sequence: u64) -> u32 {
+pub fn data_sum_seed(grid_disk: u64, offset: u64, sequence: u64) -> u32 {
     let mut address = [0; 24];
     address[..8].copy_from_slice(&grid_disk.to_le_bytes());
     address[8..16].copy_from_slice(&offset.to_le_bytes());
@@ -206,13 +206,13 @@ pub fn decode_head(
     if crc32c::crc32c(covered) != crc {
         return Err(FormatError::Checksum);
     }
-    if version > FORMAT_VERSION {
-        return Err(FormatError::Newer(version));
-    }
     let start_page = from.u32()?;
     let found = Owner { cell_id: from.u128()?, device_id: from.u128()?, log_id: from.u128()? };
     if found != *owner {
         return Err(FormatError::Checksum);
+    }
+    if version != FORMAT_VERSION {
+        return Err(FormatError::Version(version));
     }
     let (number, tail, durable, pages) = (from.u64()?, from.u64()?, from.u64()?, from.u32()?);
     from.u32()?;

@@ -3,7 +3,7 @@
 //! Reads the ring once. Believes nothing of another log, another place or a released batch; what should be there and is not
 //! (a batch that was durable, a record whose checksum does not match in one) is told, never guessed.
 
-use crate::format::{self, BatchHeader, Owner, Record, RecordKind};
+use crate::format::{self, BatchHeader, FormatError, Owner, Record, RecordKind};
 use crate::ring::{LIFE_SHIFT, page_bytes, pages};
 use device::{Buf, Bufs, Device, FailKind, Outcome};
 use std::collections::BTreeMap;
@@ -86,6 +86,7 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
     let beyond = format::head_bytes(format::BATCH_RECORDS_MAX).next_multiple_of(page);
     let step = READ_BYTES.next_multiple_of(page);
     let mut found: BTreeMap<u64, (BatchHeader, Vec<Record>)> = BTreeMap::new();
+    let mut content = Content::default();
     let mut at = 0;
     while at < all {
         let len = ((all - at) as usize).min(step + beyond);
@@ -93,14 +94,21 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
         for begin in (0..step.min(len)).step_by(page) {
             let Some(head) = format::claimed_head_bytes(&bytes[begin..]) else { continue };
             let Some(head) = bytes.get(begin..begin + head) else { continue };
-            let Ok((header, records)) = format::decode_head(head, owner, page, all_pages) else { continue };
+            let (header, records) = match format::decode_head(head, owner, page, all_pages) {
+                Ok(decoded) => decoded,
+                // Of this log, and nobody here can read what it says.
+                Err(FormatError::Version(_)) => {
+                    content.damaged = true;
+                    continue;
+                }
+                Err(_) => continue,
+            };
             if u64::from(header.start_page) * page as u64 == at + begin as u64 {
                 found.insert(header.number, (header, records));
             }
         }
         at += step as u64;
     }
-    let mut content = Content::default();
     let Some((&last, _)) = found.last_key_value() else { return Ok(content) };
     content.life = last >> LIFE_SHIFT;
     let tail = found.values().map(|(header, _)| header.tail).max().unwrap_or(0);
@@ -120,9 +128,9 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
         let bytes = read(device, start, header.pages as usize * page).await?;
         let good = |record: &Record| match record.kind {
             RecordKind::Data => {
-                let seed = format::data_crc_seed(record.grid_disk, record.offset, record.sequence);
+                let seed = format::data_sum_seed(record.grid_disk, record.offset, record.sequence);
                 let data = bytes.get(record.data.clone());
-                data.is_some_and(|data| crc32c::crc32c_append(seed, data) == record.crc)
+                data.is_some_and(|data| seed ^ device::data_sum(data) == record.crc)
             }
             RecordKind::Zeroes | RecordKind::Unmapped => true,
         };
@@ -158,8 +166,8 @@ pub(crate) async fn read_data(device: &Device, found: &Found) -> Result<Vec<u8>,
     let bytes = read(device, low, (high - low) as usize).await?;
     let at = (found.at - low) as usize;
     let data = &bytes[at..at + found.len as usize];
-    let seed = format::data_crc_seed(found.grid_disk, found.offset, found.sequence);
-    if crc32c::crc32c_append(seed, data) != found.crc {
+    let seed = format::data_sum_seed(found.grid_disk, found.offset, found.sequence);
+    if seed ^ device::data_sum(data) != found.crc {
         return Err(ReadFailed { offset: found.at, outcome: Outcome::Failed(FailKind::Media) });
     }
     Ok(data.to_vec())

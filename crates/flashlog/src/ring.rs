@@ -548,8 +548,8 @@ impl Ring {
             let len = record.data.len_bytes();
             let mut crc = 0;
             if record.kind == RecordKind::Data {
-                crc = format::data_crc_seed(record.grid_disk, record.range.start, record.seq);
-                record.data.for_each(0..len, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+                crc = format::data_sum_seed(record.grid_disk, record.range.start, record.seq);
+                crc ^= device::data_sum_of(len, |each| record.data.for_each(0..len, |bytes| each(bytes)));
             }
             records.push(Record {
                 sequence: record.seq,

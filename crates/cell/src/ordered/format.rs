@@ -1,17 +1,17 @@
-//! The bytes of a journal: what a header says, and the table of a batch. Format version 1, little endian, drawn in
+//! The bytes of a journal: what a header says, and the table of a batch. Format version 2, little endian, drawn in
 //! `docs/internals/disk-format.md`.
 //!
 //! Never does I/O. What decodes encodes to the same bytes; everything else is refused.
 
 use crate::grid_disk::PART_BYTES;
-use device::WallTime;
+use device::{View, WallTime};
 
 /// Bytes of a header: the smallest unit a device writes whole, so a torn header is the old or the new one.
 pub(crate) const HEADER_BYTES: usize = 512;
 /// Bytes of a table entry: part, checksum.
 pub(crate) const ENTRY_BYTES: usize = 12;
 const MAGIC: [u8; 8] = *b"FCjrnl\r\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Where the checksum lies, over everything else.
 const CRC_AT: usize = 12;
 
@@ -134,11 +134,12 @@ pub(crate) fn decode_table(bytes: &[u8], parts: u64, crc: u32) -> Option<Vec<Tab
     Some(entries)
 }
 
-/// Where the checksum of a part's data begins: what an older batch left at the same place does not match.
-pub(crate) fn part_crc_seed(grid_disk: u64, batch: u64, part: u64) -> u32 {
-    let mut seed = crc32c::crc32c(&grid_disk.to_le_bytes());
-    seed = crc32c::crc32c_append(seed, &batch.to_le_bytes());
-    crc32c::crc32c_append(seed, &part.to_le_bytes())
+/// The checksum of a part's data ([`device::sum`]) with that of its address over it: what an older batch left at the same place does not match.
+pub(crate) fn part_sum(grid_disk: u64, batch: u64, part: u64, data: View<'_>) -> u32 {
+    let mut address = crc32c::crc32c(&grid_disk.to_le_bytes());
+    address = crc32c::crc32c_append(address, &batch.to_le_bytes());
+    address = crc32c::crc32c_append(address, &part.to_le_bytes());
+    address ^ device::data_sum_of(PART_BYTES as usize, |each| data.for_each(|bytes| each(bytes)))
 }
 
 /// Where things lie in a journal of `size_bytes` on a device with true pages of `page_bytes`: a header at either end, each on

@@ -5,9 +5,7 @@
 //! other. A batch counts when a header says so, and that is written once table and data are durable; a header says void once
 //! the disk has the batch durably. One user at a time. Never decides what is in a batch.
 
-use super::format::{
-    Content, HEADER_BYTES, Header, Owner, Places, TableEntry, decode_table, encode_table, part_crc_seed,
-};
+use super::format::{Content, HEADER_BYTES, Header, Owner, Places, TableEntry, decode_table, encode_table, part_sum};
 use crate::grid_disk::PART_BYTES;
 use device::sync::lock;
 use device::{Buf, Bufs, Device, Outcome, SharedBufs, WallTime};
@@ -201,8 +199,7 @@ impl Journal {
         let at = self.places.data(draft.parts) + draft.written() * PART_BYTES;
         for (n, part) in parts.enumerate() {
             let from = n * PART_BYTES as usize;
-            let mut crc = part_crc_seed(self.owner.grid_disk, draft.batch, part);
-            data.for_each(from..from + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
+            let crc = part_sum(self.owner.grid_disk, draft.batch, part, data.view(from..from + PART_BYTES as usize));
             draft.entries.push(TableEntry { part, crc });
         }
         done(self.device.0.write(at, data, false).await.outcome)
@@ -296,9 +293,8 @@ impl Journal {
     fn check(&self, batch: u64, chunk: &[TableEntry], data: &Bufs) -> Result<(), JournalError> {
         for (n, entry) in chunk.iter().enumerate() {
             let from = n * PART_BYTES as usize;
-            let mut crc = part_crc_seed(self.owner.grid_disk, batch, entry.part);
-            data.for_each(from..from + PART_BYTES as usize, |bytes| crc = crc32c::crc32c_append(crc, bytes));
-            if crc != entry.crc {
+            let data = data.view(from..from + PART_BYTES as usize);
+            if part_sum(self.owner.grid_disk, batch, entry.part, data) != entry.crc {
                 return Err(JournalError::Rotten);
             }
         }

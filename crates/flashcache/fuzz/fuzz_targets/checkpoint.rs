@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
         let _ = visit_part(&BINDING, index, &part, &mut |item| {
             if let Item::Index(entry) = item {
                 assert!(entry.mask != 0 && entry.valid != 0 && entry.valid & !entry.mask == 0);
-                assert_eq!(entry.crcs().count(), entry.mask.count_ones() as usize);
+                assert_eq!(entry.sums().count(), entry.mask.count_ones() as usize);
             }
         });
     }

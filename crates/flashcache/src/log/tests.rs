@@ -39,7 +39,7 @@ impl Rig {
             name: BlockName { disk: 1, generation: 1, block: 7 },
             mask: ((1_u32 << pages) - 1) as u16,
             position,
-            crcs: (0..pages).collect::<SmallVec<[u32; 4]>>(),
+            sums: (0..pages).collect::<SmallVec<[u32; 4]>>(),
         };
         let data = Bufs::from(Buf::zeroed(pages as usize * 4096)).freeze();
         self.log.append_entry(head, &record, data, reserve, &mut self.writes)

@@ -1,7 +1,9 @@
 //! What a write holds: every 8-byte word of it names the write, the sector and its place in the sector.
 //!
 //! A word is a one-to-one scramble of (operation 28 bits, sector 30 bits, word of the sector 6 bits) under a seed, so
-//! any word found anywhere can be read back, and no write needs to be remembered to know its bytes.
+//! any word found anywhere can be read back, and no write needs to be remembered to know its bytes. But the last four bytes of a sector are
+//! the CRC32C of those before: file systems and databases write such blocks, and all of them have the same CRC32C, so that whoever tells
+//! versions apart by a CRC of his own does not.
 
 /// Operations of one model at most: what a word has room for.
 pub(super) const OPS_MAX: u64 = 1 << 28;
@@ -11,6 +13,7 @@ pub(super) const SECTORS_MAX: u64 = 1 << 30;
 pub(super) const SECTOR_BYTES: u64 = 512;
 const WORD_BYTES: u64 = 8;
 const WORDS: u64 = SECTOR_BYTES / WORD_BYTES;
+const CRC_BYTES: u64 = 4;
 
 const FACTOR_A: u64 = 0xbf58_476d_1ce4_e5b9;
 const FACTOR_B: u64 = 0x94d0_49bb_1331_11eb;
@@ -49,6 +52,20 @@ impl Content {
         Content { key: device::Prng::new(seed).fork("model.content").next_u64() }
     }
 
+    /// The bytes of write `op` at byte `at`, a multiple of 8.
+    fn bytes(self, op: u64, at: u64) -> [u8; WORD_BYTES as usize] {
+        let mut bytes = self.word(op, at).to_le_bytes();
+        if at % SECTOR_BYTES == SECTOR_BYTES - WORD_BYTES {
+            let mut before = [0; (SECTOR_BYTES - CRC_BYTES) as usize];
+            for (n, into) in before.chunks_mut(WORD_BYTES as usize).enumerate() {
+                let word = self.word(op, at / SECTOR_BYTES * SECTOR_BYTES + n as u64 * WORD_BYTES).to_le_bytes();
+                into.copy_from_slice(&word[..into.len()]);
+            }
+            bytes[(WORD_BYTES - CRC_BYTES) as usize..].copy_from_slice(&crc32c::crc32c(&before).to_le_bytes());
+        }
+        bytes
+    }
+
     /// The word of write `op` at byte `at`, a multiple of 8.
     fn word(self, op: u64, at: u64) -> u64 {
         let (sector, word) = (at / SECTOR_BYTES, at % SECTOR_BYTES / WORD_BYTES);
@@ -59,7 +76,7 @@ impl Content {
         x ^ x >> 32
     }
 
-    /// Where a word comes from, if it is one of ours at all.
+    /// Where a word comes from, if it is one of ours at all, and not the last of a sector.
     pub(super) fn origin(self, word: u64) -> Origin {
         let mut x = word ^ word >> 32;
         x = x.wrapping_mul(INVERSE_B);
@@ -94,7 +111,7 @@ impl Content {
             let here = at + done as u64;
             let skip = (here % WORD_BYTES) as usize;
             let n = (WORD_BYTES as usize - skip).min(len - done);
-            let bytes = self.word(op, here - skip as u64).to_le_bytes();
+            let bytes = self.bytes(op, here - skip as u64);
             if !f(done..done + n, &bytes[skip..skip + n]) {
                 return false;
             }
@@ -114,13 +131,24 @@ mod tests {
         for (op, sector) in [(1, 0), (17, 96), (OPS_MAX - 1, SECTORS_MAX - 1), (3, 12345)] {
             let mut bytes = [0; 512];
             content.fill(op, sector * 512, &mut bytes);
-            for (word, chunk) in bytes.chunks(8).enumerate() {
+            for (word, chunk) in bytes.chunks(8).take(63).enumerate() {
                 let value = u64::from_le_bytes([
                     chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
                 ]);
                 assert_eq!(content.origin(value), Origin { op, sector, word: word as u64 });
             }
         }
+    }
+
+    #[test]
+    fn every_version_of_a_sector_has_the_same_crc() {
+        let content = Content::new(7);
+        let crc = |op, sector: u64| {
+            let mut bytes = [0; 512];
+            content.fill(op, sector * 512, &mut bytes);
+            crc32c::crc32c(&bytes)
+        };
+        assert!((1..50).all(|op| crc(op, op * 17) == crc(1, 0)));
     }
 
     #[test]
