@@ -204,7 +204,7 @@ mod tests {
     fn the_fixture() {
         let bytes = header(Content::Batch { parts: 9, table_crc: 0xaabb_ccdd }).encode();
         let mut by_hand = Vec::from(*b"FCjrnl\r\n");
-        by_hand.extend([1, 0, 0, 0, 0x2b, 0x4f, 0x92, 0x30]);
+        by_hand.extend([2, 0, 0, 0, 0xc2, 0x4a, 0xda, 0xae]);
         by_hand.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x11]);
         by_hand.extend([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x22]);
         for word in [7_u64, 5, 2, 3, 0x0102_0304_0506_0708, 9] {
