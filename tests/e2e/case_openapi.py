@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 
-from harness import ROOT, Place, Skip, binary, check, contains, equal, run, test
+from harness import ROOT, Place, Skip, binary, check, contains, equal, run, test_alone
 
 
 def schemathesis():
@@ -16,7 +16,7 @@ def schemathesis():
     return found
 
 
-@test
+@test_alone
 def the_document_is_true():
     program = schemathesis()
     with Place("openapi") as place:

@@ -25,7 +25,7 @@ mod violation;
 pub use violation::{Invariant, Violation};
 
 use crate::ranges::RangeSet;
-use content::{Content, OPS_MAX, SECTOR_BYTES, SECTORS_MAX};
+use content::{Content, OPS_MAX, Origin, SECTOR_BYTES, SECTORS_MAX, WORDS};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -570,8 +570,16 @@ impl Model {
             })
             .collect();
         let mut found: Vec<(Found, String)> = Vec::new();
+        let mut before: Option<Origin> = None;
         for (at, word) in words {
-            let origin = self.content.origin(word);
+            let mut origin = self.content.origin(word);
+            if Content::is_last(at) {
+                // It is known by those before it, or by its place.
+                let here = (1..self.ops.len() as u64).rev().map(|op| Origin { op, sector, word: WORDS - 1 });
+                let known = before.into_iter().chain(here).find(|&origin| self.content.last_word(origin) == word);
+                origin = known.map_or(Origin { op: 0, ..origin }, |known| Origin { word: WORDS - 1, ..known });
+            }
+            before = Some(origin).filter(|origin| origin.op > 0);
             let known = origin.op > 0 && origin.op < self.ops.len() as u64;
             let from = origin.sector * SECTOR_BYTES + origin.word * 8;
             let next = if word == 0 {

@@ -12,7 +12,8 @@ pub(super) const SECTORS_MAX: u64 = 1 << 30;
 /// Bytes of a sector: the unit the model judges by.
 pub(super) const SECTOR_BYTES: u64 = 512;
 const WORD_BYTES: u64 = 8;
-const WORDS: u64 = SECTOR_BYTES / WORD_BYTES;
+/// Words of a sector.
+pub(super) const WORDS: u64 = SECTOR_BYTES / WORD_BYTES;
 const CRC_BYTES: u64 = 4;
 
 const FACTOR_A: u64 = 0xbf58_476d_1ce4_e5b9;
@@ -55,7 +56,7 @@ impl Content {
     /// The bytes of write `op` at byte `at`, a multiple of 8.
     fn bytes(self, op: u64, at: u64) -> [u8; WORD_BYTES as usize] {
         let mut bytes = self.word(op, at).to_le_bytes();
-        if at % SECTOR_BYTES == SECTOR_BYTES - WORD_BYTES {
+        if Content::is_last(at) {
             let mut before = [0; (SECTOR_BYTES - CRC_BYTES) as usize];
             for (n, into) in before.chunks_mut(WORD_BYTES as usize).enumerate() {
                 let word = self.word(op, at / SECTOR_BYTES * SECTOR_BYTES + n as u64 * WORD_BYTES).to_le_bytes();
@@ -74,6 +75,16 @@ impl Content {
         x ^= x >> 32;
         x = x.wrapping_mul(FACTOR_B);
         x ^ x >> 32
+    }
+
+    /// Whether a word is the last of its sector, which does not tell its origin.
+    pub(super) fn is_last(at: u64) -> bool {
+        at % SECTOR_BYTES == SECTOR_BYTES - WORD_BYTES
+    }
+
+    /// The last word of a sector, when those before are of this origin.
+    pub(super) fn last_word(self, before: Origin) -> u64 {
+        u64::from_le_bytes(self.bytes(before.op, (before.sector + 1) * SECTOR_BYTES - WORD_BYTES))
     }
 
     /// Where a word comes from, if it is one of ours at all, and not the last of a sector.
