@@ -6,7 +6,7 @@
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
 use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
 use crate::init::{caching_mode_named, purpose_named};
-use cell::{AdminError, GridDiskLabels};
+use cell::{AdminError, CellError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
 use celldisk::catalog::CatalogError;
@@ -71,6 +71,11 @@ impl From<AdminError> for Refusal {
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
                 ErrorCode::DeviceFailed
             }
+            // What is on it is somebody's; the device is well.
+            AdminError::Cell(CellError::Format {
+                error: CellDiskError::Foreign { .. } | CellDiskError::InUse { .. } | CellDiskError::Newer(_),
+                ..
+            }) => ErrorCode::NotPermittedNow,
             AdminError::Memory(_) | AdminError::NoRoomForLog(_) => ErrorCode::NoSpace,
             AdminError::Plan(_) => ErrorCode::BadPlan,
             AdminError::Store(_) | AdminError::Cell(_) => ErrorCode::DeviceFailed,
