@@ -35,7 +35,7 @@ def the_document_is_true():
             + ["--tls-verify", place.path("own/ca.pem"), "-H", f"Authorization: Bearer {token}"]
             + ["--max-examples", "50", "--seed", "1", "--no-color"],
             ok=None,
-            seconds=170,
+            seconds=500,
             cwd=place.dir,
             env=hooks,
         )
