@@ -170,6 +170,16 @@ class Database:
     def rows(self, text):
         return [line.split("|") for line in self.sql(text).stdout.splitlines()]
 
+    def ledger(self):
+        """{(round, client): (commits there, lowest number, highest number)}"""
+        rows = self.rows("SELECT round, client, count(*), min(n), max(n) FROM ledger GROUP BY 1, 2")
+        return {(int(row[0]), int(row[1])): tuple(map(int, row[2:])) for row in rows}
+
+    def check_balances(self):
+        (balances,) = self.rows(BALANCES)
+        if len(set(balances)) != 1:
+            raise Lost(f"{self.data}: balances differ: {balances}")
+
 
 class Proof:
     """The whole of it: cell, attachment, database, ledger."""
@@ -292,13 +302,10 @@ class Proof:
 
     def verify_copy(self, database):
         """The copy is of one moment: what is in it has no gaps, and of rounds that have ended nothing is missing."""
-        rows = database.rows("SELECT round, client, count(*), min(n), max(n) FROM ledger GROUP BY 1, 2")
-        for number, client, count, low, high in (tuple(map(int, row)) for row in rows):
+        for (number, client), (count, low, high) in database.ledger().items():
             if (low, high) != (1, count):
                 raise Lost(f"copy: round {number}, client {client}: {count} commits there, {low} to {high}")
-        (balances,) = database.rows(BALANCES)
-        if len(set(balances)) != 1:
-            raise Lost(f"copy: balances differ: {balances}")
+        database.check_balances()
 
     def run_round(self, kind, rng):
         """One round; how many commits were acknowledged in it."""
@@ -349,8 +356,7 @@ class Proof:
 
     def verify(self):
         try:
-            rows = self.database.rows("SELECT round, client, count(*), min(n), max(n) FROM ledger GROUP BY 1, 2")
-            found = {(int(row[0]), int(row[1])): tuple(map(int, row[2:])) for row in rows}
+            found = self.database.ledger()
             for key, acknowledged in self.expected.items():
                 count, low, high = found.pop(key, (0, 1, 0))
                 if count < acknowledged or low != 1 or high != count:
@@ -361,9 +367,7 @@ class Proof:
                 self.expected[key] = count
             if found:
                 raise Lost(f"rows of nobody: {found}")
-            (balances,) = self.database.rows(BALANCES)
-            if len(set(balances)) != 1:
-                raise Lost(f"balances differ: {balances}")
+            self.database.check_balances()
             if os.path.exists(os.path.join(self.database.bin, "pg_amcheck")):
                 bench = ("-h", self.database.sock, "-p", PORT, "-U", "bench", "-d", "postgres")
                 self.database.run("pg_amcheck", *bench, "--install-missing", "-j", 1, "-t", "pgbench*", "-t", "ledger")

@@ -30,7 +30,7 @@ pub use real::{
     copies_on_write, create_file, free_bytes, give_back_memory, guard_memory,
 };
 pub use spawn::{Spawn, Task};
-pub use sum::{data_sum, data_sum_of};
+pub use sum::data_sum;
 
 use std::sync::Arc;
 

@@ -7,23 +7,30 @@
 //!
 //! CRC32C stays where it is good: over our own headers and records, which contain no CRC of that kind, torn writes are found by it.
 
+use crate::buf::View;
 use std::hash::Hasher;
 use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 
 /// The default secret of XXH3: sums do not depend on a seed. Whose data it is goes beside it, see [`data_sum_of`].
 const SECRET_BYTES: usize = DEFAULT_SECRET_LENGTH;
 
-/// The checksum of data in one piece: both halves of its XXH3 (64 bits), one over the other.
+/// The checksum of data in one piece: both halves of its XXH3 (64 bits), one over the other. Formats put the checksum of an address over it
+/// (`^`), so that data which ended up elsewhere does not match.
 #[must_use]
 pub fn data_sum(bytes: &[u8]) -> u32 {
     fold(twox_hash::XxHash3_64::oneshot(bytes))
 }
 
-/// The same of `len` bytes in pieces: `each` calls what it is given with one after the other. However they are cut, the sum is the same.
-///
-/// Callers put the checksum of an address over it (`^`), so that data which ended up elsewhere does not match.
-#[must_use]
-pub fn data_sum_of(len: usize, each: impl FnOnce(&mut dyn FnMut(&[u8]))) -> u32 {
+impl View<'_> {
+    /// [`data_sum`] of the view's bytes: how they are cut into pieces does not matter.
+    #[must_use]
+    pub fn sum(&self) -> u32 {
+        sum_of_pieces(self.len_bytes(), |each| self.for_each(|bytes| each(bytes)))
+    }
+}
+
+/// [`data_sum`] of `len` bytes, which `each` hands over piece by piece.
+fn sum_of_pieces(len: usize, each: impl FnOnce(&mut dyn FnMut(&[u8]))) -> u32 {
     let mut whole = None;
     let mut pieces: Option<RawHasher<[u8; SECRET_BYTES]>> = None;
     each(&mut |bytes| {
@@ -77,7 +84,7 @@ mod tests {
         for len in [0, 1, 16, 17, 240, 241, 512, 4096, 5000] {
             let bytes: Vec<u8> = (0..len).map(|n| (n * 31 % 251) as u8).collect();
             for piece in [1, 7, 64, 256, 511, 512, 4095, 4096] {
-                let sum = data_sum_of(len, |f| bytes.chunks(piece).for_each(f));
+                let sum = sum_of_pieces(len, |f| bytes.chunks(piece).for_each(f));
                 assert_eq!(sum, data_sum(&bytes), "{len} bytes in pieces of {piece}");
             }
         }
@@ -89,5 +96,6 @@ mod tests {
         assert_eq!(twox_hash::XxHash3_64::oneshot(b""), 0x2d06_8005_38d3_94c2);
         assert_eq!(data_sum(&[]), 0x2d06_8005 ^ 0x38d3_94c2);
         assert_eq!(data_sum(&[0; 4096]), fold(twox_hash::XxHash3_64::oneshot_with_seed(0, &[0; 4096])));
+        assert_eq!(data_sum(&[0; 4096]), 0xdb11_e65b);
     }
 }

@@ -210,7 +210,7 @@ impl Writer {
         out.extend(item.disk.to_le_bytes());
         out.extend(item.page.to_le_bytes());
         out.extend(item.block.to_le_bytes());
-        sums.iter().for_each(|crc| out.extend(crc.to_le_bytes()));
+        sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
         full
     }
 

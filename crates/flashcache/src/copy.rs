@@ -375,8 +375,8 @@ impl Member {
             add(&self.counters.copy_skips_space, u64::from(appended.is_err()));
             // Without space it is simply not moved.
             if let Ok(page) = appended {
-                for (k, crc) in sums.iter().enumerate() {
-                    self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
+                for (k, sum) in sums.iter().enumerate() {
+                    self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
                 }
                 // Whichever of the two copies is not the living one stays dead, whatever survives a crash.
                 let mut dead = KilledList::new();

@@ -319,8 +319,8 @@ impl Member {
         let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
         let page = log.append_entry(head, &record, data, reserve, writes).map_err(|_| AppendRefused::Space)?;
         // Before the lock is released: nobody can reach the page without the index, and the pages are ours.
-        for (k, crc) in sums.iter().enumerate() {
-            self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
+        for (k, sum) in sums.iter().enumerate() {
+            self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
         }
         let inserted = self.index.under(&mut log).insert(Entry::new(key, page, mask, 0, false).of(tenant));
         let inserted = inserted.map(|dead| drop(dead.record(self)));
@@ -349,8 +349,8 @@ impl Member {
                 let mut good = true;
                 for part in (0..16).filter(|p| entry.valid() >> p & 1 == 1) {
                     let at = ((first + u64::from(part) - parts.start) * PART_BYTES) as usize;
-                    let crc = name.part_sum(first + u64::from(part), data.slice(at..at + PART_BYTES as usize));
-                    if crc != self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
+                    let sum = name.part_sum(first + u64::from(part), data.slice(at..at + PART_BYTES as usize));
+                    if sum != self.sums[entry.page_of_part(part).0 as usize].load(Ordering::Acquire) {
                         stale |= 1 << part;
                         good = false;
                     }

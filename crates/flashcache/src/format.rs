@@ -226,8 +226,8 @@ impl Record {
                 out.extend(name.disk.to_le_bytes());
                 out.extend(name.block.to_le_bytes());
                 out.extend(name.generation.to_le_bytes());
-                for crc in sums {
-                    out.extend(crc.to_le_bytes());
+                for sum in sums {
+                    out.extend(sum.to_le_bytes());
                 }
             }
             Record::Invalidation { segment, opening, position, mask, cleaned } => {

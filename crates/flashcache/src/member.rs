@@ -18,7 +18,7 @@ use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::tenant::Tally;
-use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
+use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
 use device::{Arena, Completed, Device, Geometry, Outcome, View, World};
@@ -107,8 +107,7 @@ pub(crate) struct DiskName {
 impl DiskName {
     /// The checksum of a part of it, see [`format::part_sum`].
     pub(crate) fn part_sum(self, part: u64, data: View<'_>) -> u32 {
-        let sum = device::data_sum_of(PART_BYTES as usize, |each| data.for_each(|bytes| each(bytes)));
-        format::part_sum_seed(self.id, self.generation, part) ^ sum
+        format::part_sum_seed(self.id, self.generation, part) ^ data.sum()
     }
 }
 

@@ -332,10 +332,10 @@ impl Member {
             let mut good: Vec<Range<usize>> = Vec::new();
             for (k, part) in (0..16_u64).filter(|p| mask >> p & 1 == 1).enumerate() {
                 let number = name.block.saturating_mul(u64::from(self.block_parts)).saturating_add(part);
-                let crc = format::part_sum(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
-                bad |= u16::from(crc != sums[k]) << part;
+                let sum = format::part_sum(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
+                bad |= u16::from(sum != sums[k]) << part;
                 match good.last_mut() {
-                    _ if crc != sums[k] => {}
+                    _ if sum != sums[k] => {}
                     Some(last) if last.end == k => last.end = k + 1,
                     _ => good.push(k..k + 1),
                 }

@@ -92,8 +92,8 @@ impl Sparse {
         };
         // Whether the entry counts or not: nobody else's data lies there.
         let page = member.shape.page(life.segment, position.0);
-        for (k, crc) in seen.sums().enumerate() {
-            member.sums[page.0 as usize + k].store(crc, Ordering::Release);
+        for (k, sum) in seen.sums().enumerate() {
+            member.sums[page.0 as usize + k].store(sum, Ordering::Release);
         }
         if is_dirty {
             self.dirty.push(self.entries.len() as u32);
@@ -144,7 +144,7 @@ impl Sparse {
                 name: BlockName { disk: name.id, generation: name.generation, block: entry.key.block() },
                 mask: entry.mask,
                 position: Position(u32::from(entry.position)),
-                sums: sums.iter().map(|crc| crc.load(Ordering::Acquire)).collect(),
+                sums: sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect(),
             });
         }
         let strangers = self.strangers.iter().filter(|(sequence, _)| *sequence > durable);

@@ -57,7 +57,7 @@ pub enum Sabotage {
     RottenSegmentVanishes,
     /// What is dirty on a mirror alone ends there.
     AbsenceKillsMirror,
-    /// What a power cut has left behind the end of a segment stays there when the log goes on in it.
+    /// Recovery leaves the chunks in place that a power cut has left behind the end of a segment in which the log goes on.
     TailKept,
 }
 

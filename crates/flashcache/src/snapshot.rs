@@ -171,7 +171,7 @@ impl Member {
     fn push_entry(&self, writer: &mut Writer, entry: &Entry) -> Option<(u32, Vec<u8>)> {
         let (key, page, mask) = (entry.key(), entry.page().0, entry.mask());
         let sums = &self.sums[page as usize..(page + mask.count_ones()) as usize];
-        let sums: SmallVec<[u32; 16]> = sums.iter().map(|crc| crc.load(Ordering::Acquire)).collect();
+        let sums: SmallVec<[u32; 16]> = sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect();
         let mut item = IndexItem::new(key.slot().0, key.block(), page, [mask, entry.valid()], entry.frequency());
         (item.dirty, item.aged) = (entry.dirty(), entry.aged());
         writer.push_entry(IndexOut { item, sums: &sums })
@@ -342,8 +342,8 @@ impl Loaded {
         }
         // A grid disk that is gone, or whose content is void since.
         let Some(slot) = self.slot(item.disk) else { return };
-        for (k, crc) in item.sums().enumerate() {
-            member.sums[item.page as usize + k].store(crc, Ordering::Release);
+        for (k, sum) in item.sums().enumerate() {
+            member.sums[item.page as usize + k].store(sum, Ordering::Release);
         }
         let key = BlockKey::new(slot, item.block);
         let mut entry =

@@ -197,8 +197,8 @@ impl Member {
             && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
         let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
         let page = log.append_entry(head, &record, data, reserve, writes)?;
-        for (k, crc) in entry.sums.iter().enumerate() {
-            self.sums[page.0 as usize + k].store(*crc, Ordering::Release);
+        for (k, sum) in entry.sums.iter().enumerate() {
+            self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
         }
         let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
         indexed.set_dirty(true);

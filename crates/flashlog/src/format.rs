@@ -109,20 +109,20 @@ pub struct Record {
     pub len: u32,
     /// What it does.
     pub kind: RecordKind,
-    /// Checksum of the data, see [`data_sum_seed`]; 0 without data.
-    pub crc: u32,
+    /// Checksum of the data, see [`record_sum`]; 0 without data.
+    pub sum: u32,
     /// Where its data lies in the batch, in bytes.
     pub data: Range<usize>,
 }
 
-/// What goes over the checksum of a record's data ([`device::sum`]): that of its address and sequence.
+/// The checksum of a record: that of its address and sequence over that of its data, `data_sum` (see [`device::sum`]).
 #[must_use]
-pub fn data_sum_seed(grid_disk: u64, offset: u64, sequence: u64) -> u32 {
+pub fn record_sum(grid_disk: u64, offset: u64, sequence: u64, data_sum: u32) -> u32 {
     let mut address = [0; 24];
     address[..8].copy_from_slice(&grid_disk.to_le_bytes());
     address[8..16].copy_from_slice(&offset.to_le_bytes());
     address[16..].copy_from_slice(&sequence.to_le_bytes());
-    crc32c::crc32c(&address)
+    crc32c::crc32c(&address) ^ data_sum
 }
 
 /// The bytes before the data of a batch with so many records.
@@ -158,7 +158,7 @@ pub fn encode_head(owner: &Owner, header: &BatchHeader, records: &[Record]) -> V
         out.extend(record.grid_disk.to_le_bytes());
         out.extend(record.offset.to_le_bytes());
         out.extend(record.len.to_le_bytes());
-        out.extend(record.crc.to_le_bytes());
+        out.extend(record.sum.to_le_bytes());
         out.extend((record.data.start as u32).to_le_bytes());
         out.extend([record.kind.code(), 0, 0, 0]);
     }
@@ -229,7 +229,7 @@ pub fn decode_head(
     let mut least = head_bytes(count);
     for _ in 0..count {
         let (sequence, grid_disk, offset) = (from.u64()?, from.u64()?, from.u64()?);
-        let (len, crc, at) = (from.u32()?, from.u32()?, from.u32()? as usize);
+        let (len, sum, at) = (from.u32()?, from.u32()?, from.u32()? as usize);
         let kind = RecordKind::of_code(from.u8()?)?;
         from.u8()?;
         from.u16()?;
@@ -241,7 +241,7 @@ pub fn decode_head(
         let end = at.checked_add(data_len).filter(|end| *end <= batch_bytes);
         let Some(end) = end.filter(|_| at >= least) else { return Err(FormatError::Limits("record data")) };
         least = end;
-        records.push(Record { sequence, grid_disk, offset, len, kind, crc, data: at..end });
+        records.push(Record { sequence, grid_disk, offset, len, kind, sum, data: at..end });
     }
     Ok((header, records))
 }
@@ -326,7 +326,7 @@ mod tests {
             offset: 8192,
             len: 4096,
             kind: RecordKind::Data,
-            crc: 77,
+            sum: 77,
             data: at..at + 4096,
         };
         let zeroes = Record {
@@ -335,7 +335,7 @@ mod tests {
             offset: 0,
             len: 16 << 20,
             kind: RecordKind::Unmapped,
-            crc: 0,
+            sum: 0,
             data: at + 4096..at + 4096,
         };
         (header, vec![data, zeroes])

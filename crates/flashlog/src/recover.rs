@@ -31,7 +31,7 @@ pub(crate) struct Found {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) kind: RecordKind,
-    pub(crate) crc: u32,
+    pub(crate) sum: u32,
     /// Where its data lies on the ring's device.
     pub(crate) at: u64,
 }
@@ -128,9 +128,9 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
         let bytes = read(device, start, header.pages as usize * page).await?;
         let good = |record: &Record| match record.kind {
             RecordKind::Data => {
-                let seed = format::data_sum_seed(record.grid_disk, record.offset, record.sequence);
-                let data = bytes.get(record.data.clone());
-                data.is_some_and(|data| seed ^ device::data_sum(data) == record.crc)
+                let sum =
+                    |data| format::record_sum(record.grid_disk, record.offset, record.sequence, device::data_sum(data));
+                bytes.get(record.data.clone()).is_some_and(|data| sum(data) == record.sum)
             }
             RecordKind::Zeroes | RecordKind::Unmapped => true,
         };
@@ -148,7 +148,7 @@ pub(crate) async fn read_ring(device: &Device, owner: &Owner) -> Result<Content,
                 offset: record.offset,
                 len: u64::from(record.len),
                 kind: record.kind,
-                crc: record.crc,
+                sum: record.sum,
                 at: start + record.data.start as u64,
             });
         }
@@ -166,8 +166,7 @@ pub(crate) async fn read_data(device: &Device, found: &Found) -> Result<Vec<u8>,
     let bytes = read(device, low, (high - low) as usize).await?;
     let at = (found.at - low) as usize;
     let data = &bytes[at..at + found.len as usize];
-    let seed = format::data_sum_seed(found.grid_disk, found.offset, found.sequence);
-    if seed ^ device::data_sum(data) != found.crc {
+    if format::record_sum(found.grid_disk, found.offset, found.sequence, device::data_sum(data)) != found.sum {
         return Err(ReadFailed { offset: found.at, outcome: Outcome::Failed(FailKind::Media) });
     }
     Ok(data.to_vec())

@@ -546,18 +546,20 @@ impl Ring {
         let mut records = Vec::with_capacity(taken.len());
         for record in taken {
             let len = record.data.len_bytes();
-            let mut crc = 0;
-            if record.kind == RecordKind::Data {
-                crc = format::data_sum_seed(record.grid_disk, record.range.start, record.seq);
-                crc ^= device::data_sum_of(len, |each| record.data.for_each(0..len, |bytes| each(bytes)));
-            }
+            let sum = match record.kind {
+                RecordKind::Data => {
+                    let data_sum = record.data.view(0..len).sum();
+                    format::record_sum(record.grid_disk, record.range.start, record.seq, data_sum)
+                }
+                RecordKind::Zeroes | RecordKind::Unmapped => 0,
+            };
             records.push(Record {
                 sequence: record.seq,
                 grid_disk: record.grid_disk,
                 offset: record.range.start,
                 len: (record.range.end - record.range.start) as u32,
                 kind: record.kind,
-                crc,
+                sum,
                 data: at..at + len,
             });
             at += len;

@@ -100,7 +100,7 @@ fn header_crc(bytes: &[u8]) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableEntry {
     pub(crate) part: u64,
-    pub(crate) crc: u32,
+    pub(crate) sum: u32,
 }
 
 /// The table of a batch, padded to a page.
@@ -108,7 +108,7 @@ pub(crate) fn encode_table(entries: &[TableEntry]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity((entries.len() * ENTRY_BYTES).next_multiple_of(PART_BYTES as usize));
     for entry in entries {
         bytes.extend_from_slice(&entry.part.to_le_bytes());
-        bytes.extend_from_slice(&entry.crc.to_le_bytes());
+        bytes.extend_from_slice(&entry.sum.to_le_bytes());
     }
     bytes.resize(bytes.len().next_multiple_of(PART_BYTES as usize), 0);
     bytes
@@ -125,11 +125,11 @@ pub(crate) fn decode_table(bytes: &[u8], parts: u64, crc: u32) -> Option<Vec<Tab
     for entry in table.chunks_exact(ENTRY_BYTES) {
         let word =
             |from: usize, len: usize| entry[from..from + len].iter().rev().fold(0_u64, |n, &b| n << 8 | u64::from(b));
-        let (part, crc) = (word(0, 8), word(8, 4) as u32);
+        let (part, sum) = (word(0, 8), word(8, 4) as u32);
         if entries.last().is_some_and(|last| last.part >= part) {
             return None;
         }
-        entries.push(TableEntry { part, crc });
+        entries.push(TableEntry { part, sum });
     }
     Some(entries)
 }
@@ -139,7 +139,7 @@ pub(crate) fn part_sum(grid_disk: u64, batch: u64, part: u64, data: View<'_>) ->
     let mut address = crc32c::crc32c(&grid_disk.to_le_bytes());
     address = crc32c::crc32c_append(address, &batch.to_le_bytes());
     address = crc32c::crc32c_append(address, &part.to_le_bytes());
-    address ^ device::data_sum_of(PART_BYTES as usize, |each| data.for_each(|bytes| each(bytes)))
+    address ^ data.sum()
 }
 
 /// Where things lie in a journal of `size_bytes` on a device with true pages of `page_bytes`: a header at either end, each on
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(bytes[12..16], by_hand[12..16], "checksum {:02x?}", &bytes[12..16]);
         assert_eq!(bytes[..], by_hand[..]);
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283, "the checksum is CRC32C");
-        let table = encode_table(&[TableEntry { part: 2, crc: 0x0403_0201 }]);
+        let table = encode_table(&[TableEntry { part: 2, sum: 0x0403_0201 }]);
         assert_eq!((&table[..12], table.len()), (&[2, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4][..], 4096));
     }
 
@@ -266,7 +266,7 @@ mod tests {
 
         #[test]
         fn tables_round_trip(entries in proptest::collection::btree_map(any::<u64>(), any::<u32>(), 1..800), bit in any::<u32>()) {
-            let entries: Vec<_> = entries.into_iter().map(|(part, crc)| TableEntry { part, crc }).collect();
+            let entries: Vec<_> = entries.into_iter().map(|(part, sum)| TableEntry { part, sum }).collect();
             let mut bytes = encode_table(&entries);
             let (crc, parts) = (crc32c::crc32c(&bytes), entries.len() as u64);
             prop_assert_eq!(bytes.len() as u64, Places::table_bytes(parts));

@@ -199,8 +199,8 @@ impl Journal {
         let at = self.places.data(draft.parts) + draft.written() * PART_BYTES;
         for (n, part) in parts.enumerate() {
             let from = n * PART_BYTES as usize;
-            let crc = part_sum(self.owner.grid_disk, draft.batch, part, data.view(from..from + PART_BYTES as usize));
-            draft.entries.push(TableEntry { part, crc });
+            let sum = part_sum(self.owner.grid_disk, draft.batch, part, data.view(from..from + PART_BYTES as usize));
+            draft.entries.push(TableEntry { part, sum });
         }
         done(self.device.0.write(at, data, false).await.outcome)
     }
@@ -294,7 +294,7 @@ impl Journal {
         for (n, entry) in chunk.iter().enumerate() {
             let from = n * PART_BYTES as usize;
             let data = data.view(from..from + PART_BYTES as usize);
-            if part_sum(self.owner.grid_disk, batch, entry.part, data) != entry.crc {
+            if part_sum(self.owner.grid_disk, batch, entry.part, data) != entry.sum {
                 return Err(JournalError::Rotten);
             }
         }

@@ -150,7 +150,7 @@ mod tests {
                 1 => (prng.between(1, 3) << 20, RecordKind::Data),
                 _ => (prng.between(1, 16) << 12, RecordKind::Data),
             };
-            let found = Found { kind, offset: at, len, sequence: n, batch: 1, grid_disk: 1, crc: 0, at: 0 };
+            let found = Found { kind, offset: at, len, sequence: n, batch: 1, grid_disk: 1, sum: 0, at: 0 };
             all.push((0, found));
             at += len + prng.below(2) * 512;
         }

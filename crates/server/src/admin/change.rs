@@ -71,7 +71,7 @@ impl From<AdminError> for Refusal {
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
                 ErrorCode::DeviceFailed
             }
-            // What is on it is somebody's; the device is well.
+            // The device is well, but it carries somebody's data.
             AdminError::Cell(CellError::Format {
                 error: CellDiskError::Foreign { .. } | CellDiskError::InUse { .. } | CellDiskError::Newer(_),
                 ..

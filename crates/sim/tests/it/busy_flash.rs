@@ -89,14 +89,19 @@ async fn readers_that_die(process: &Process, session: &Arc<Session>, over: Arc<A
     clock.sleep(WARM_UP).await;
 }
 
-/// Reads in the measured time.
-async fn reads_of(process: &Process, target: Target, readers: u64) -> u64 {
-    let clock: &(dyn Clock + 'static) = process;
+fn spawn_readers(process: &Process, target: &Target, count: u64) -> (Arc<AtomicU64>, Arc<AtomicBool>) {
     let (reads, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    for n in 0..readers {
+    for n in 0..count {
         let prng = process.handle().prng(&format!("reader {n}"));
         process.spawn(Box::pin(reader(target.clone(), prng, reads.clone(), over.clone())));
     }
+    (reads, over)
+}
+
+/// Reads in the measured time.
+async fn reads_of(process: &Process, target: Target, readers: u64) -> u64 {
+    let clock: &(dyn Clock + 'static) = process;
+    let (reads, over) = spawn_readers(process, &target, readers);
     clock.sleep(WARM_UP).await;
     let before = reads.load(Ordering::Relaxed);
     clock.sleep(MEASURED).await;
@@ -152,6 +157,11 @@ impl Cached {
         world.clock.sleep(Duration::from_secs(1)).await;
         assert_eq!(cache.members().next().unwrap().used_bytes(), DATA_BYTES, "all of it is cached");
         Cached { grid_disk, cache, session }
+    }
+
+    /// Readers of all of it, until told that it is over: their reads, and where to tell.
+    fn readers(&self, process: &Process, count: u64) -> (Arc<AtomicU64>, Arc<AtomicBool>) {
+        spawn_readers(process, &Target::GridDisk(self.session.clone()), count)
     }
 
     fn sent_to_disk(&self) -> u64 {
@@ -254,12 +264,7 @@ async fn disk_falls_ill(process: Process, world: World, how: fn(&Ill) -> &Atomic
     let volume = Medium { parallel: 64, ns: 4_000 * US }.device("disk", DATA_BYTES, &world);
     let ill = Arc::new(Ill { below: volume, fails: AtomicBool::new(false), stalls: AtomicBool::new(false) });
     let cached = Cached::over(FLASH, ill.clone(), Some(BusyTuning::default()), &world).await;
-    let (reads, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    for n in 0..256 {
-        let prng = process.handle().prng(&format!("reader {n}"));
-        let target = Target::GridDisk(cached.session.clone());
-        process.spawn(Box::pin(reader(target, prng, reads.clone(), over.clone())));
-    }
+    let (reads, over) = cached.readers(&process, 256);
     clock.sleep(WARM_UP).await;
     assert!(cached.sent_to_disk() > 10_000, "the disk helps");
     how(&ill).store(true, Ordering::Relaxed);
@@ -321,12 +326,7 @@ fn clients_that_die_while_the_disk_reads_for_them_do_not_end_its_help() {
         let clock: &(dyn Clock + 'static) = &process;
         let volume = Medium { parallel: 64, ns: 4_000 * US };
         let cached = Cached::new(FLASH, volume, Some(BusyTuning::default()), &world).await;
-        let (reads, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        for n in 0..256 {
-            let prng = process.handle().prng(&format!("reader {n}"));
-            let target = Target::GridDisk(cached.session.clone());
-            process.spawn(Box::pin(reader(target, prng, reads.clone(), over.clone())));
-        }
+        let (_, over) = cached.readers(&process, 256);
         clock.sleep(WARM_UP).await;
         let helped = cached.sent_to_disk();
         assert!(helped > 10_000, "the disk helps: {helped}");

@@ -1,4 +1,4 @@
-//! What a power cut left behind the end of a segment never comes back: not even where a later life writes right up to it.
+//! A chunk that a power cut left behind the end of a segment never comes back: not even where a later life writes right up to it.
 
 use super::rig::*;
 use crate::running::run;
