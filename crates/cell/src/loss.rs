@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Failed {
     Flush,
-    /// A durable write or zero, and how.
-    Durable(Outcome),
+    /// A durable write or zero.
+    Durable,
 }
 
 /// Who is told of a device's losses.
@@ -36,8 +36,7 @@ impl LossListeners {
         add(&self.grid_disks, disk);
     }
 
-    /// Tell this member of the flash cache from now on: it is given up, since records it counts as written may be gone.
-    /// One unreadable sector under a durable write of somebody else is not that: flash fails sector by sector.
+    /// Tell this member of the flash cache from now on: records it counts as written may be gone, and are written again.
     pub(crate) fn add_member(&self, member: &Arc<Member>) {
         add(&self.members, member);
     }
@@ -54,13 +53,11 @@ impl LossListeners {
         let rings: Vec<_> = lock(&self.rings).iter().filter_map(|(log, ring)| Some((log.upgrade()?, *ring))).collect();
         let why = match failed {
             Failed::Flush => "a flush of its device has failed",
-            Failed::Durable(_) => "a durable write to its device has failed",
+            Failed::Durable => "a durable write to its device has failed",
         };
         rings.iter().for_each(|(log, ring)| log.fail_ring(*ring, why));
         all(&self.grid_disks).iter().for_each(|disk| disk.disk_has_lost());
-        if failed != Failed::Durable(Outcome::Failed(FailKind::Media)) {
-            all(&self.members).iter().for_each(|member| member.fail(why.to_owned()));
-        }
+        all(&self.members).iter().for_each(|member| member.may_have_lost());
     }
 }
 
@@ -132,7 +129,7 @@ impl LossWatch {
         self.spawn.spawn(Box::pin(async move {
             let done = done.await;
             if is_loss(done.outcome) {
-                watched.listeners.tell(Failed::Durable(done.outcome));
+                watched.listeners.tell(Failed::Durable);
             }
             watched.durable_op_ended(number);
             completer.complete(done);

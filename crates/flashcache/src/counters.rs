@@ -83,6 +83,8 @@ counters! {
         flash_bytes_written,
         /// Flash flushes asked for by the log.
         flash_flushes,
+        /// Chunks and footers written again, since a flush of the device had failed after they were written.
+        written_again,
         /// Segments reclaimed.
         reclaims,
         /// Segments discarded (TRIM) before reuse.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Tries of a request that a device is short of something for (EAGAIN, ENOMEM), and of a write that it could not place.
-const TRIES_MAX: u32 = 6;
+pub(crate) const TRIES_MAX: u32 = 6;
 /// Pause before the second try; doubled before each further one, so that all take less than a second.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Reads that fail one after the other without one that succeeds: the device is gone, whatever it says of each.

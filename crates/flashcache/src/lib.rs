@@ -41,6 +41,7 @@ mod snapshot;
 pub mod succession;
 mod sync;
 pub mod tenant;
+mod undurable;
 pub mod units;
 pub mod worth;
 pub mod write_back;

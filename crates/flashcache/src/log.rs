@@ -8,6 +8,7 @@ use crate::copy::open_heads;
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
 use crate::live::Live;
 use crate::reclaim::free_segments_low;
+use crate::undurable::Undurable;
 use crate::units::{Opening, Page, Position, SegmentId};
 use device::{Buf, Prng, SharedBuf, SharedBufs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -213,6 +214,8 @@ pub(crate) struct LogState {
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
     dirty_chunks: usize,
+    /// What has been written and not been flushed, where the device has a volatile cache.
+    pub(crate) undurable: Undurable,
     /// Reclaim gives a segment up and has not said so durably: it is going to need room for what it says.
     pub(crate) reclaims: bool,
 }
@@ -283,6 +286,7 @@ impl LogState {
             link: None,
             deferred: VecDeque::new(),
             dirty_chunks: 0,
+            undurable: Undurable::default(),
             reclaims: false,
         }
     }

@@ -18,10 +18,11 @@ use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
 use crate::tenant::Tally;
+use crate::undurable::Unflushed;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
 use crate::worth::Worths;
 use device::sync::{Notify, lock};
-use device::{Arena, Completed, Device, Geometry, Outcome, View, World};
+use device::{Arena, Completed, Device, Geometry, Outcome, SharedBufs, View, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -171,6 +172,9 @@ pub struct Member {
     pub(crate) slow: AtomicBool,
     /// Reads that have failed since the last that has not.
     pub(crate) bad_reads: AtomicU32,
+    /// How often the device has failed to make something durable, and up to which of these failures everything has been written again since.
+    pub(crate) losses: AtomicU64,
+    pub(crate) losses_mended: AtomicU64,
     failure: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
     /// Nothing is written to the log any more.
@@ -229,6 +233,8 @@ impl Member {
             mirrored: AtomicBool::new(config.mirrored),
             slow: AtomicBool::new(false),
             bad_reads: AtomicU32::new(0),
+            losses: AtomicU64::new(0),
+            losses_mended: AtomicU64::new(0),
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
@@ -456,30 +462,47 @@ impl Member {
             return;
         }
         let done = write.done();
+        let unflushed = self.config.device.geometry().volatile_cache.then(|| Unflushed::of(&write));
         self.spend(bytes);
-        let mut tries = 0;
-        loop {
-            let completion = self.config.device.write(offset, write.data.clone(), false);
-            let Some(Completed { outcome, .. }) = self.within_hard_limit(completion).await else {
-                return self.fail("a write took longer than the hard limit".to_owned());
-            };
-            add(&self.counters.flash_bytes_written, bytes);
-            if outcome == Outcome::Done {
-                break;
-            }
-            tries += 1;
-            if !self.writes_again(outcome, tries) {
-                return self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
-            }
-            self.pause(tries).await;
+        if self.write_in_place(offset, write.data).await.is_err() {
+            return;
         }
         if done.chunk_of.is_some() {
             add(&self.counters.chunks, 1);
         }
         let mut next = Vec::new();
-        lock(&self.log).written(done, &mut next);
+        {
+            let mut log = lock(&self.log);
+            log.written(done, &mut next);
+            unflushed.into_iter().for_each(|write| log.undurable.add(write));
+        }
         self.issue(next);
         self.changed.notify_all();
+    }
+
+    /// Write to the device, again where it could not place it at once. A device that does not take it is given up.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn write_in_place(&self, offset: u64, data: SharedBufs) -> Result<(), MemberError> {
+        let bytes = data.len_bytes() as u64;
+        for tries in 1.. {
+            let completion = self.config.device.write(offset, data.clone(), false);
+            let Some(Completed { outcome, .. }) = self.within_hard_limit(completion).await else {
+                self.fail("a write took longer than the hard limit".to_owned());
+                break;
+            };
+            add(&self.counters.flash_bytes_written, bytes);
+            if outcome == Outcome::Done {
+                return Ok(());
+            }
+            if !self.writes_again(outcome, tries) {
+                self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
+                break;
+            }
+            self.pause(tries).await;
+        }
+        Err(self.error())
     }
 
     /// Await a device request for at most the hard limit, longer where the device holds the only copy of something. On a

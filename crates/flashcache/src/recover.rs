@@ -6,7 +6,7 @@
 
 use crate::carry::Carried;
 use crate::counters::add;
-use crate::format::{self, HeadKind, Record};
+use crate::format::{HeadKind, Record};
 use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
@@ -286,7 +286,7 @@ impl Member {
     }
 
     /// Dirty parts of chunks that are not known to have been durable and whose data is not there: they were never written.
-    /// What of them is there is written again where the device might change its mind about it; the caller flushes.
+    /// What of them is there is written again, see [`Member::write_headers_again`]; the caller flushes.
     async fn find_torn(
         self: &Arc<Self>,
         found: &FoundSparse,
@@ -328,14 +328,12 @@ impl Member {
                     return Err(why.into());
                 }
             };
-            let mut bad = 0;
+            let bad = self.bad_parts(name, mask, &sums, &bytes);
             let mut good: Vec<Range<usize>> = Vec::new();
-            for (k, part) in (0..16_u64).filter(|p| mask >> p & 1 == 1).enumerate() {
-                let number = name.block.saturating_mul(u64::from(self.block_parts)).saturating_add(part);
-                let sum = format::part_sum(name.disk, name.generation, number, &bytes[k * 4096..(k + 1) * 4096]);
-                bad |= u16::from(sum != sums[k]) << part;
+            for (k, _) in
+                (0..16).filter(|part| mask >> part & 1 == 1).enumerate().filter(|(_, part)| bad >> part & 1 == 0)
+            {
                 match good.last_mut() {
-                    _ if sum != sums[k] => {}
                     Some(last) if last.end == k => last.end = k + 1,
                     _ => good.push(k..k + 1),
                 }
@@ -344,17 +342,10 @@ impl Member {
             if bad & dirty != 0 {
                 torn.push((place, bad & dirty));
             }
-            if self.config.device.geometry().discard_bytes > 0 {
-                // A page that was discarded and whose write was lost may read as anything, as what it held before too, and
-                // the next time as something else.
-                for run in good {
-                    let offset = self.device_offset(self.shape.page(place.0, place.2 + run.start as u32));
-                    self.write_in_recovery(
-                        offset,
-                        Buf::padded(&bytes[run.start * 4096..run.end * 4096], 4096).freeze(),
-                    )
-                    .await?;
-                }
+            for run in good {
+                let offset = self.device_offset(self.shape.page(place.0, place.2 + run.start as u32));
+                let data = &bytes[run.start * 4096..run.end * 4096];
+                self.write_in_recovery(offset, Buf::padded(data, 4096).freeze()).await?;
             }
         }
         Ok(torn)

@@ -6,11 +6,11 @@
 //! same sequences as the life after it. So the rest of the segment is overwritten before anything is added, and a walk that gets there
 //! finds nothing. Only adds behind what a walk has found.
 
-use crate::format::{self, Record};
+use crate::format::{self, Record, SegmentLife};
 use crate::member::{Member, MemberError};
 use crate::restore::{FoundSparse, Sparse};
 use crate::sabotage::Sabotage;
-use crate::segment::{Footer, Found, WalkedHeader};
+use crate::segment::{Footer, Found, WalkedHeader, read_bytes, read_footer_with_chunks};
 use crate::units::SegmentId;
 use device::Buf;
 use device::sync::lock;
@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 const CLEAR_BYTES: usize = 1 << 20;
 
 impl Member {
-    /// What is not known to have been durable and was found is written again, for the caller to flush: a page that was discarded, and
-    /// whose write was lost, may read as what was written and the next time as something else.
+    /// The headers and footers that were found and are not known to have been durable are written again, for the caller to flush. What was
+    /// read may be lost with the next power cut all the same: a failed flush may have dropped it before the process died, and a page that
+    /// was discarded, and whose write was lost, may read as what was written and the next time as something else.
     ///
     /// # Errors
     /// The flash cannot be written.
@@ -31,16 +32,34 @@ impl Member {
         alive: &(dyn Fn(&SegmentId, &Found<Sparse>) -> bool + Sync),
         durable: u64,
     ) -> Result<(), MemberError> {
-        if self.config.device.geometry().discard_bytes == 0 {
-            return Ok(());
-        }
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
             for WalkedHeader { header, page } in segment.headers.iter().filter(|h| h.header.sequence > durable) {
                 let offset = self.device_offset(self.shape.page(*id, header.position.0));
                 self.write_in_recovery(offset, Buf::padded(page, 4096).freeze()).await?;
             }
+            if segment.footer == Footer::Whole && segment.last_sequence > durable {
+                self.write_footer_again(*id, segment.life, durable).await?;
+            }
         }
         Ok(())
+    }
+
+    /// The same of a segment that was not walked.
+    async fn write_footer_again(&self, id: SegmentId, life: SegmentLife, durable: u64) -> Result<(), MemberError> {
+        let Some((bytes, chunks)) = read_footer_with_chunks(self, life).await else { return Ok(()) };
+        let unit = self.shape.align as usize * 4096;
+        for (position, sequence) in chunks.into_iter().filter(|(_, sequence)| *sequence > durable) {
+            let offset = self.device_offset(self.shape.page(id, position.0));
+            // The footer says what one says that cannot be read.
+            let Ok(page) = read_bytes(self, offset, unit).await else { continue };
+            let header = format::visit_chunk(&page, &self.config.owner, &mut |_, _| {});
+            if header.is_ok_and(|header| header.life == life && header.sequence == sequence) {
+                self.write_in_recovery(offset, Buf::padded(&page, 4096).freeze()).await?;
+            }
+        }
+        let at = self.shape.segment_pages - (bytes.len() / 4096) as u32;
+        let offset = self.device_offset(self.shape.page(id, at));
+        self.write_in_recovery(offset, Buf::padded(&bytes, 4096).freeze()).await
     }
 
     /// The segments the log goes on in, each with its first page behind what was found.

@@ -59,11 +59,13 @@ pub enum Sabotage {
     AbsenceKillsMirror,
     /// Recovery leaves the chunks in place that a power cut has left behind the end of a segment in which the log goes on.
     TailKept,
+    /// A flush of flash that fails is tried again, and what it should have made durable is not written again before.
+    FlashFlushTriedAgain,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 27] = [
+    pub const ALL: [Sabotage; 28] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -91,6 +93,7 @@ impl Sabotage {
         Sabotage::RottenSegmentVanishes,
         Sabotage::AbsenceKillsMirror,
         Sabotage::TailKept,
+        Sabotage::FlashFlushTriedAgain,
     ];
 
     /// Its name on the command line.
@@ -124,6 +127,7 @@ impl Sabotage {
             Sabotage::RottenSegmentVanishes => "rotten-segment-vanishes",
             Sabotage::AbsenceKillsMirror => "absence-kills-mirror",
             Sabotage::TailKept => "tail-kept",
+            Sabotage::FlashFlushTriedAgain => "flash-flush-tried-again",
         }
     }
 }

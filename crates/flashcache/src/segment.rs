@@ -3,7 +3,7 @@
 use crate::format::{self, ChunkHeader, FORMAT_VERSION, FormatError, Record, Seen, SegmentLife, TRAILER_BYTES};
 use crate::member::{Member, MemberError};
 use crate::sabotage::Sabotage;
-use crate::units::SegmentId;
+use crate::units::{Position, SegmentId};
 use device::{Buf, Bufs, Outcome};
 
 /// What a segment says, in its order.
@@ -273,6 +273,40 @@ fn look_through<R: Gather>(
 
 /// The footer of an opening, or of whichever it is of. One that cannot be read is none: the chunks say the same.
 async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: SegmentId) -> Result<Found<R>, Footer> {
+    let (bytes, life) = read_footer_bytes(member, life, id).await?;
+    let mut records = R::default();
+    let mut sequence = 0;
+    let gather = &mut |seen: Seen<'_>| match seen {
+        Seen::Other(Record::Chunk { sequence: next, .. }) => sequence = next,
+        other => records.gather(member, life, sequence, other),
+    };
+    let trailer = format::visit_footer(&bytes, &member.config.owner, gather).map_err(|_| Footer::Torn)?;
+    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
+    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new(), headless: None })
+}
+
+/// The footer of an opening as it is, with the position and the sequence of each of its chunks. None when it cannot be read.
+pub(crate) async fn read_footer_with_chunks(
+    member: &Member,
+    life: SegmentLife,
+) -> Option<(Bytes, Vec<(Position, u64)>)> {
+    let (bytes, _) = read_footer_bytes(member, Some(life), life.segment).await.ok()?;
+    let mut chunks = Vec::new();
+    let gather = &mut |seen: Seen<'_>| {
+        if let Seen::Other(Record::Chunk { position, sequence }) = seen {
+            chunks.push((position, sequence));
+        }
+    };
+    format::visit_footer(&bytes, &member.config.owner, gather).ok()?;
+    Some((bytes, chunks))
+}
+
+/// The bytes of a footer whose last page is one, and of which opening that says it is.
+async fn read_footer_bytes(
+    member: &Member,
+    life: Option<SegmentLife>,
+    id: SegmentId,
+) -> Result<(Bytes, SegmentLife), Footer> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
@@ -283,21 +317,11 @@ async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: 
     if trailer.life.segment != id || life.is_some_and(|life| life != trailer.life) {
         return Err(Footer::None);
     }
-    let life = trailer.life;
     let bytes = format::footer_bytes(trailer.records_bytes, unit);
-    let whole = if bytes == unit {
-        last
-    } else {
-        let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
-        read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Unreadable)?
-    };
-    let mut records = R::default();
-    let mut sequence = 0;
-    let gather = &mut |seen: Seen<'_>| match seen {
-        Seen::Other(Record::Chunk { sequence: next, .. }) => sequence = next,
-        other => records.gather(member, life, sequence, other),
-    };
-    let trailer = format::visit_footer(&whole, owner, gather).map_err(|_| Footer::Torn)?;
-    let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new(), headless: None })
+    if bytes == unit {
+        return Ok((last, trailer.life));
+    }
+    let from = segment_bytes.checked_sub(bytes).ok_or(Footer::Torn)?;
+    let whole = read_bytes(member, start + from as u64, bytes).await.map_err(|_| Footer::Unreadable)?;
+    Ok((whole, trailer.life))
 }

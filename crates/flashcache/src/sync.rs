@@ -7,11 +7,14 @@ use crate::format::Record;
 use crate::log::{NoSpace, RECORD_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Candidate, RegionKey};
-use device::Outcome;
 use device::sync::lock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Pages that wait for a flush before the log asks for one by itself: recovery after a crash writes the headers of that much again, and
+/// after a failed flush all of it is. 128 MiB.
+const UNFLUSHED_PAGES_MAX: u64 = 32 << 10;
 
 /// What a sync covers.
 struct Covered {
@@ -90,10 +93,7 @@ impl Member {
             match self.begin_sync(want, need)? {
                 Begun::Durable => return Ok(()),
                 Begun::Lead(covered) => {
-                    let result = self.finish_sync(covered).await;
-                    lock(&self.log).syncing = false;
-                    self.changed.notify_all();
-                    result?;
+                    self.lead_sync(covered).await?;
                     if need == Need::All {
                         // What others append meanwhile is not waited for.
                         return Ok(());
@@ -145,6 +145,14 @@ impl Member {
         }
     }
 
+    /// See a sync to its end, and let the next one begin.
+    async fn lead_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
+        let result = self.finish_sync(covered).await;
+        lock(&self.log).syncing = false;
+        self.changed.notify_all();
+        result
+    }
+
     /// Wait for the chunks of a sync and flush the device.
     async fn finish_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
         let Covered { through, writes: ids } = covered;
@@ -159,21 +167,7 @@ impl Member {
             self.changed.wait(ticket).await;
         }
         let provable = lock(&self.log).provable();
-        if self.config.device.geometry().volatile_cache {
-            add(&self.counters.flash_flushes, 1);
-            match self.within_hard_limit(self.config.device.flush()).await {
-                Some(done) if done.outcome == Outcome::Done => {}
-                Some(done) => {
-                    add(&self.counters.errors, 1);
-                    self.fail(format!("flush: {:?}", done.outcome));
-                    return Err(self.error());
-                }
-                None => {
-                    self.fail("a flush took longer than the hard limit".to_owned());
-                    return Err(self.error());
-                }
-            }
-        }
+        self.flush().await?;
         let mut log = lock(&self.log);
         log.prove(&provable);
         log.set_synced(through);
@@ -207,10 +201,17 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            let before = {
+            let (before, unflushed_pages) = {
                 let log = lock(&self.log);
-                if log.staged.is_empty() { None } else { Some(log.appended) }
+                (if log.staged.is_empty() { None } else { Some(log.appended) }, log.undurable.pages())
             };
+            // Where there is no room for that, it is for later: this task never waits for reclaim, which waits for chunks.
+            if unflushed_pages >= UNFLUSHED_PAGES_MAX
+                && let Ok(Begun::Lead(covered)) = self.begin_sync(u64::MAX, Need::Ordinary)
+                && self.lead_sync(covered).await.is_err()
+            {
+                return;
+            }
             let Some(before) = before else {
                 self.changed.wait(ticket).await;
                 continue;

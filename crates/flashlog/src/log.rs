@@ -12,7 +12,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Copies of a record where there are several flash devices: what a sync was told is durable must survive one of them (I3).
@@ -69,7 +69,8 @@ pub struct FlashLog {
     outlier_ns: AtomicU64,
     life: AtomicU64,
     sequence: AtomicU64,
-    disks: Mutex<BTreeMap<u64, Arc<RedoDisk>>>,
+    /// Each holds the log.
+    disks: Mutex<BTreeMap<u64, Weak<RedoDisk>>>,
     /// Grid disks with writes that wait for releases which do not come.
     pleas: Mutex<BTreeSet<u64>>,
 }
@@ -107,14 +108,14 @@ impl FlashLog {
     pub fn attach(self: &Arc<Self>, config: RedoDiskConfig) -> Arc<RedoDisk> {
         let id = config.id;
         let disk = RedoDisk::new(self.clone(), config);
-        lock(&self.disks).insert(id, disk.clone());
+        lock(&self.disks).insert(id, Arc::downgrade(&disk));
         disk
     }
 
     /// Know a grid disk no more. The disk has everything ([`RedoDisk::settle`]), or nobody wants it any more
     /// ([`RedoDisk::abandon`]).
     pub fn detach(&self, id: u64) {
-        if let Some(disk) = lock(&self.disks).remove(&id) {
+        if let Some(disk) = lock(&self.disks).remove(&id).and_then(|disk| disk.upgrade()) {
             disk.stop();
         }
         lock(&self.pleas).remove(&id);
@@ -123,7 +124,7 @@ impl FlashLog {
     /// The grid disks it serves.
     #[must_use]
     pub fn disks(&self) -> Vec<Arc<RedoDisk>> {
-        lock(&self.disks).values().cloned().collect()
+        lock(&self.disks).values().filter_map(Weak::upgrade).collect()
     }
 
     /// Memory set aside for changes that the disks do not have durably, in bytes.

@@ -49,6 +49,7 @@ pub const SITUATIONS: &[&str] = &[
     "block written again at reclaim",
     "cached copy ended by a write",
     "disk: failed flush drops the cache",
+    "disk: what a failed flush drops goes on being read",
     "disk: failed durable write drops the cache",
     "rot of cached data",
     "rot caught by a checksum",

@@ -462,7 +462,12 @@ impl SimDevice {
             }
             Verb::Flush if fault == Some(FaultKind::FlushFails) && state.prng.chance(1, 2) => {
                 self.situations.hit("disk: failed flush drops the cache");
-                state.medium.lose_unflushed(&mut state.prng, &self.situations);
+                if self.config.failed_flush_shows && state.prng.chance(1, 2) {
+                    self.situations.hit("disk: what a failed flush drops goes on being read");
+                    state.medium.lose_unflushed_unseen(&mut state.prng, &self.situations);
+                } else {
+                    state.medium.lose_unflushed(&mut state.prng, &self.situations);
+                }
                 state.flush_news.push(FlushNews::Dropped);
             }
             Verb::Status => extents = status(&state.medium, offset, len),

@@ -74,6 +74,8 @@ pub struct DiskConfig {
     pub gone_after_power_cut: bool,
     /// Whether a durable write or zero that fails may drop what the volatile cache holds of others.
     pub failed_fua_drops: bool,
+    /// Whether what a failed flush drops may go on being read until the power goes.
+    pub failed_flush_shows: bool,
     /// Which faults may be injected where.
     pub atlas: FaultAtlas,
 }
@@ -101,6 +103,7 @@ impl DiskConfig {
             memory_align_bytes: 1,
             gone_after_power_cut: false,
             failed_fua_drops: false,
+            failed_flush_shows: false,
             atlas: FaultAtlas::none(),
         }
     }
@@ -140,6 +143,7 @@ impl DiskConfig {
             memory_align_bytes: 1,
             gone_after_power_cut: false,
             failed_fua_drops: false,
+            failed_flush_shows: false,
             atlas: FaultAtlas::none(),
         }
     }

@@ -291,10 +291,17 @@ impl Medium {
             self.records.push_back(Record { op: 0, sectors, what, done: NOT_DONE, gone: Vec::new() });
         }
         self.lose(prng, situations, |_| true);
+        self.show_what_is_left();
     }
 
     /// The cache loses what completed and is not durable, as a failed flush may do; writes still under way stay.
     pub(super) fn lose_unflushed(&mut self, prng: &mut Prng, situations: &Situations) {
+        self.lose(prng, situations, |r| r.done != NOT_DONE);
+        self.show_what_is_left();
+    }
+
+    /// The same, but reads see what was lost until the power goes, or something is written there.
+    pub(super) fn lose_unflushed_unseen(&mut self, prng: &mut Prng, situations: &Situations) {
         self.lose(prng, situations, |r| r.done != NOT_DONE);
     }
 
@@ -353,14 +360,18 @@ impl Medium {
         if order_broken {
             situations.hit("disk: power cut keeps a newer write and loses an older");
         }
+        self.replace_records(staying);
+    }
+
+    /// Reads see what is durable, and what the cache still has.
+    fn show_what_is_left(&mut self) {
         self.visible = self.durable.clone();
-        for record in &staying {
+        for record in &self.records {
             for run in record.left(record.sectors.clone()) {
                 let what = record.what.skipping(run.start - record.sectors.start);
                 self.visible.apply(run, &what);
             }
         }
-        self.replace_records(staying);
     }
 
     /// A copy of what reads see, as a medium at rest.

@@ -509,6 +509,7 @@ impl Setup {
                 config.gone_after_power_cut = false;
             }
             config.geometry.page_bytes = config.geometry.page_bytes.max(page_bytes);
+            (config.failed_fua_drops, config.failed_flush_shows) = (true, true);
             flashes.push(config);
         }
         for grid_disk in &mut grid_disks {

@@ -119,3 +119,13 @@ fn the_disk_has_what_flash_has_answered_without_delay() {
         }
     });
 }
+
+#[test]
+fn nothing_of_it_is_left_in_memory_when_the_process_has_ended() {
+    let redo = in_a_world(async |_, world: World| {
+        let redo = redo_disk(Mode::Auto, &world).await;
+        commits(&redo, 10, Duration::ZERO, &world).await;
+        Arc::downgrade(&redo)
+    });
+    assert!(redo.upgrade().is_none(), "the log and its disks hold each other");
+}

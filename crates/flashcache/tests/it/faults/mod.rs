@@ -10,6 +10,7 @@ mod openings;
 mod own_crc;
 mod rig;
 mod tails;
+mod undurable;
 
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};

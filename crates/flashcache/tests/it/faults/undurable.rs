@@ -1,0 +1,194 @@
+//! A flush of flash that fails costs nothing while the device still reads what it was to make durable: that is written again.
+
+use super::rig::*;
+use crate::running::{next_life, run};
+use device::io::{Completed, FailKind, Io, Op, Outcome};
+use device::layers::Memory;
+use device::sync::lock;
+use device::{Bufs, Completion, Device, Geometry, SharedBufs, World};
+use flashcache::format::Owner;
+use flashcache::{CacheConfig, FlashCache, MemberDevice, Residence, Sabotage};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A device whose failed flush drops what it held in its cache: reads see that until the power goes, and no later flush makes it durable.
+struct Dropping {
+    visible: Arc<Memory>,
+    durable: Arc<Memory>,
+    held: Mutex<Vec<(u64, SharedBufs)>>,
+    flushes_to_fail: AtomicU32,
+}
+
+impl Dropping {
+    fn new() -> Arc<Dropping> {
+        let geometry = Geometry { discard_bytes: 0, ..geometry() };
+        let medium = || Memory::with_geometry(geometry.clone(), false);
+        let (held, flushes_to_fail) = (Mutex::default(), AtomicU32::new(0));
+        Arc::new(Dropping { visible: medium(), durable: medium(), held, flushes_to_fail })
+    }
+
+    fn fail_flushes(&self, count: u32) {
+        self.flushes_to_fail.store(count, Ordering::SeqCst);
+    }
+
+    /// As somebody else's failed flush does.
+    fn drop_held(&self) {
+        lock(&self.held).clear();
+    }
+
+    fn flush(&self) -> Outcome {
+        let fails = self.flushes_to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        for (offset, data) in lock(&self.held).drain(..) {
+            if fails.is_err() {
+                drop(self.durable.submit(Op::Write { offset, data, fua: true }));
+            }
+        }
+        if fails.is_ok() { Outcome::Failed(FailKind::Media) } else { Outcome::Done }
+    }
+}
+
+impl Io for Dropping {
+    fn geometry(&self) -> Geometry {
+        self.visible.geometry()
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        match &op {
+            Op::Flush => {
+                let outcome = self.flush();
+                return Completion::ready(Completed { outcome, bufs: Bufs::new(), extents: Vec::new() });
+            }
+            Op::Write { offset, data, .. } => lock(&self.held).push((*offset, data.clone())),
+            Op::WriteZeroes { .. } | Op::Discard { .. } => unreachable!("the log of a device without TRIM only writes"),
+            Op::Read { .. } | Op::Status { .. } => {}
+        }
+        self.visible.submit(op)
+    }
+}
+
+async fn opened(device: Device, sabotage: Option<Sabotage>, world: &World) -> Rig {
+    let config = CacheConfig { sabotage, ..config() };
+    let owner = Owner { cell_id: 1, device_id: 2, era: 1 };
+    let member = MemberDevice { device, owner, life: next_life(), durable: true, checkpoint: None };
+    let (cache, recovered) = FlashCache::open(config, vec![member], &[DISK], world.clone()).await.unwrap();
+    let disk = cache.disk(DISK);
+    Rig { cache, disk, faults: Vec::new(), media: Vec::new(), world: world.clone(), recovered }
+}
+
+async fn dies(rig: Rig) {
+    rig.cache.members().for_each(|member| member.fail("the process has died".to_owned()));
+    rig.cache.stop().await;
+}
+
+/// Dirty blocks, of which the first is durable before the flush fails: what is there after the power cut.
+async fn left_by_a_failed_flush(sabotage: Option<Sabotage>, world: World) -> Vec<Residence> {
+    let device = Dropping::new();
+    let rig = opened(device.clone(), sabotage, &world).await;
+    rig.dirty(1).await.unwrap();
+    rig.on_flash().await;
+    for block in 2..5 {
+        rig.dirty(block).await.unwrap();
+    }
+    device.fail_flushes(1);
+    rig.cache.sync_all().await.unwrap();
+    assert!(!rig.member().has_failed(), "{:?}", rig.member().failure());
+    assert_eq!((rig.counters()["errors"], rig.counters()["written_again"] > 0), (1, sabotage.is_none()));
+    dies(rig).await;
+
+    let rig = opened(device.durable.clone(), None, &world).await;
+    let mut left = Vec::new();
+    for block in 1..5 {
+        let [(4, residence)] = rig.residence(block)[..] else { panic!("{:?}", rig.residence(block)) };
+        left.push(residence);
+        if residence == Residence::Dirty {
+            assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
+        }
+    }
+    left
+}
+
+#[test]
+fn what_a_failed_flush_may_have_dropped_is_durable_after_the_next() {
+    run(|world| async move { assert_eq!(left_by_a_failed_flush(None, world).await, [Residence::Dirty; 4]) });
+}
+
+#[test]
+fn a_flush_that_is_only_tried_again_is_caught() {
+    run(|world| async move {
+        let left = left_by_a_failed_flush(Some(Sabotage::FlashFlushTriedAgain), world).await;
+        assert_eq!(left, [Residence::Dirty, Residence::Disk, Residence::Disk, Residence::Disk]);
+    });
+}
+
+#[test]
+fn the_loss_that_others_on_the_device_hear_of_is_made_good() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let rig = opened(device.clone(), None, &world).await;
+        rig.dirty(1).await.unwrap();
+        device.drop_held();
+        rig.member().may_have_lost();
+        rig.cache.sync_all().await.unwrap();
+        let written_again = rig.counters()["written_again"];
+        assert!(written_again > 0);
+        rig.dirty(2).await.unwrap();
+        rig.cache.sync_all().await.unwrap();
+        assert_eq!(rig.counters()["written_again"], written_again, "once");
+        dies(rig).await;
+        let rig = opened(device.durable.clone(), None, &world).await;
+        assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
+    });
+}
+
+#[test]
+fn a_device_that_has_lost_what_was_written_is_given_up() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let mut rig = opened(device.clone(), None, &world).await;
+        rig.dirty(1).await.unwrap();
+        rig.media = vec![device.visible.clone()];
+        rig.rot(0, 5).await;
+        device.fail_flushes(1);
+        let error = rig.cache.sync_all().await.unwrap_err().to_string();
+        assert!(error.contains("is lost: reads as something else"), "{error}");
+        assert!(rig.member().has_failed());
+    });
+}
+
+#[test]
+fn a_device_that_never_flushes_is_given_up() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let rig = opened(device.clone(), None, &world).await;
+        rig.dirty(1).await.unwrap();
+        device.fail_flushes(u32::MAX);
+        let error = rig.cache.sync_all().await.unwrap_err().to_string();
+        assert!(error.contains("flush: Failed(Media)"), "{error}");
+        assert_eq!(rig.counters()["errors"], 6);
+    });
+}
+
+#[test]
+fn what_was_dropped_before_the_process_died_is_durable_once_the_next_has_read_it() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let rig = opened(device.clone(), None, &world).await;
+        // More than a segment, so that a footer is among what is dropped.
+        for block in 0..20 {
+            rig.dirty(block).await.unwrap();
+        }
+        rig.until(|rig| rig.cache.members().all(|member| member.segments().sealed > 0)).await;
+        device.drop_held();
+        dies(rig).await;
+
+        let rig = opened(device.clone(), None, &world).await;
+        assert_eq!(rig.recovered[0].as_ref().unwrap().dirty_parts, 80);
+        dies(rig).await;
+
+        let rig = opened(device.durable.clone(), None, &world).await;
+        assert_eq!(rig.recovered[0].as_ref().unwrap().dirty_parts, 80);
+        for block in 0..20 {
+            assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
+        }
+    });
+}
