@@ -4,6 +4,10 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 RELEASE := target/release/flashcell
+PREFIX ?= /usr/local
+DESTDIR ?=
+SHARE = $(DESTDIR)$(PREFIX)/share
+LIB = $(DESTDIR)/usr/lib
 SEEDS ?= 0..2000
 # What `make mutants` breaks, and which part of it: SAMPLE=0/40 is every fortieth, in about a quarter of an hour
 CRATE ?= flashcache
@@ -11,12 +15,14 @@ SAMPLE ?=
 # Client operations of each seed; ten thousand long ones: make sim SEEDS=0..10000 OPERATIONS=5000
 OPERATIONS ?= 2000
 
-.PHONY: help demo test lint bench sim soak build check-rust clients fuzz mutants demo-postgres
+.PHONY: help demo test lint bench sim soak build check-rust clients fuzz mutants demo-postgres install uninstall deb
 
 help:
 	@echo "make demo   the main job end to end, in a temporary directory (no root, no packages)"
 	@echo "make demo-postgres  PostgreSQL without flash, with it, and on flash alone (installs postgresql, says so; needs root)"
 	@echo "make test   everything CI runs; installs its test clients first (says so)"
+	@echo "make install  program, man pages, completions, systemd units, udev rules (PREFIX=/usr/local DESTDIR=)"
+	@echo "make deb    a Debian package in target/debian"
 	@echo "make lint   format, clippy"
 	@echo "make bench  the speed rows, side by side with fio, nbdkit and qemu-nbd"
 	@echo "make sim    many seeds of the simulator (SEEDS=A..B OPERATIONS=N)"
@@ -29,6 +35,43 @@ check-rust:
 
 build: check-rust
 	$(CARGO) build --release --locked -p flashcell
+
+# Units, rules and the like lie below /usr/lib and /etc wherever PREFIX is: systemd and udev look there (below /usr/local/lib as well).
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/doc/flashcell/guide $(SHARE)/doc/flashcell/examples
+	strip -o $(DESTDIR)$(PREFIX)/bin/flashcell $(RELEASE)
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/flashcell
+	ln -sf flashcell $(DESTDIR)$(PREFIX)/bin/cellcli
+	ln -sf flashcell $(DESTDIR)$(PREFIX)/bin/dcli
+	rm -rf target/manual && $(RELEASE) manual target/manual
+	install -m 644 target/manual/man1/* $(SHARE)/man/man1/
+	install -Dm 644 -t $(SHARE)/bash-completion/completions target/manual/bash/*
+	install -Dm 644 -t $(SHARE)/zsh/site-functions target/manual/zsh/*
+	install -Dm 644 -t $(SHARE)/fish/vendor_completions.d target/manual/fish/*
+	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md $(SHARE)/doc/flashcell/
+	install -m 644 docs/guide/*.md $(SHARE)/doc/flashcell/guide/
+	install -m 644 packaging/examples/* packaging/*.json packaging/*.yml $(SHARE)/doc/flashcell/examples/
+	install -Dm 644 -t $(LIB)/systemd/system packaging/systemd/flashcell@.service packaging/systemd/flashcell-attach@.service
+	sed -i 's,/usr/bin/flashcell,$(PREFIX)/bin/flashcell,; s,/usr/share/doc,$(PREFIX)/share/doc,' $(LIB)/systemd/system/flashcell@.service $(LIB)/systemd/system/flashcell-attach@.service
+	install -Dm 644 packaging/systemd/sysusers.conf $(LIB)/sysusers.d/flashcell.conf
+	install -Dm 644 packaging/systemd/tmpfiles.conf $(LIB)/tmpfiles.d/flashcell.conf
+	install -Dm 644 packaging/udev/60-flashcell.rules $(LIB)/udev/rules.d/60-flashcell.rules
+	install -Dm 644 packaging/needrestart.conf $(DESTDIR)/etc/needrestart/conf.d/flashcell.conf
+
+# What install has put in place; cells and what is on their devices stay.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/flashcell $(DESTDIR)$(PREFIX)/bin/cellcli $(DESTDIR)$(PREFIX)/bin/dcli
+	rm -f $(SHARE)/man/man1/flashcell*.1 $(SHARE)/man/man1/cellcli.1
+	rm -f $(SHARE)/bash-completion/completions/flashcell.bash $(SHARE)/bash-completion/completions/cellcli.bash
+	rm -f $(SHARE)/zsh/site-functions/_flashcell $(SHARE)/zsh/site-functions/_cellcli
+	rm -f $(SHARE)/fish/vendor_completions.d/flashcell.fish $(SHARE)/fish/vendor_completions.d/cellcli.fish
+	rm -rf $(SHARE)/doc/flashcell
+	rm -f $(LIB)/systemd/system/flashcell@.service $(LIB)/systemd/system/flashcell-attach@.service
+	rm -f $(LIB)/sysusers.d/flashcell.conf $(LIB)/tmpfiles.d/flashcell.conf $(LIB)/udev/rules.d/60-flashcell.rules
+	rm -f $(DESTDIR)/etc/needrestart/conf.d/flashcell.conf
+
+deb: build
+	scripts/package-deb target/debian
 
 demo: build
 	$(RELEASE) demo

@@ -6,6 +6,7 @@
 mod attach;
 mod contents;
 mod dcli;
+mod manual;
 mod metrics;
 mod pin;
 mod recording;
@@ -39,6 +40,9 @@ enum Sub {
     Attach(attach::Attach),
     /// Unmount an attached grid disk and take its block device away
     Detach(attach::Detach),
+    /// Writes man pages and shell completions, for packages
+    #[command(hide = true)]
+    Manual(manual::Manual),
     /// Keeps an attached grid disk's device: started by `attach`
     #[command(hide = true)]
     AttachKeeper(attach::Keeper),
@@ -511,6 +515,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             report: demo.report,
             disk_model: demo.disk_model,
         })?),
+        Sub::Manual(manual) => manual::write(&manual, CommandLine::command(), CellcliLine::command()),
         Sub::Cellcli(cellcli) => Ok(server::console::cellcli(&ConsoleOptions {
             cell: cellcli.cell,
             non_interactive: cellcli.non_interactive,

@@ -31,6 +31,7 @@ mod process;
 mod record;
 mod serve;
 mod store;
+mod supervisor;
 mod tls;
 pub mod trust;
 

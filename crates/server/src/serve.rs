@@ -14,6 +14,7 @@ use crate::hot_file::HotFile;
 use crate::init::seed;
 use crate::lock::{DirLock, LockError};
 use crate::store::{Limits, Store};
+use crate::supervisor;
 use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
 use device::{Address, Arena, MemoryGuard, Runtime, RuntimeConfig, RuntimeError};
@@ -221,11 +222,15 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     });
     context.keep_history();
     ready(&context)?;
+    supervisor::watch(&context.world.spawn);
     let mut admin = admin.serve(context.clone());
 
     let cause = admin.wait_for_stop();
     let deadline = Duration::from_secs(located.config.stop_deadline_s);
     info!(?cause, deadline_s = deadline.as_secs(), "stopping");
+    if cause != (StopCause::Statement { again: true }) {
+        supervisor::stopping(deadline);
+    }
     let stopped = stop(&runtime, &context, deadline);
     admin.end();
     drop(context);
@@ -420,6 +425,7 @@ fn ready(context: &Context) -> Result<(), ServeError> {
     ));
     // The log first: whoever has read the ready line finds it there.
     info!("serving");
+    supervisor::ready(&format!("serving {} grid disks", context.cell.grid_disks().len()));
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()) {
         // Whoever waited for the line has read it, before the cell was started again by a statement.

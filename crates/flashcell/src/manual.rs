@@ -1,0 +1,36 @@
+//! Man pages and shell completions, from the command line's own tables: what `make install` and the package put in place.
+
+use crate::Failure;
+use clap::{Args, Command};
+use clap_complete::{Shell, generate_to};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub(crate) struct Manual {
+    /// Becomes the directory of `man1`, `bash`, `zsh` and `fish`
+    dir: PathBuf,
+}
+
+/// Write them, of `flashcell` with each of its sub-commands, and of `cellcli`.
+pub(crate) fn write(manual: &Manual, flashcell: Command, cellcli: Command) -> Result<bool, Failure> {
+    let pages = directory(&manual.dir, "man1")?;
+    for command in [flashcell, cellcli] {
+        let name = command.get_name().to_owned();
+        for (shell, dir) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
+            let dir = directory(&manual.dir, dir)?;
+            generate_to(shell, &mut command.clone(), name.clone(), &dir).map_err(|error| failed(&dir, &error))?;
+        }
+        clap_mangen::generate_to(command, &pages).map_err(|error| failed(&pages, &error))?;
+    }
+    Ok(true)
+}
+
+fn directory(below: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let dir = below.join(name);
+    std::fs::create_dir_all(&dir).map_err(|error| failed(&dir, &error))?;
+    Ok(dir)
+}
+
+fn failed(dir: &Path, error: &std::io::Error) -> Failure {
+    format!("cannot write to {}: {error}", dir.display()).into()
+}
