@@ -43,11 +43,11 @@ install: build
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/flashcell
 	ln -sf flashcell $(DESTDIR)$(PREFIX)/bin/cellcli
 	ln -sf flashcell $(DESTDIR)$(PREFIX)/bin/dcli
-	rm -rf target/manual && $(RELEASE) manual target/manual
-	install -m 644 target/manual/man1/* $(SHARE)/man/man1/
-	install -Dm 644 -t $(SHARE)/bash-completion/completions target/manual/bash/*
-	install -Dm 644 -t $(SHARE)/zsh/site-functions target/manual/zsh/*
-	install -Dm 644 -t $(SHARE)/fish/vendor_completions.d target/manual/fish/*
+	manual=$$(mktemp -d) && trap 'rm -rf "$$manual"' EXIT && $(RELEASE) manual "$$manual" && \
+	install -m 644 "$$manual"/man1/* $(SHARE)/man/man1/ && \
+	install -Dm 644 -t $(SHARE)/bash-completion/completions "$$manual"/bash/* && \
+	install -Dm 644 -t $(SHARE)/zsh/site-functions "$$manual"/zsh/* && \
+	install -Dm 644 -t $(SHARE)/fish/vendor_completions.d "$$manual"/fish/*
 	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md $(SHARE)/doc/flashcell/
 	install -m 644 docs/guide/*.md $(SHARE)/doc/flashcell/guide/
 	install -m 644 packaging/examples/* packaging/*.json packaging/*.yml $(SHARE)/doc/flashcell/examples/

@@ -14,15 +14,23 @@ pub(crate) struct Manual {
 /// Write them, of `flashcell` with each of its sub-commands, and of `cellcli`.
 pub(crate) fn write(manual: &Manual, flashcell: Command, cellcli: Command) -> Result<bool, Failure> {
     let pages = directory(&manual.dir, "man1")?;
-    for command in [flashcell, cellcli] {
-        let name = command.get_name().to_owned();
+    for (name, command) in [("flashcell", flashcell), ("cellcli", cellcli)] {
+        let command = without_hidden(name, &command);
         for (shell, dir) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
             let dir = directory(&manual.dir, dir)?;
-            generate_to(shell, &mut command.clone(), name.clone(), &dir).map_err(|error| failed(&dir, &error))?;
+            generate_to(shell, &mut command.clone(), name, &dir).map_err(|error| failed(&dir, &error))?;
         }
         clap_mangen::generate_to(command, &pages).map_err(|error| failed(&pages, &error))?;
     }
     Ok(true)
+}
+
+/// The same program with the sub-commands that are for people alone: the completion of bash knows no hidden ones.
+fn without_hidden(name: &'static str, command: &Command) -> Command {
+    let visible: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
+    let bare =
+        Command::new(name).about(command.get_about().cloned().unwrap_or_default()).version(env!("CARGO_PKG_VERSION"));
+    bare.args(command.get_arguments().cloned()).subcommands(visible)
 }
 
 fn directory(below: &Path, name: &str) -> Result<PathBuf, Failure> {
