@@ -136,6 +136,7 @@ impl Member {
                 Ok(_) => return Err(self.lost(offset, "reads as something else")),
                 Err(why) => return Err(self.lost(offset, &why.to_string())),
             };
+            self.spend(bytes.len() as u64);
             self.write_in_place(offset, Buf::padded(&bytes, 4096).freeze().into()).await?;
             add(&self.counters.written_again, 1);
         }

@@ -6,6 +6,7 @@
 mod attach;
 mod contents;
 mod dcli;
+mod doctor;
 mod manual;
 mod metrics;
 mod pin;
@@ -72,6 +73,10 @@ enum Sub {
     Contents(contents::Contents),
     /// Print a CellCLI script that makes the same cell: grid disks, flash cache and log, plan, pins, thresholds; no data, no secrets
     Backup(Backup),
+    /// Tell what on this host stands in the way of durable and quick storage, and what mends it; changes nothing
+    ///
+    /// Exit code 0: nothing that has to be mended; 1: a warning.
+    Doctor(doctor::Doctor),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
@@ -515,6 +520,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             report: demo.report,
             disk_model: demo.disk_model,
         })?),
+        Sub::Doctor(options) => doctor::examine(options),
         Sub::Manual(manual) => manual::write(&manual, CommandLine::command(), CellcliLine::command()),
         Sub::Cellcli(cellcli) => Ok(server::console::cellcli(&ConsoleOptions {
             cell: cellcli.cell,

@@ -19,6 +19,7 @@ pub mod console;
 pub mod dcli;
 mod devices;
 mod dir;
+pub mod doctor;
 mod door;
 pub mod files;
 mod hot_file;

@@ -1,0 +1,221 @@
+//! `flashcell doctor`: what on a host, its devices and its databases stands in the way of durable and quick storage, each with the command
+//! that mends it.
+//!
+//! Looks at files below a root (sysfs, procfs, configuration of PostgreSQL), so that tests show it hosts that are not there. Changes nothing:
+//! the one thing it writes is a file of its own, for the time of syncs, which it takes away again. Never asks a cell that runs.
+
+mod block;
+mod databases;
+mod host;
+mod l2arc;
+mod syncs;
+
+use crate::config::{Config, DeviceKind};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use l2arc::Rating;
+
+/// What was found, as far as anybody need care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Note,
+    /// Data may be lost, or much time is.
+    Warning,
+    /// It cannot be told from here.
+    Unknown,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Good => "good",
+            Verdict::Note => "note",
+            Verdict::Warning => "WARNING",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// Of what: a device, a file, the host.
+    pub subject: String,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// Why that matters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The command, or the setting, that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    fn good(check: &'static str, subject: &str, found: impl Into<String>) -> Finding {
+        Finding {
+            check,
+            subject: subject.to_owned(),
+            verdict: Verdict::Good,
+            found: found.into(),
+            why: None,
+            mend: None,
+        }
+    }
+
+    fn with(self, verdict: Verdict, why: impl Into<String>) -> Finding {
+        Finding { verdict, why: Some(why.into()), ..self }
+    }
+
+    fn mended_by(self, mend: impl Into<String>) -> Finding {
+        Finding { mend: Some(mend.into()), ..self }
+    }
+}
+
+/// Where files are looked for: `/`, or a directory that stands for it.
+#[derive(Clone, Debug)]
+struct Root(PathBuf);
+
+impl Root {
+    fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        let below = below.as_ref();
+        self.0.join(below.strip_prefix("/").unwrap_or(below))
+    }
+
+    /// The text of a file without the white space around it; none when it cannot be read.
+    fn text(&self, below: impl AsRef<Path>) -> Option<String> {
+        std::fs::read_to_string(self.path(below)).ok().map(|text| text.trim().to_owned())
+    }
+
+    fn number(&self, below: impl AsRef<Path>) -> Option<u64> {
+        self.text(below)?.parse().ok()
+    }
+
+    fn exists(&self, below: impl AsRef<Path>) -> bool {
+        self.path(below).exists()
+    }
+}
+
+/// What is examined.
+#[derive(Clone, Debug)]
+pub struct DoctorOptions {
+    /// A cell: its directory or cell.toml. Its devices are examined for what they are to it.
+    pub cell: Option<PathBuf>,
+    /// Block devices; without any, and without a cell, all of the host.
+    pub devices: Vec<PathBuf>,
+    /// Data directories of PostgreSQL, besides those that Debian's packages made.
+    pub postgres: Vec<PathBuf>,
+    /// How long syncs are timed in each file system with images of the cell; zero: not at all.
+    pub sync_time: Duration,
+    /// A drive that is to be ZFS's second-level cache.
+    pub l2arc: Option<Rating>,
+}
+
+/// A device to examine.
+#[derive(Clone, Debug)]
+struct Examined {
+    name: String,
+    /// Its directory below the root: `sys/block/sda`, `sys/block/sda/sda1`.
+    sysfs: PathBuf,
+    /// What it is to the cell.
+    kind: Option<DeviceKind>,
+}
+
+/// Examine this host.
+///
+/// # Errors
+/// The configuration of the cell cannot be read, or a device is none.
+pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
+    let root = Root(PathBuf::from("/"));
+    let located = options.cell.as_deref().map(Config::load).transpose()?;
+    let mut examined: Vec<Examined> = Vec::new();
+    let mut files: Vec<(PathBuf, DeviceKind)> = Vec::new();
+    for path in &options.devices {
+        examined.push(block::of_path(&root, path, None).ok_or_else(|| DoctorError::Device(path.clone()))?);
+    }
+    for device in located.iter().flat_map(|located| &located.config.device) {
+        let dir = located.as_ref().map_or(Path::new("/"), |located| &located.dir);
+        let path = dir.join(&device.path);
+        // NBD exports have nothing here to look at.
+        let Some(found) = block::of_path(&root, &path, Some(device.kind)) else { continue };
+        if path.is_file() {
+            files.push((path.clone(), device.kind));
+        }
+        if examined.iter().all(|other| other.sysfs != found.sysfs || other.kind != found.kind) {
+            examined.push(found);
+        }
+    }
+    if located.is_none() && options.devices.is_empty() {
+        examined = block::all(&root);
+    }
+    let mut findings = host::examine(&root);
+    findings.extend(examined.iter().flat_map(|device| block::examine(&root, device)));
+    findings.extend(databases::examine(&root, &options.postgres));
+    findings.extend(l2arc::examine(&root, options.l2arc));
+    findings.extend(located.iter().map(|located| host::free_space(&located.dir)));
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for (path, kind) in files {
+        let Some(dir) = path.parent().map(Path::to_path_buf) else { continue };
+        if !options.sync_time.is_zero() && !dirs.contains(&dir) {
+            let is_rotating = block::of_path(&root, &path, Some(kind)).map(|device| block::is_rotating(&root, &device));
+            findings.push(syncs::time(&dir, options.sync_time, is_rotating.unwrap_or(false)));
+            dirs.push(dir);
+        }
+    }
+    Ok(findings)
+}
+
+/// Why nothing was examined.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// The configuration of the cell.
+    #[error(transparent)]
+    Config(#[from] crate::ConfigError),
+    /// Not a block device, nor a file on one.
+    #[error("{0} is neither a block device nor a file on one\nhint: `lsblk` lists the block devices of this host")]
+    Device(PathBuf),
+}
+
+/// The findings as JSON, an array of objects.
+#[must_use]
+pub fn json(findings: &[Finding]) -> String {
+    serde_json::to_string_pretty(findings).map_or_else(|_| "[]\n".to_owned(), |text| text + "\n")
+}
+
+/// The findings as text, the worst first, each with why it matters and what mends it.
+#[must_use]
+pub fn table(findings: &[Finding]) -> String {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| match finding.verdict {
+        Verdict::Warning => 0,
+        Verdict::Unknown => 1,
+        Verdict::Note => 2,
+        Verdict::Good => 3,
+    });
+    let width =
+        |of: fn(&Finding) -> &str| findings.iter().map(|finding| of(finding).chars().count()).max().unwrap_or(0);
+    let (checks, subjects) = (width(|f| f.check), width(|f| &f.subject));
+    let mut text = String::new();
+    for Finding { check, subject, verdict, found, why, mend } in sorted {
+        text.push_str(&format!("{:<8}{check:<checks$}  {subject:<subjects$}  {found}\n", verdict.word()));
+        let more = |label: &str, line: &Option<String>| {
+            line.iter().flat_map(|line| line.lines()).map(|line| format!("        {label}{line}\n")).collect::<String>()
+        };
+        text.push_str(&more("", why));
+        text.push_str(&more("mend: ", mend));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
