@@ -34,7 +34,8 @@ pub(crate) fn examine(options: Doctor) -> Result<bool, Failure> {
     let Doctor { devices, cell, postgres, sync_seconds, l2arc, json } = options;
     let sync_time = Duration::from_secs(sync_seconds);
     if cell.is_some() && sync_seconds > 0 {
-        eprintln!("timing syncs for {sync_seconds} s in each directory with images of the cell");
+        let _ =
+            writeln!(std::io::stderr(), "timing syncs for {sync_seconds} s in each directory with images of the cell");
     }
     let findings = doctor(&DoctorOptions { cell, devices, postgres, sync_time, l2arc })?;
     let text = if json { server::doctor::json(&findings) } else { table(&findings) };

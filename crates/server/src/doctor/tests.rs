@@ -57,6 +57,9 @@ const GOOD_DISK: Tree = Tree {
     more: &[],
 };
 
+/// What is not good.
+type Expected = &'static [(&'static str, Verdict)];
+
 /// What is not good, by check.
 fn findings_of(tree: &Tree) -> BTreeMap<&'static str, Verdict> {
     let at = |file: &str| format!("sys/block/{}/{file}", tree.name);
@@ -88,10 +91,9 @@ fn findings_of(tree: &Tree) -> BTreeMap<&'static str, Verdict> {
 
 #[test]
 fn disks_are_told_apart() {
-    let (note, warning, unknown) = (Verdict::Note, Verdict::Warning, Verdict::Unknown);
-    let trees: [(&str, Tree, &[(&str, Verdict)]); 12] = [
+    let trees: [(&str, Tree, Expected); 12] = [
         ("constructed: NVMe with power-loss protection", GOOD_FLASH, &[]),
-        ("constructed: a disk of 512e", GOOD_DISK, &[("power loss", unknown)]),
+        ("constructed: a disk of 512e", GOOD_DISK, &[("power loss", Verdict::Unknown)]),
         (
             "recorded: virtio disk of a virtual machine",
             Tree {
@@ -101,7 +103,7 @@ fn disks_are_told_apart() {
                 discard: "1073741824",
                 ..GOOD_DISK
             },
-            &[("power loss", unknown)],
+            &[("power loss", Verdict::Unknown)],
         ),
         (
             "recorded: loop device of an image on that disk",
@@ -113,17 +115,17 @@ fn disks_are_told_apart() {
                 discard: "4294966784",
                 ..GOOD_DISK
             },
-            &[("power loss", unknown)],
+            &[("power loss", Verdict::Unknown)],
         ),
         (
             "constructed: flash that says 512 bytes (S3)",
             Tree { logical: "512", physical: "512", ..GOOD_FLASH },
-            &[("sectors", note)],
+            &[("sectors", Verdict::Note)],
         ),
         (
             "constructed: flash behind bfq (S13)",
             Tree { scheduler: "none mq-deadline [bfq]", ..GOOD_FLASH },
-            &[("scheduler", warning)],
+            &[("scheduler", Verdict::Warning)],
         ),
         (
             "constructed: SATA flash behind a RAID controller",
@@ -135,12 +137,12 @@ fn disks_are_told_apart() {
                 logical: "512",
                 ..GOOD_FLASH
             },
-            &[("scheduler", note), ("TRIM", note), ("power loss", unknown)],
+            &[("scheduler", Verdict::Note), ("TRIM", Verdict::Note), ("power loss", Verdict::Unknown)],
         ),
         (
             "constructed: a disk of a desktop",
             Tree { scheduler: "mq-deadline kyber [bfq] none", ..GOOD_DISK },
-            &[("scheduler", note), ("power loss", unknown)],
+            &[("scheduler", Verdict::Note), ("power loss", Verdict::Unknown)],
         ),
         (
             "constructed: 4Kn disk without a cache",
@@ -153,17 +155,17 @@ fn disks_are_told_apart() {
                 more: &[("sda1/partition", "1"), ("sda1/start", "63"), ("sda1/alignment_offset", "0")],
                 ..GOOD_DISK
             },
-            &[("alignment", warning), ("power loss", unknown)],
+            &[("alignment", Verdict::Warning), ("power loss", Verdict::Unknown)],
         ),
         (
             "constructed: USB bridge",
             Tree { more: &[("removable", "1")], ..GOOD_DISK },
-            &[("medium", warning), ("power loss", unknown)],
+            &[("medium", Verdict::Warning), ("power loss", Verdict::Unknown)],
         ),
         (
             "constructed: an instance store that says it turns",
             Tree { name: "xvdb", rotational: "1", scheduler: "", ..GOOD_FLASH },
-            &[("kind", note)],
+            &[("kind", Verdict::Note)],
         ),
     ];
     for (what, tree, expected) in trees {
