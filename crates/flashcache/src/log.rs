@@ -214,7 +214,7 @@ pub(crate) struct LogState {
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
     dirty_chunks: usize,
-    /// What has been written and not been flushed, where the device has a volatile cache.
+    /// The writes that no flush has covered, where the device has a volatile cache.
     pub(crate) undurable: Undurable,
     /// Reclaim gives a segment up and has not said so durably: it is going to need room for what it says.
     pub(crate) reclaims: bool,

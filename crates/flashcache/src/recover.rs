@@ -286,7 +286,7 @@ impl Member {
     }
 
     /// Dirty parts of chunks that are not known to have been durable and whose data is not there: they were never written.
-    /// What of them is there is written again, see [`Member::write_headers_again`]; the caller flushes.
+    /// Recovery writes their whole parts again, see [`Member::write_headers_again`]; the caller flushes.
     async fn find_torn(
         self: &Arc<Self>,
         found: &FoundSparse,

@@ -44,7 +44,7 @@ impl Member {
         Ok(())
     }
 
-    /// The same of a segment that was not walked.
+    /// Recovery writes the footer of a segment that was not walked again, and the headers of its chunks after `durable`.
     async fn write_footer_again(&self, id: SegmentId, life: SegmentLife, durable: u64) -> Result<(), MemberError> {
         let Some((bytes, chunks)) = read_footer_with_chunks(self, life).await else { return Ok(()) };
         let unit = self.shape.align as usize * 4096;

@@ -60,7 +60,7 @@ impl Undurable {
         self.next += 1;
     }
 
-    /// What a flush that is issued now covers: everything added before this number.
+    /// A flush that is issued now covers every write added before this number.
     fn covered(&self) -> u64 {
         self.next
     }

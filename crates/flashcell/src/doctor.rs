@@ -21,7 +21,7 @@ pub(crate) struct Doctor {
     /// How long syncs are timed beside each image file of the cell; 0: not at all
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     sync_seconds: u64,
-    /// What ZFS's l2arc_write_max should be for a drive of this size that may be written so often a day: 700e9:10, 650G:3
+    /// Compute ZFS's l2arc_write_max for a drive of this size that may be written so often a day: 700e9:10, 650G:3
     #[arg(long, value_name = "SIZE:WRITES-PER-DAY")]
     l2arc: Option<Rating>,
     /// All findings as JSON

@@ -25,7 +25,7 @@ pub(crate) fn write(manual: &Manual, flashcell: Command, cellcli: Command) -> Re
     Ok(true)
 }
 
-/// The same program with the sub-commands that are for people alone: the completion of bash knows no hidden ones.
+/// A copy of the program without its hidden sub-commands: clap's completion for bash offers hidden ones too.
 fn without_hidden(name: &'static str, command: &Command) -> Command {
     let visible: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
     let bare =

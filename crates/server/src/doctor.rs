@@ -12,23 +12,24 @@ mod syncs;
 
 use crate::config::{Config, DeviceKind};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use l2arc::Rating;
 
-/// What was found, as far as anybody need care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// How much a finding matters; the table shows findings in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
-    Good,
-    /// Worth knowing.
-    Note,
     /// Data may be lost, or much time is.
     Warning,
     /// It cannot be told from here.
     Unknown,
+    /// Worth knowing.
+    Note,
+    /// As it should be.
+    Good,
 }
 
 impl Verdict {
@@ -45,13 +46,13 @@ impl Verdict {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     pub check: &'static str,
-    /// Of what: a device, a file, the host.
+    /// The device, file or host that the check looked at.
     pub subject: String,
     /// How it is.
     pub verdict: Verdict,
-    /// What was found.
+    /// The value that the check found.
     pub found: String,
     /// Why that matters.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +107,7 @@ impl Root {
     }
 }
 
-/// What is examined.
+/// What `doctor` examines.
 #[derive(Clone, Debug)]
 pub struct DoctorOptions {
     /// A cell: its directory or cell.toml. Its devices are examined for what they are to it.
@@ -139,17 +140,18 @@ pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
     let root = Root(PathBuf::from("/"));
     let located = options.cell.as_deref().map(Config::load).transpose()?;
     let mut examined: Vec<Examined> = Vec::new();
-    let mut files: Vec<(PathBuf, DeviceKind)> = Vec::new();
+    // Directories with image files of the cell, each with whether its disk turns.
+    let mut dirs: BTreeMap<PathBuf, bool> = BTreeMap::new();
     for path in &options.devices {
         examined.push(block::of_path(&root, path, None).ok_or_else(|| DoctorError::Device(path.clone()))?);
     }
-    for device in located.iter().flat_map(|located| &located.config.device) {
-        let dir = located.as_ref().map_or(Path::new("/"), |located| &located.dir);
-        let path = dir.join(&device.path);
+    for (located, device) in located.iter().flat_map(|located| located.config.device.iter().map(move |d| (located, d)))
+    {
+        let path = located.dir.join(&device.path);
         // NBD exports have nothing here to look at.
         let Some(found) = block::of_path(&root, &path, Some(device.kind)) else { continue };
-        if path.is_file() {
-            files.push((path.clone(), device.kind));
+        if let Some(dir) = path.parent().filter(|_| path.is_file()) {
+            dirs.entry(dir.to_path_buf()).or_insert_with(|| block::is_rotating(&root, &found));
         }
         if examined.iter().all(|other| other.sysfs != found.sysfs || other.kind != found.kind) {
             examined.push(found);
@@ -163,14 +165,8 @@ pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
     findings.extend(databases::examine(&root, &options.postgres));
     findings.extend(l2arc::examine(&root, options.l2arc));
     findings.extend(located.iter().map(|located| host::free_space(&located.dir)));
-    let mut dirs: Vec<PathBuf> = Vec::new();
-    for (path, kind) in files {
-        let Some(dir) = path.parent().map(Path::to_path_buf) else { continue };
-        if !options.sync_time.is_zero() && !dirs.contains(&dir) {
-            let is_rotating = block::of_path(&root, &path, Some(kind)).map(|device| block::is_rotating(&root, &device));
-            findings.push(syncs::time(&dir, options.sync_time, is_rotating.unwrap_or(false)));
-            dirs.push(dir);
-        }
+    if !options.sync_time.is_zero() {
+        findings.extend(dirs.iter().map(|(dir, is_rotating)| syncs::time(dir, options.sync_time, *is_rotating)));
     }
     Ok(findings)
 }
@@ -196,12 +192,7 @@ pub fn json(findings: &[Finding]) -> String {
 #[must_use]
 pub fn table(findings: &[Finding]) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
-    sorted.sort_by_key(|finding| match finding.verdict {
-        Verdict::Warning => 0,
-        Verdict::Unknown => 1,
-        Verdict::Note => 2,
-        Verdict::Good => 3,
-    });
+    sorted.sort_by_key(|finding| finding.verdict);
     let width =
         |of: fn(&Finding) -> &str| findings.iter().map(|finding| of(finding).chars().count()).max().unwrap_or(0);
     let (checks, subjects) = (width(|f| f.check), width(|f| &f.subject));
