@@ -293,7 +293,8 @@ impl Member {
             return false;
         }
         let Some((copy, sums)) = self.checked_copy(name, &entry, data, from) else { return true };
-        let new = NewEntry { key, name, mask: entry.valid(), sums, tenant: entry.tenant() };
+        let new =
+            NewEntry { key, name, mask: entry.valid(), sums, tenant: entry.tenant(), frequency: entry.frequency() };
         let mut writes = Vec::new();
         {
             let mut log = lock(&self.log);

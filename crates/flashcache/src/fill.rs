@@ -10,6 +10,7 @@ use crate::governor::{Allowance, admits};
 use crate::index::{Entry, IndexFull, Killed};
 use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
+use crate::policy::carried;
 use crate::regions::{Begin, RegionKey};
 use crate::sabotage::Sabotage;
 use crate::tenant::Tenant;
@@ -151,7 +152,7 @@ impl Member {
                 let mut log = lock(&self.log);
                 let dead = self.index.under(&mut log).kill(key, mask);
                 if let Some(age) = dead.age() {
-                    self.lifetimes.ended(key, age);
+                    self.lifetimes.ended(key, age, dead.frequency());
                 }
                 if self.sabotaged(Sabotage::InvalidationForgotten) { dead.unsaid() } else { dead.record(self) }
             };
@@ -199,8 +200,8 @@ impl Member {
                 self.refuse_share();
                 kept = false;
             }
-            let overwritten = if cause == FillCause::Write { self.lifetimes.take(key) } else { None };
-            let admit = || self.admit(key, mask.count_ones(), allowance, overwritten);
+            let overwrites = if cause == FillCause::Write { self.lifetimes.take(key) } else { None };
+            let admit = || self.admit(key, mask.count_ones(), allowance, overwrites);
             let admitted = if kept { self.admit_keep(allowance) } else { admit() };
             let Some(mut head) = admitted else { continue };
             // Held until the block is in the index.
@@ -227,6 +228,7 @@ impl Member {
                 mask,
                 sums,
                 tenant,
+                frequency: overwrites.map_or(0, |overwritten| carried(overwritten.frequency)),
             };
             let copy = copy.freeze();
             let again = (head == HeadKind::Keep).then(|| (entry.clone(), copy.clone()));
@@ -313,7 +315,7 @@ impl Member {
         data: SharedBufs,
         writes: &mut Vec<crate::log::LogWrite>,
     ) -> Result<(), AppendRefused> {
-        let NewEntry { key, name, mask, sums, tenant } = entry;
+        let NewEntry { key, name, mask, sums, tenant, frequency } = entry;
         let record = |position| Record::Entry { kind: EntryKind::Clean, name, mask, position, sums: sums.clone() };
         let mut log = lock(&self.log);
         let reserve = log.left_by(head, FILL_RESERVE_SEGMENTS);
@@ -322,7 +324,7 @@ impl Member {
         for (k, sum) in sums.iter().enumerate() {
             self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
         }
-        let inserted = self.index.under(&mut log).insert(Entry::new(key, page, mask, 0, false).of(tenant));
+        let inserted = self.index.under(&mut log).insert(Entry::new(key, page, mask, frequency, false).of(tenant));
         let inserted = inserted.map(|dead| drop(dead.record(self)));
         if inserted.is_err() {
             self.append_deaths(&mut log, &[Killed::clean(page, mask)].into_iter().collect());
@@ -439,6 +441,8 @@ pub(crate) struct NewEntry {
     pub(crate) mask: u16,
     pub(crate) sums: SmallVec<[u32; 4]>,
     pub(crate) tenant: Tenant,
+    /// How often it counts as hit already.
+    pub(crate) frequency: u8,
 }
 
 /// Why an entry was not made.

@@ -8,6 +8,7 @@
 
 use crate::counters::{Counters, add};
 use crate::format::HeadKind;
+use crate::lifetimes::Overwritten;
 use crate::member::Member;
 use crate::policy::Admission;
 use crate::units::BlockKey;
@@ -277,19 +278,20 @@ impl Member {
     }
 
     /// Ask policy and budget where a block goes of which `pages` are not cached; none is counted by its reason.
-    /// `overwritten`: the class of a block that is overwritten while it is cached.
+    /// `overwrites`: what is known of a block that was cached until this write.
     pub(crate) fn admit(
         &self,
         key: BlockKey,
         pages: u32,
         allowance: Allowance,
-        overwritten: Option<HeadKind>,
+        overwrites: Option<Overwritten>,
     ) -> Option<HeadKind> {
-        let head = match (self.policy.admit(key, pages), overwritten) {
-            (Admission::To(head), class) => self.class_or(class, head),
+        let class = overwrites.map(|overwritten| overwritten.class);
+        let head = match self.policy.admit(key, pages, overwrites.is_some()) {
+            Admission::To(head) => self.class_or(class, head),
             // It displaces nothing.
-            (Admission::Refuse, class) if self.is_roomy() => self.class_or(class, HeadKind::Small),
-            (Admission::Refuse, _) => {
+            Admission::Refuse if self.is_roomy() => self.class_or(class, HeadKind::Small),
+            Admission::Refuse => {
                 add(&self.counters.fill_skips_policy, 1);
                 return None;
             }
@@ -297,7 +299,9 @@ impl Member {
         if admits(allowance, head) {
             return Some(head);
         }
-        self.policy.refused(key, pages);
+        if overwrites.is_none() {
+            self.policy.refused(key, pages);
+        }
         add(&self.counters.fill_skips_endurance, 1);
         None
     }
@@ -527,7 +531,7 @@ mod tests {
         let policy = AdaptiveLog::new(shape);
         let key = BlockKey::new(crate::units::DiskSlot(1), 7);
         for head in [HeadKind::Small, HeadKind::Main, HeadKind::Main] {
-            assert_eq!(policy.admit(key, 4), Admission::To(head));
+            assert_eq!(policy.admit(key, 4, false), Admission::To(head));
             policy.refused(key, 4);
         }
     }

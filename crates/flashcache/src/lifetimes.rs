@@ -4,6 +4,7 @@
 //! Time is data appended to the log, in pages. Never does I/O; a race or a collision costs a block its place, nothing else.
 
 use crate::format::HeadKind;
+use crate::policy::FREQUENCY_MAX;
 use crate::units::BlockKey;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,9 +13,21 @@ const RECENT: usize = 4096;
 /// The threshold follows the last 2^3 or so segments that were cleaned.
 const SMOOTH_SHIFT: u32 = 3;
 
+/// The most pages of an age: 4 TiB appended.
+const AGE_PAGES_MAX: u64 = (1 << 30) - 1;
+
+/// What is known of a block that is overwritten, for its new version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overwritten {
+    /// Its class.
+    pub(crate) class: HeadKind,
+    /// How often the version before was hit (0 to 3).
+    pub(crate) frequency: u8,
+}
+
 /// See the module.
 pub(crate) struct Lifetimes {
-    /// By the lower half of a key's hash: the upper half, and how long the version lasted.
+    /// By the lower half of a key's hash: the upper half, how long the version lasted (30 bits), and its frequency (2 bits).
     recent: Box<[AtomicU64]>,
     threshold: AtomicU64,
 }
@@ -30,21 +43,23 @@ impl Lifetimes {
         (&self.recent[hash as usize % RECENT], hash >> 32 | 1)
     }
 
-    /// A version that was written so long ago is being overwritten.
-    pub(crate) fn ended(&self, key: BlockKey, age_pages: u64) {
+    /// A version that was written so long ago, and has been hit so often (0 to 3), is being overwritten.
+    pub(crate) fn ended(&self, key: BlockKey, age_pages: u64, frequency: u8) {
         let (place, name) = self.place(key);
-        place.store(name << 32 | age_pages.min(u64::from(u32::MAX)), Ordering::Relaxed);
+        let frequency = u64::from(frequency.min(FREQUENCY_MAX));
+        place.store(name << 32 | age_pages.min(AGE_PAGES_MAX) << 2 | frequency, Ordering::Relaxed);
     }
 
-    /// The new version comes: where it goes by how the old one lasted, if that is remembered.
-    pub(crate) fn take(&self, key: BlockKey) -> Option<HeadKind> {
+    /// The new version comes: what is remembered of the old one. A name is told once.
+    pub(crate) fn take(&self, key: BlockKey) -> Option<Overwritten> {
         let (place, name) = self.place(key);
         let found = place.load(Ordering::Relaxed);
         if found >> 32 != name {
             return None;
         }
         place.store(0, Ordering::Relaxed);
-        Some(self.of(found & u64::from(u32::MAX)))
+        let (age_pages, frequency) = ((found & u64::from(u32::MAX)) >> 2, (found & 3) as u8);
+        Some(Overwritten { class: self.of(age_pages), frequency })
     }
 
     /// Where a block goes whose version has lasted so long: each class lasts about four times as long as the one before. Found with zipfian
@@ -78,12 +93,15 @@ mod tests {
         let lifetimes = Lifetimes::new(1000);
         let key = BlockKey::new(DiskSlot(1), 7);
         assert_eq!(lifetimes.take(key), None);
-        lifetimes.ended(key, 249);
-        assert_eq!((lifetimes.take(key), lifetimes.take(key)), (Some(HeadKind::Hot), None));
+        lifetimes.ended(key, 249, 2);
+        let overwritten = Some(Overwritten { class: HeadKind::Hot, frequency: 2 });
+        assert_eq!((lifetimes.take(key), lifetimes.take(key)), (overwritten, None));
         for (age, head) in [(250, HeadKind::Warm), (1000, HeadKind::Cool), (4000, HeadKind::Cold)] {
-            lifetimes.ended(key, age);
-            assert_eq!(lifetimes.take(key), Some(head));
+            lifetimes.ended(key, age, 3);
+            assert_eq!(lifetimes.take(key), Some(Overwritten { class: head, frequency: 3 }));
         }
+        lifetimes.ended(key, u64::MAX, 1);
+        assert_eq!(lifetimes.take(key), Some(Overwritten { class: HeadKind::Cold, frequency: 1 }));
         (0..64).for_each(|_| lifetimes.cleaned(80));
         assert_eq!((lifetimes.of(60), lifetimes.of(100)), (HeadKind::Warm, HeadKind::Cool));
     }

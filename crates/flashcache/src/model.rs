@@ -8,12 +8,12 @@
 use crate::copy::{has_classes, open_heads};
 use crate::format::{HeadKind, Owner};
 use crate::index::Entry;
-use crate::lifetimes::Lifetimes;
+use crate::lifetimes::{Lifetimes, Overwritten};
 use crate::live::Live;
 use crate::log::{FILL_RESERVE_SEGMENTS, LogState, MOVE_RESERVE_SEGMENTS, SegmentState, Shape, WRITE_RESERVE_SEGMENTS};
 use crate::meter::Meter;
 use crate::policy::{
-    Admission, CacheShape, HeadPages, Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Policy, Resident, Verdict,
+    Admission, CacheShape, HeadPages, Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Policy, Resident, Verdict, carried,
 };
 use crate::reclaim::{FREE_SEGMENTS_LOW, free_segments_low};
 use crate::units::{BlockKey, DiskSlot, Opening, Page, SegmentId};
@@ -218,8 +218,8 @@ impl LogModel {
             self.end(block);
             self.policy.overwritten(key(block), frequency);
         }
-        let class = self.lifetimes.take(key(block));
-        self.fill(block, class, if there { Cause::Overwrite } else { Cause::Fill });
+        let overwrites = self.lifetimes.take(key(block));
+        self.fill(block, overwrites, if there { Cause::Overwrite } else { Cause::Fill });
         there
     }
 
@@ -229,7 +229,7 @@ impl LogModel {
         if there {
             self.end(block);
         }
-        let class = self.lifetimes.take(key(block));
+        let class = self.lifetimes.take(key(block)).map(|overwritten| overwritten.class);
         let head = self.class_or(class, HeadKind::Small);
         self.append(block, 0, head, FILL_RESERVE_SEGMENTS, if there { Cause::Overwrite } else { Cause::Fill });
         self.reclaim();
@@ -247,7 +247,7 @@ impl LogModel {
     /// What was cached of a block is garbage.
     fn end(&mut self, block: u32) {
         let page = Page(self.at[block as usize]);
-        self.lifetimes.ended(key(block), self.log.age_of(page));
+        self.lifetimes.ended(key(block), self.log.age_of(page), self.frequency[block as usize]);
         self.count(block, page, false);
         self.at[block as usize] = NOWHERE;
         self.waiting_bytes += DEATH_BYTES;
@@ -270,15 +270,17 @@ impl LogModel {
         class.filter(|_| has_classes(self.shape.cache.segments)).unwrap_or(head)
     }
 
-    fn fill(&mut self, block: u32, class: Option<HeadKind>, cause: Cause) {
-        let head = match self.policy.admit(key(block), self.shape.cache.block_pages) {
+    fn fill(&mut self, block: u32, overwrites: Option<Overwritten>, cause: Cause) {
+        let class = overwrites.map(|overwritten| overwritten.class);
+        let head = match self.policy.admit(key(block), self.shape.cache.block_pages, overwrites.is_some()) {
             Admission::To(head) => self.class_or(class, head),
             // It displaces nothing.
             Admission::Refuse if self.is_roomy() => self.class_or(class, HeadKind::Small),
             Admission::Refuse => return,
         };
         // As the cache does: without a segment to spare a fill is skipped.
-        self.append(block, 0, head, FILL_RESERVE_SEGMENTS, cause);
+        let frequency = overwrites.map_or(0, |overwritten| carried(overwritten.frequency));
+        self.append(block, frequency, head, FILL_RESERVE_SEGMENTS, cause);
         self.reclaim();
     }
 

@@ -46,6 +46,16 @@ pub enum Judgement {
     Reclaim(Vec<Verdict>),
 }
 
+/// The frequency a block begins with that takes the place of a version with this frequency: an overwrite counts as a hit does. Without that
+/// a block that is only ever written is always new.
+#[must_use]
+pub fn carried(frequency: u8) -> u8 {
+    (frequency + 1).min(FREQUENCY_MAX)
+}
+
+/// The highest frequency that is told apart.
+pub(crate) const FREQUENCY_MAX: u8 = 3;
+
 /// A cached block of a segment that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
@@ -123,11 +133,11 @@ pub trait Policy: Send + Sync {
     fn name(&self) -> &'static str;
     /// A cached block was asked for: called on the hit path, never waits.
     fn hit(&self, key: BlockKey);
-    /// A cached block is being overwritten and will be offered anew; it had this frequency.
+    /// A cached block is being overwritten and may be offered anew; it had this frequency.
     fn overwritten(&self, key: BlockKey, frequency: u8);
-    /// A block of which `pages` are not cached was read or written.
-    fn admit(&self, key: BlockKey, pages: u32) -> Admission;
-    /// What [`Policy::admit`] let in, or [`Policy::judge`] would have written again, is not written after all for want of
+    /// A block of which `pages` are not cached was read or written. `overwrites`: it was cached until this write.
+    fn admit(&self, key: BlockKey, pages: u32, overwrites: bool) -> Admission;
+    /// What [`Policy::admit`] let in, unless it overwrites, or [`Policy::judge`] would have written again, is not written after all for want of
     /// endurance: remember the block as one that left.
     fn refused(&self, key: BlockKey, pages: u32);
     /// Space is needed: which head gives up its oldest segment.

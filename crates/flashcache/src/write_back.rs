@@ -14,6 +14,7 @@ use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::index::Entry;
 use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, MOVE_RESERVE_SEGMENTS, NoSpace, SegmentState};
 use crate::member::{Member, MemberError};
+use crate::policy::carried;
 use crate::read::{Hit, Pin};
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, SegmentId};
@@ -159,7 +160,7 @@ impl Member {
             sums.push(name.part_sum(first + part, data.view(at..at + PART_BYTES as usize)));
         }
         let name = BlockName { disk: name.id, generation: name.generation, block };
-        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, sums, tenant })
+        Some(NewEntry { key: BlockKey::new(slot, block), name, mask, sums, tenant, frequency: 0 })
     }
 
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
@@ -200,7 +201,8 @@ impl Member {
         for (k, sum) in entry.sums.iter().enumerate() {
             self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
         }
-        let mut indexed = Entry::new(entry.key, page, entry.mask, 0, false).of(entry.tenant);
+        let frequency = if copied_since.is_some() { entry.frequency } else { self.frequency_carried(entry) };
+        let mut indexed = Entry::new(entry.key, page, entry.mask, frequency, false).of(entry.tenant);
         indexed.set_dirty(true);
         let index = self.index.under(log);
         let since = copied_since.unwrap_or_else(|| self.world.clock.now());
@@ -211,6 +213,17 @@ impl Member {
             add(&self.counters.dirty_overwrites, u64::from(again));
         }
         Ok(Page(page.0 + entry.mask.count_ones() - 1))
+    }
+
+    /// How often an entry counts as hit that takes the place of what is cached of its block.
+    fn frequency_carried(&self, entry: &NewEntry) -> u8 {
+        let mut overwritten = None;
+        self.index.visit(entry.key, |e| {
+            if e.valid() & entry.mask != 0 {
+                overwritten = overwritten.max(Some(e.frequency()));
+            }
+        });
+        overwritten.map_or(0, carried)
     }
 
     /// Take the data of one block. Where its last page lies.

@@ -70,6 +70,11 @@ impl Dead<'_> {
         self.list.iter().map(|killed| self.log.age_of(killed.page)).min()
     }
 
+    /// How often the one most hit of them was.
+    pub(crate) fn frequency(&self) -> u8 {
+        self.list.iter().map(|killed| killed.frequency).max().unwrap_or(0)
+    }
+
     /// Record what has died; the list of it.
     pub(crate) fn record(self, member: &Member) -> KilledList {
         member.append_deaths(self.log, &self.list);

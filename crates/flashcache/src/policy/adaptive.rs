@@ -94,7 +94,7 @@ impl Policy for AdaptiveLog {
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut shadow) = guard {
-            self.strategy.store(shadow.access(key), Ordering::Relaxed);
+            self.strategy.store(shadow.access(key, false), Ordering::Relaxed);
         }
     }
 
@@ -104,14 +104,18 @@ impl Policy for AdaptiveLog {
         }
     }
 
-    fn admit(&self, key: BlockKey, pages: u32) -> Admission {
+    fn admit(&self, key: BlockKey, pages: u32, overwrites: bool) -> Admission {
         if let Some(shadow) = self.sampled(key) {
-            self.strategy.store(lock(shadow).access(key), Ordering::Relaxed);
+            self.strategy.store(lock(shadow).access(key, overwrites), Ordering::Relaxed);
         }
         let strategy = self.strategy();
         self.purse.earn(pages);
         let mut ghosts = lock(&self.ghosts);
         let known = ghosts.take(key, strategy.ghost_epochs);
+        if overwrites {
+            // The client has asked for this write: it is none of those that are allowed for each miss.
+            return Admission::To(HeadKind::Main);
+        }
         if !known && !strategy.admits(self.draw()) {
             ghosts.put(key);
             return Admission::Refuse;

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "a map with a fixed hasher, which is never walked")]
 
 use super::CacheShape;
+use super::carried;
 use super::purse::Purse;
 use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
 use crate::units::BlockKey;
@@ -28,6 +29,11 @@ const SCORE_SHIFT_MIN: u32 = 8;
 const LOOK_EVERY: u32 = 64;
 /// A strategy takes over when it misses less than the one in force by 1 part in so many.
 const BETTER_BY: u64 = 128;
+
+/// Below so much of what a model holds nothing is evicted.
+const ROOMY_PERCENT: u64 = 85;
+/// Cleaning gains at least one in so many names of a segment.
+const CLEANED_GAIN_MIN: u32 = 16;
 
 /// The models.
 pub(super) struct Shadow {
@@ -58,9 +64,9 @@ impl Shadow {
     }
 
     /// A sampled block was asked for: the strategy to follow from now on.
-    pub(super) fn access(&mut self, key: BlockKey) -> usize {
+    pub(super) fn access(&mut self, key: BlockKey, overwrites: bool) -> usize {
         let name = (key.hash() >> 8) as u32;
-        self.models.iter_mut().for_each(|model| model.access(name));
+        self.models.iter_mut().for_each(|model| model.access(name, overwrites));
         self.until_look -= 1;
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
@@ -116,6 +122,8 @@ enum Known {
 struct Segment {
     names: Vec<u32>,
     hot: u32,
+    /// Names that are here still.
+    live: u32,
 }
 
 struct Model {
@@ -130,6 +138,8 @@ struct Model {
     ghosts: VecDeque<(u32, u32)>,
     puts: u32,
     ghosts_max: usize,
+    /// Names in all segments.
+    live: u32,
     purse: Purse,
     /// Decayed share of misses, in 1/2^32.
     score: u64,
@@ -159,6 +169,7 @@ impl Model {
             open: [None; 2],
             ghosts: VecDeque::new(),
             puts: 0,
+            live: 0,
             ghosts_max: (blocks * u64::from(strategy.ghost_epochs) / u64::from(super::ghosts::EPOCHS_PER_CACHE))
                 as usize,
             purse: Purse::new(&CacheShape {
@@ -175,7 +186,7 @@ impl Model {
         }
     }
 
-    fn access(&mut self, name: u32) {
+    fn access(&mut self, name: u32, overwrites: bool) {
         let known = self.known.get(&name).copied();
         let hit = matches!(known, Some(Known::In { .. }));
         self.accesses += 1;
@@ -183,6 +194,7 @@ impl Model {
         self.score -= self.score >> shift;
         self.score += if hit { 0 } else { (1 << 32) >> shift };
         match known {
+            Some(Known::In { segment, frequency }) if overwrites => self.overwrite(name, segment, frequency),
             Some(Known::In { segment, frequency }) => {
                 if frequency < 3 {
                     self.segments[usize::from(segment)].hot += u32::from(frequency == 0);
@@ -204,10 +216,33 @@ impl Model {
     fn fill(&mut self, name: u32, side: Side) {
         self.purse.spend(1);
         self.append(name, 0, side);
+        self.make_room();
+    }
+
+    /// A new version of a name comes, and leaves garbage in the place of the old one.
+    fn overwrite(&mut self, name: u32, segment: u16, frequency: u8) {
+        self.purse.earn(1);
+        let of = &mut self.segments[usize::from(segment)];
+        if self.open[Side::Main as usize] == Some(segment) {
+            of.hot += u32::from(frequency == 0);
+            self.known.insert(name, Known::In { segment, frequency: carried(frequency) });
+            return;
+        }
+        of.live -= 1;
+        of.hot -= u32::from(frequency > 0);
+        self.live -= 1;
+        self.append(name, carried(frequency), Side::Main);
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
         let mut keeps = 0;
         loop {
             let closed = self.open.iter().filter(|open| open.is_none()).count();
-            if self.free.len() >= self.reserve + closed || !self.reclaim(&mut keeps) {
+            if self.free.len() >= self.reserve + closed {
+                return;
+            }
+            if !self.clean() && !self.reclaim(&mut keeps) {
                 return;
             }
         }
@@ -234,6 +269,8 @@ impl Model {
         let Some(id) = *open else { return self.leave(name) };
         let segment = &mut self.segments[usize::from(id)];
         segment.names.push(name);
+        segment.live += 1;
+        self.live += 1;
         segment.hot += u32::from(frequency > 0);
         let full = segment.names.len() >= self.segment_blocks;
         self.known.insert(name, Known::In { segment: id, frequency });
@@ -241,6 +278,33 @@ impl Model {
             self.sealed[side as usize].push_back(id);
             self.open[side as usize] = None;
         }
+    }
+
+    /// Clean the segment most of which is garbage, as the cache does: any while it is roomy, then those of which half is. What it holds is
+    /// written again at no expense.
+    fn clean(&mut self) -> bool {
+        let all = self.segment_blocks as u32;
+        let held_max = (self.segments.len() - self.reserve) as u64 * u64::from(all);
+        let is_roomy = u64::from(self.live) * 100 < held_max * ROOMY_PERCENT;
+        let live_max = if is_roomy { all - (all / CLEANED_GAIN_MIN).max(1) } else { all / 2 };
+        let sealed = [Side::Small, Side::Main]
+            .into_iter()
+            .flat_map(|side| self.sealed[side as usize].iter().enumerate().map(move |(at, id)| (side, at, *id)));
+        let least =
+            sealed.map(|(side, at, id)| (self.segments[usize::from(id)].live, side, at)).min_by_key(|(live, ..)| *live);
+        let Some((_, side, at)) = least.filter(|(live, ..)| *live <= live_max) else { return false };
+        let Some(id) = self.sealed[side as usize].remove(at) else { return false };
+        let Segment { names, live, .. } = std::mem::take(&mut self.segments[usize::from(id)]);
+        self.live -= live;
+        self.free.push(id);
+        for name in names {
+            if let Some(Known::In { segment, frequency }) = self.known.get(&name).copied()
+                && segment == id
+            {
+                self.append(name, frequency, Side::Main);
+            }
+        }
+        true
     }
 
     fn reclaim(&mut self, keeps: &mut u32) -> bool {
@@ -260,7 +324,8 @@ impl Model {
             self.sealed[Side::Main as usize].push_back(id);
             return true;
         }
-        let names = std::mem::take(&mut self.segments[usize::from(id)]).names;
+        let Segment { names, live, .. } = std::mem::take(&mut self.segments[usize::from(id)]);
+        self.live -= live;
         let mut left: Vec<(u8, u32)> = Vec::with_capacity(names.len());
         for name in names {
             if let Some(Known::In { segment, frequency }) = self.known.get(&name)
@@ -284,7 +349,7 @@ impl Model {
     }
 
     fn age(&mut self, id: u16) {
-        let names = std::mem::take(&mut self.segments[usize::from(id)].names);
+        let Segment { names, live, .. } = std::mem::take(&mut self.segments[usize::from(id)]);
         let mut hot = 0;
         for name in &names {
             if let Some(Known::In { segment, frequency }) = self.known.get_mut(name)
@@ -294,6 +359,6 @@ impl Model {
                 hot += u32::from(*frequency > 0);
             }
         }
-        self.segments[usize::from(id)] = Segment { names, hot };
+        self.segments[usize::from(id)] = Segment { names, hot, live };
     }
 }

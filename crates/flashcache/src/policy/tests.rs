@@ -6,6 +6,7 @@ use super::*;
 use crate::units::DiskSlot;
 use device::Prng;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 const SEGMENT_BYTES: u32 = 256 << 10;
 
@@ -57,7 +58,7 @@ impl Cache {
             self.counted.hits += 1;
             return;
         }
-        match self.policy.admit(key(block), 4) {
+        match self.policy.admit(key(block), 4, false) {
             Admission::Refuse => self.counted.refused += 1,
             Admission::To(head) => {
                 self.counted.main += u64::from(head == HeadKind::Main);
@@ -190,10 +191,47 @@ fn what_was_asked_for_and_overwritten_is_known_when_it_is_offered() {
     for (frequency, head) in [(0, HeadKind::Small), (1, HeadKind::Main)] {
         let block = key(u64::from(frequency));
         policy.overwritten(block, frequency);
-        assert_eq!(policy.admit(block, 4), Admission::To(head));
-        assert_eq!(policy.admit(block, 4), Admission::To(HeadKind::Small), "known once");
+        assert_eq!(policy.admit(block, 4, false), Admission::To(head));
+        assert_eq!(policy.admit(block, 4, false), Admission::To(HeadKind::Small), "known once");
     }
     assert_eq!(policy.name(), "flashcell");
+}
+
+/// Two references in three are to blocks that never come again, the others to three quarters of a cache. All of these read, or all written.
+#[test]
+fn what_is_written_again_and_again_stays_as_what_is_read_does() {
+    let cache = CacheShape::of(160 * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096).expect("large enough");
+    let misses = |writes: bool| {
+        let shape = crate::model::ModelShape { cache, real: Some((SEGMENT_BYTES, 4096)) };
+        let policy = Arc::new(AdaptiveLog::new(cache));
+        let mut model = crate::model::LogModel::new(policy, shape, 100_000);
+        let mut prng = Prng::new(7);
+        let mut missed = 0;
+        for n in 0..150_000_u32 {
+            if prng.chance(2, 3) {
+                model.read(20_000 + n % 80_000);
+                continue;
+            }
+            let block = prng.below(1_800) as u32;
+            let was_there = if writes { model.write(block) } else { model.read(block) };
+            missed += u64::from(n >= 50_000 && !was_there);
+        }
+        missed
+    };
+    let (written, read) = (misses(true), misses(false));
+    // Five times as many where an overwrite does not count as a hit.
+    assert!(written * 2 < read * 3, "{written} missed where they are written, {read} where they are read");
+}
+
+#[test]
+fn what_is_overwritten_is_not_new_to_the_policy() {
+    let policy = Cache::new(164).policy;
+    for frequency in 0..=3 {
+        policy.overwritten(key(1), frequency);
+        assert_eq!(policy.admit(key(1), 4, true), Admission::To(HeadKind::Main));
+        assert_eq!(policy.admit(key(1), 4, false), Admission::To(HeadKind::Small), "no name is left of it");
+    }
+    assert_eq!([0, 1, 2, 3].map(carried), [1, 2, 3, 3]);
 }
 
 #[test]

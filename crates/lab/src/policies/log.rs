@@ -154,7 +154,7 @@ impl Policy for KeepsAll {
     }
     fn hit(&self, _: BlockKey) {}
     fn overwritten(&self, _: BlockKey, _: u8) {}
-    fn admit(&self, _: BlockKey, _: u32) -> Admission {
+    fn admit(&self, _: BlockKey, _: u32, _: bool) -> Admission {
         Admission::To(HeadKind::Small)
     }
     fn refused(&self, _: BlockKey, _: u32) {}
