@@ -499,7 +499,8 @@ mod tests {
         let known: BTreeMap<_, _> =
             flashcache::Counters::default().snapshot().into_iter().map(|(n, _)| (n, 1)).collect();
         let totals = CacheTotals { members: known, ..CacheTotals::default() };
-        let read_from_members = ["FC_IO_BY_FLASH_W", "FC_IO_BY_W", "FC_IO_ERRS", "FC_IO_ROT", "FC_IO_RQ_EVICT"];
+        let read_from_members =
+            ["FC_IO_BY_FLASH_W", "FC_IO_BY_W", "FC_IO_ERRS", "FC_IO_ROT", "FC_IO_RQ_EVICT", "FC_IO_RQ_REWRITE"];
         let more = ["FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
         let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
         let cleaning = ["FC_IO_BY_CARRY", "FC_IO_BY_COPY", "FC_IO_RQ_CLEAN"];

@@ -31,16 +31,42 @@ pub(crate) fn holder(instance: u128) -> Holder {
     }
 }
 
-/// Whether the process of a holder of this host and boot is there.
+/// Whether the process of a holder of this host and boot is there, and does more than wait for its parent to hear of its end.
 pub(crate) fn is_alive(holder: &Holder) -> bool {
-    holder.process != std::process::id() && started(holder.process) == Some(holder.process_started)
+    let there = stat_of(holder.process);
+    holder.process != std::process::id()
+        && there.is_some_and(|stat| stat.started == holder.process_started && !stat.has_ended())
+}
+
+/// What is needed of `/proc/PID/stat`.
+struct ProcessStat {
+    state: char,
+    threads: u64,
+    /// In clock ticks since boot.
+    started: u64,
+}
+
+impl ProcessStat {
+    /// The name in parentheses may hold anything; the state is the first field behind it.
+    fn parse(stat: &str) -> Option<ProcessStat> {
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        Some(ProcessStat { state: fields.first()?.chars().next()?, threads: number(17)?, started: number(19)? })
+    }
+
+    /// A zombie whose other threads are gone has closed what it had open.
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
+    }
+}
+
+fn stat_of(process: u32) -> Option<ProcessStat> {
+    ProcessStat::parse(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// When a process began, in clock ticks since boot.
 fn started(process: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in parentheses may hold anything; the start is the twentieth field behind it.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat_of(process).map(|stat| stat.started)
 }
 
 /// Renew a claim as long as its device is used, and say so when it is lost.
@@ -84,5 +110,29 @@ mod tests {
         let there = Holder { process: parent, process_started: started(parent).unwrap_or_default(), ..us.clone() };
         assert!(is_alive(&there));
         assert!(!is_alive(&Holder { process_started: there.process_started + 1, ..there }), "the id was used again");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_is_not_waited_for_holds_nothing() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let there = Holder { process: child.id(), process_started: started(child.id()).unwrap(), ..holder(6) };
+        assert!(is_alive(&there));
+        child.kill().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while is_alive(&there) {
+            assert!(std::time::Instant::now() < deadline, "it is a zombie by now");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(started(child.id()), Some(there.process_started), "nobody has waited for it");
+        child.wait().unwrap();
+        // A name with blanks and parentheses; a zombie with threads that still end.
+        let stat =
+            |state, threads| format!("7 (a) Z (b)) {state} 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 4711 0 0");
+        for (state, threads, ended) in
+            [('Z', 1, true), ('Z', 3, false), ('S', 1, false), ('X', 0, true), ('D', 1, false)]
+        {
+            let parsed = ProcessStat::parse(&stat(state, threads)).unwrap();
+            assert_eq!((parsed.started, parsed.has_ended()), (4711, ended), "{state} {threads}");
+        }
     }
 }

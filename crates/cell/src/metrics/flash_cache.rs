@@ -228,6 +228,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     counter!(
         FlashCache,
+        "FC_IO_RQ_REWRITE",
+        Requests,
+        "writes to flash made again, since a flush of the device had failed after them",
+        |c| c.member("written_again")
+    ),
+    counter!(
+        FlashCache,
         "FC_IO_RQ_W",
         Requests,
         "writes kept in the cache, reads whose misses were, and inserts",

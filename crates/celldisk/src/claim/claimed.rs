@@ -100,11 +100,11 @@ impl Claimed {
     ) -> Result<(), ClaimError> {
         let _turn = self.looking.acquire(1).await;
         let before = self.read().await.0;
-        if let Start::Watch(holder) = judge_start(&before, &us, is_alive)
+        if let Start::Watch(holder) = judge_start(&before, &us, &is_alive)
             && self.sabotage != Some(Sabotage::StampIgnored)
         {
             tell(holder.as_ref());
-            self.watch(&before).await?;
+            self.watch(&before, &us, &is_alive).await?;
         }
         let looked = Looked::at(&*self.clock);
         let instance = us.instance;
@@ -118,12 +118,15 @@ impl Claimed {
         Ok(())
     }
 
-    /// Watch the block, which held `before`, for as long as a holder may be silent.
-    async fn watch(&self, before: &Found) -> Result<(), ClaimError> {
+    /// Watch the block, which held `before`, for as long as a holder may be silent, or until it need not be watched: a process that was killed
+    /// is there until the kernel has taken back what it had.
+    async fn watch(&self, before: &Found, us: &Holder, is_alive: &impl Fn(&Holder) -> bool) -> Result<(), ClaimError> {
         let until = self.clock.now().after(WATCH_FOR);
         while self.clock.now() < until {
             self.clock.sleep(WATCH_EVERY).await;
-            match judge_watched(before, &self.read().await.0) {
+            let now = self.read().await.0;
+            match judge_watched(before, &now) {
+                Watched::Still if judge_start(&now, us, is_alive) == Start::Take => return Ok(()),
                 Watched::Still => {}
                 Watched::Free => return Ok(()),
                 Watched::Renewed(holder) => return Err(ClaimError::InUse(holder)),

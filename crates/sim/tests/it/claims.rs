@@ -94,6 +94,30 @@ async fn first_byte(medium: &Device) -> u8 {
 const GONE: Outcome = Outcome::Failed(FailKind::Gone);
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// A process that was killed is there until the kernel has taken back its memory and closed its devices.
+#[test]
+fn a_start_waits_for_a_process_that_ends_no_longer_than_it_is_there() {
+    in_an_executor(async |executor| {
+        for (boot, ends_after) in [(1, Some(MOMENT * 2)), (1, None), (2, Some(MOMENT * 2))] {
+            let medium: Device = Memory::new(SIZE);
+            let first = User::new(executor, &medium, holder(1, 1, 10));
+            first.start(false).await.unwrap();
+            first.process.kill();
+            let next = User::new(executor, &medium, holder(1, boot, 11));
+            let began = next.world.clock.now();
+            let is_there = |_: &Holder| {
+                let age = Duration::from_nanos(next.world.clock.now().ns_since(began));
+                ends_after.is_none_or(|ends| age < ends)
+            };
+            next.claimed.take(next.holder.clone(), is_there, |_| ()).await.unwrap();
+            let took = Duration::from_nanos(next.world.clock.now().ns_since(began));
+            let is_known = boot == 1 && ends_after.is_some();
+            assert_eq!(took < WATCH_FOR / 2, is_known, "boot {boot}, ends after {ends_after:?}: {took:?}");
+            assert!(took >= MOMENT * 2, "it is there: {took:?}");
+        }
+    });
+}
+
 #[test]
 fn a_start_waits_only_after_an_unclean_stop_by_another_host_or_boot() {
     in_an_executor(async |executor| {
