@@ -864,7 +864,7 @@ impl LogState {
                 // Headers and padding of the chunks with what is copied and of those that are closed for it.
                 let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);
                 let gained = all.saturating_sub(kept + 2 * u64::from(self.shape.align) * chunks);
-                if gained < all / CLEANED_GAIN_MIN || !segment.unwritten.is_empty() {
+                if gained < (all / CLEANED_GAIN_MIN).max(1) || !segment.unwritten.is_empty() {
                     continue;
                 }
                 let age = self.clock.saturating_sub(segment.full_at) + all;

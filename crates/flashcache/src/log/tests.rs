@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::format::{BlockName, EntryKind};
+use crate::index::Entry;
+use crate::units::{BlockKey, DiskSlot};
 use device::Bufs;
 use smallvec::SmallVec;
 
@@ -294,6 +296,27 @@ fn data_leaves_a_segment_to_the_head_that_takes_records() {
     rig.seal(HeadKind::Small, 1);
     rig.close(0).expect("room");
     assert_eq!(rig.log.left_by(HeadKind::Main, 3), 3, "it has the next one");
+}
+
+/// A segment that gains nothing would be cleaned again and again, each time into the space of the last.
+#[test]
+fn cleaning_gains_at_least_a_page_however_small_segments_are() {
+    const SEGMENT_PAGES: u32 = 16;
+    let mut rig = Rig::with(8, SEGMENT_PAGES);
+    let data_pages = 13;
+    rig.seal(HeadKind::Main, 1);
+    rig.sync();
+    let id = rig.log.sealed[HeadKind::Main as usize][0];
+    let first = rig.log.shape.page(id, 1);
+    let live = Live::new(8, SEGMENT_PAGES);
+    let entry = |nth: u32| Entry::new(BlockKey::new(DiskSlot(0), u64::from(nth)), Page(first.0 + nth), 1, 0, false);
+    let worth = |rig: &Rig| rig.log.most_worth_cleaning(&live, data_pages, &|_, _| true).map(|(id, _)| id);
+    // Three chunks closed for it take six pages.
+    for kept in 0..data_pages {
+        let gains = kept + 6 < data_pages;
+        assert_eq!(worth(&rig).is_some(), gains, "{kept} of {data_pages} pages kept");
+        live.begin(&entry(kept), 1);
+    }
 }
 
 #[test]
