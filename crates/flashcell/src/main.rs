@@ -11,6 +11,7 @@ mod manual;
 mod metrics;
 mod pin;
 mod recording;
+mod support;
 mod trust;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
@@ -77,6 +78,8 @@ enum Sub {
     ///
     /// Exit code 0: nothing that has to be mended; 1: a warning.
     Doctor(doctor::Doctor),
+    /// Write one archive for whoever is to help: configuration, attributes, metrics, alerts, process, host, log; no data, no secrets
+    Support(support::Support),
     /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
@@ -551,6 +554,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(script.as_bytes());
             Ok(true)
         }
+        Sub::Support(options) => support::run(options),
         Sub::Freeze(Freeze { grid_disks, all, seconds, json, cell }) => {
             let execute = format!("ALTER GRIDDISK {} seconds={seconds} FREEZE", targets(&grid_disks, all)?);
             if json {

@@ -98,6 +98,7 @@ pub(crate) fn watching(other: Option<&Holder>, us: &Holder) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

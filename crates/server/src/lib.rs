@@ -33,6 +33,7 @@ mod record;
 mod serve;
 mod store;
 mod supervisor;
+pub mod support;
 mod tls;
 pub mod trust;
 

@@ -63,6 +63,18 @@ impl DirLock {
     }
 }
 
+/// The process that serves the cell of a directory; none when there is none, or when that cannot be told.
+pub(crate) fn holder(dir: &Path) -> Option<u32> {
+    let mut file = File::open(dir.join(FILE_NAME)).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        _ => return None,
+    }
+    let mut text = String::new();
+    Read::by_ref(&mut file).take(PID_BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -74,7 +86,9 @@ mod tests {
         let first = DirLock::take(dir.path()).unwrap();
         let message = DirLock::take(dir.path()).unwrap_err().to_string();
         assert!(message.contains(&format!("by process {}", std::process::id())), "{message}");
+        assert_eq!(holder(dir.path()), Some(std::process::id()));
         drop(first);
+        assert_eq!(holder(dir.path()), None);
         DirLock::take(dir.path()).unwrap();
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: Client, monitor: bool, form: Form) -> Session {
+    pub(crate) fn new(client: Client, monitor: bool, form: Form) -> Session {
         let dates = DateStyle::default();
         Session {
             client,
@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// Have the cell carry out statements.
-    pub(super) fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
+    pub(crate) fn ask(&self, text: &str) -> Result<Vec<Outcome>, AskError> {
         let request = Request { text: text.to_owned(), monitor: self.monitor, form: self.form, dates: self.dates };
         let response: Response = self.client.ask("/v1/cellcli", &request)?;
         Ok(response.results)
