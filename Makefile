@@ -81,12 +81,13 @@ demo-postgres: build clients
 
 lint: check-rust
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
 
 clients:
 	@scripts/install-test-clients
 
-test: check-rust clients lint build
+# build before lint: they share what is made for macros.
+test: check-rust clients build lint
 	scripts/test
 
 bench: build clients
