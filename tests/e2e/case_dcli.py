@@ -1,6 +1,7 @@
 """dcli against real sshd on loopback addresses (S6): the field's own lines, output, exit codes, cells that are gone."""
 
 import fcntl
+import json
 import os
 import pty
 import resource
@@ -158,6 +159,11 @@ def dcli_names_cells_that_are_gone():
         contains(lines, "exa1cel03: begun", "what the lost one had said")
         check("exa1cel03: done" not in lines, "the lost one did not end")
         check(time.monotonic() - started < 30, "nobody waits for the lost ones")
+        done = fleet.dcli("-g", fleet.group, "-l", "root", "--json", 'echo one; echo "t w o"; exit 3', ok=False)
+        answers = json.loads(done.stdout)
+        equal([answer["cell"] for answer in answers], fleet.names, "each cell once, in order")
+        equal([answer["end"] for answer in answers], ["failed", "unreached", "unreached", "failed"], "how each ended")
+        equal([(answers[at]["exitCode"], answers[at]["lines"]) for at in (0, 3)], [(3, ["one", "t w o"])] * 2, "what the others said")
         # A silent host: the time for connecting bounds it.
         import socket
 

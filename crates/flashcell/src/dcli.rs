@@ -73,6 +73,9 @@ pub(crate) struct Dcli {
     /// Leave out what commands say on stderr
     #[arg(long = "hidestderr")]
     hide_stderr: bool,
+    /// One JSON array: of each cell its name, how its command ended, and its lines
+    #[arg(long)]
+    json: bool,
     /// Show the banner of the cells' ssh servers
     #[arg(long = "showbanner")]
     show_banner: bool,
@@ -112,6 +115,7 @@ impl Dcli {
             connect_timeout_s: self.connect_timeout,
             lines_max: self.lines_max,
             hide_stderr: self.hide_stderr,
+            json: self.json,
             show_banner: self.show_banner,
             list_targets: self.list_targets,
             verbose: self.verbose,

@@ -78,6 +78,8 @@ pub struct DcliOptions {
     pub lines_max: Option<usize>,
     /// `--hidestderr`.
     pub hide_stderr: bool,
+    /// `--json`.
+    pub json: bool,
     /// `--showbanner`.
     pub show_banner: bool,
     /// `-t`.
@@ -180,7 +182,9 @@ pub fn dcli(options: &DcliOptions) -> Result<bool, DcliError> {
 fn run(options: &DcliOptions) -> Result<bool, DcliError> {
     let plan = Plan::new(options)?;
     let show = Show::new(options)?;
-    if options.list_targets {
+    let has_steps = |target: &Target| !plan.steps(options, target).is_empty();
+    // In JSON each answer names its cell.
+    if options.list_targets && !(options.json && plan.targets.first().is_some_and(has_steps)) {
         show.targets(&plan.targets)?;
     }
     let mut good = true;
@@ -189,20 +193,26 @@ fn run(options: &DcliOptions) -> Result<bool, DcliError> {
         let key = keys::LocalKey::find(&plan.remote, options.push_key)?;
         let asking = plan.remote.asking(options.one_password)?;
         let step = |target: &Target| vec![asking.key(target, &key, options.push_key)];
-        let answers = pool::serial(&targets, &step, &plan.limits, &mut |target, line| show.line(target, line))?;
+        let answers = pool::serial(&targets, &step, &plan.limits, &mut |target, line| show.key_line(target, line))?;
         good &= show.ends(&targets, &answers);
+        for (target, answer) in targets.iter().zip(&answers).filter(|(_, answer)| answer.end != End::Done) {
+            show.lost(target, answer)?;
+        }
         let reached = answers.iter().map(|answer| matches!(answer.end, End::Done));
         targets = targets.iter().zip(reached).filter(|(_, reached)| *reached).map(|(target, _)| *target).collect();
     }
     let steps = |target: &Target| plan.steps(options, target);
-    if let Some(vmstat) = options.vmstat.as_deref().filter(|text| vmstat::has_rows(text)) {
+    if let Some(vmstat) = options.vmstat.as_deref().filter(|text| !options.json && vmstat::has_rows(text)) {
         let answers = vmstat::run(&targets, &plan.remote, vmstat, &plan.limits)?;
         return Ok(show.ends(&targets, &answers) && good);
     }
     if targets.first().is_none_or(|target| steps(target).is_empty()) {
+        if options.push_key || options.drop_key {
+            show.end_json()?;
+        }
         return Ok(good);
     }
-    let answers: Vec<Answer> = if options.serial && !options.abbreviate {
+    let answers: Vec<Answer> = if options.serial && !options.abbreviate && !options.json {
         pool::serial(&targets, &steps, &plan.limits, &mut |target, line| show.line(target, line))?
     } else {
         let batch = if options.serial { 1 } else { plan.batch };
@@ -270,6 +280,9 @@ impl Plan {
         let copies = !options.files.is_empty() || options.script.is_some();
         if options.destination.is_some() && !copies {
             return Err(DcliError::Incomplete("-d tells where -f or -x copies to, and neither is given"));
+        }
+        if options.json && (options.abbreviate || options.regex.is_some()) {
+            return Err(DcliError::Conflict("--json and -n or -r, which shape text,"));
         }
         let keys = options.push_key || options.drop_key;
         if options.one_password && !keys {

@@ -406,10 +406,12 @@ pub fn parse_canary(name: &str) -> Result<Canary, String> {
     })
 }
 
-/// Every deliberately broken build.
+/// Every deliberately broken build that some hundreds of seeds show. That of the labels takes two copies that are lost between two openings, one of
+/// which forgets: on one head seed 197 showed it, on another 630, on a third none of 1,000. `labels.rs` of celldisk's tests catches it at once; by its name it is run
+/// here too.
 #[must_use]
 pub fn canaries() -> Vec<Canary> {
-    Canary::all()
+    Canary::all().into_iter().filter(|canary| !matches!(canary, Canary::Disk(_))).collect()
 }
 
 /// Run deliberately broken builds, one after the other, each on `threads` threads until its lowest failing seed is known.

@@ -4,7 +4,8 @@ use super::hosts::Target;
 use super::pool::{Answer, End};
 use super::{DcliError, DcliOptions};
 use regex_lite::Regex;
-use std::cell::RefCell;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 
 /// The forms of output of one call.
@@ -13,6 +14,8 @@ pub(super) struct Show {
     regex: Option<(Regex, String)>,
     /// Who had lines like the regular expression.
     alike: RefCell<Vec<String>>,
+    /// Answers that have been printed in JSON; none: the output is text.
+    as_json: Option<Cell<usize>>,
     /// With `-n`, lines of those that failed, until the list of the others is printed.
     held: RefCell<Vec<String>>,
 }
@@ -27,11 +30,16 @@ impl Show {
                 Err(error) => return Err(DcliError::Regex { text: text.clone(), reason: error.to_string() }),
             },
         };
-        Ok(Show { abbreviate: options.abbreviate, regex, alike: RefCell::default(), held: RefCell::default() })
+        let as_json = options.json.then(Cell::default);
+        Ok(Show { abbreviate: options.abbreviate, regex, alike: RefCell::default(), as_json, held: RefCell::default() })
     }
 
     /// `-t`.
     pub(super) fn targets(&self, targets: &[Target]) -> Result<(), DcliError> {
+        if self.as_json.is_some() {
+            let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+            return print(&format!("{}\n", json!(names)));
+        }
         print(&format!("Target cells: {}\n", list(targets.iter().map(|target| &*target.name))))
     }
 
@@ -43,8 +51,34 @@ impl Show {
         }
     }
 
+    /// A line about a key: talk, where the output is JSON.
+    pub(super) fn key_line(&self, target: &Target, line: &str) -> Result<(), DcliError> {
+        if self.as_json.is_some() {
+            let _ = writeln!(std::io::stderr(), "{}: {line}", target.name);
+            return Ok(());
+        }
+        self.line(target, line)
+    }
+
+    /// A cell that is asked nothing more, since its key could not be changed: in JSON, which has every cell once.
+    pub(super) fn lost(&self, target: &Target, answer: &Answer) -> Result<(), DcliError> {
+        if self.as_json.is_some() { self.answer(target, answer) } else { Ok(()) }
+    }
+
+    /// The end of the answers in JSON.
+    pub(super) fn end_json(&self) -> Result<(), DcliError> {
+        match &self.as_json {
+            Some(printed) => print(if printed.get() == 0 { "[]\n" } else { "\n]\n" }),
+            None => Ok(()),
+        }
+    }
+
     /// All lines of one cell.
     pub(super) fn answer(&self, target: &Target, answer: &Answer) -> Result<(), DcliError> {
+        if let Some(printed) = &self.as_json {
+            let before = if printed.replace(printed.get() + 1) == 0 { "[" } else { "," };
+            return print(&format!("{before}\n {}", as_json(target, answer)));
+        }
         if self.abbreviate && answer.end == End::Done {
             return Ok(());
         }
@@ -79,6 +113,9 @@ impl Show {
 
     /// What `-n` and `-r` leave to be said.
     pub(super) fn summary(&self, targets: &[&Target], answers: &[Answer]) -> Result<(), DcliError> {
+        if self.as_json.is_some() {
+            return self.end_json();
+        }
         let mut text = String::new();
         if self.abbreviate {
             let good = targets.iter().zip(answers).filter(|(_, answer)| answer.end == End::Done);
@@ -125,6 +162,25 @@ fn ends(targets: &[&Target], answers: &[Answer]) -> String {
     text
 }
 
+/// What became of a cell: its lines, and how its command ended.
+fn as_json(target: &Target, answer: &Answer) -> Value {
+    let (end, exit_code, why) = match &answer.end {
+        End::Done => ("done", Some(0), None),
+        End::Failed(code) => ("failed", Some(*code), None),
+        End::Killed(signal) => ("killed", None, Some(format!("the client was ended by signal {signal}"))),
+        End::NotStarted(why) => ("notStarted", None, Some(why.clone())),
+        End::Unreached => ("unreached", None, None),
+    };
+    json!({
+        "cell": target.name,
+        "end": end,
+        "exitCode": exit_code,
+        "why": why,
+        "lines": answer.lines,
+        "linesNotKept": answer.cut,
+    })
+}
+
 /// As Python prints it: scripts of the field cut it so.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = names.map(|name| format!("'{name}'")).collect();
@@ -160,6 +216,25 @@ mod tests {
         assert_eq!(*show.alike.borrow(), ["c1"]);
         let bad = DcliOptions { regex: Some("(".to_owned()), ..DcliOptions::default() };
         assert!(Show::new(&bad).is_err());
+    }
+
+    #[test]
+    fn each_cell_is_one_object_in_json() {
+        let all = targets();
+        let told = |end, lines: &[&str]| {
+            let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+            as_json(&all[0], &Answer { lines, cut: 2, end }).to_string()
+        };
+        expect_test::expect![[
+            r#"{"cell":"c1","end":"failed","exitCode":3,"lines":["a \"b\""],"linesNotKept":2,"why":null}"#
+        ]]
+        .assert_eq(&told(End::Failed(3), &["a \"b\""]));
+        expect_test::expect![[
+            r#"{"cell":"c1","end":"notStarted","exitCode":null,"lines":[],"linesNotKept":2,"why":"ssh: no such file"}"#
+        ]]
+        .assert_eq(&told(End::NotStarted("ssh: no such file".to_owned()), &[]));
+        let both = DcliOptions { json: true, ..DcliOptions::default() };
+        assert!(Show::new(&both).unwrap().as_json.is_some());
     }
 
     #[test]
