@@ -148,15 +148,15 @@ impl Member {
             if !self.index.has_any(key, mask) {
                 continue;
             }
-            let dead = {
+            let (dead, frequency) = {
                 let mut log = lock(&self.log);
                 let dead = self.index.under(&mut log).kill(key, mask);
-                if let Some(age) = dead.age() {
-                    self.lifetimes.ended(key, age, dead.frequency());
-                }
-                if self.sabotaged(Sabotage::InvalidationForgotten) { dead.unsaid() } else { dead.record(self) }
+                let Some(age) = dead.age() else { continue };
+                let frequency = dead.frequency();
+                self.lifetimes.ended(key, age, frequency);
+                let is_forgotten = self.sabotaged(Sabotage::InvalidationForgotten);
+                (if is_forgotten { dead.unsaid() } else { dead.record(self) }, frequency)
             };
-            let Some(frequency) = dead.iter().map(|killed| killed.frequency).max() else { continue };
             assert!(dead.iter().all(|killed| !killed.dirty), "dirty data ends when newer data is on flash");
             self.policy.overwritten(key, frequency);
             add(&self.counters.invalidations, dead.len() as u64);

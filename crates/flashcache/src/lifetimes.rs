@@ -16,7 +16,7 @@ const SMOOTH_SHIFT: u32 = 3;
 /// The most pages of an age: 4 TiB appended.
 const AGE_PAGES_MAX: u64 = (1 << 30) - 1;
 
-/// What is known of a block that is overwritten, for its new version.
+/// The class and the hits that a block's overwritten version hands on to its new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overwritten {
     /// Its class.

@@ -37,7 +37,7 @@ pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
 pub(crate) const RECORD_RESERVE_SEGMENTS: usize = 1;
 /// Cleaning a segment frees at least one in so many of the pages of data it can hold.
-const CLEANED_GAIN_MIN: u64 = 16;
+pub(crate) const CLEANED_GAIN_MIN: u32 = 16;
 /// Chunks that are closed before they are full for one segment that is cleaned: of its copies, at two heads, and of records.
 const CHUNKS_CLOSED: u64 = 3;
 /// KEEP data takes at most four fifths of the segments, the vendor's share: the rest lets DEFAULT data find out what is worth it.
@@ -864,7 +864,7 @@ impl LogState {
                 // Headers and padding of the chunks with what is copied and of those that are closed for it.
                 let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);
                 let gained = all.saturating_sub(kept + 2 * u64::from(self.shape.align) * chunks);
-                if gained < (all / CLEANED_GAIN_MIN).max(1) || !segment.unwritten.is_empty() {
+                if gained < (all / u64::from(CLEANED_GAIN_MIN)).max(1) || !segment.unwritten.is_empty() {
                     continue;
                 }
                 let age = self.clock.saturating_sub(segment.full_at) + all;

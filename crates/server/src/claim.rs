@@ -38,7 +38,7 @@ pub(crate) fn is_alive(holder: &Holder) -> bool {
         && there.is_some_and(|stat| stat.started == holder.process_started && !stat.has_ended())
 }
 
-/// What is needed of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that tell whether a process still runs.
 struct ProcessStat {
     state: char,
     threads: u64,

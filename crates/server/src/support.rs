@@ -22,12 +22,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const PART_BYTES_MAX: u64 = 16 << 20;
 /// Lines of the journal.
 const JOURNAL_LINES: &str = "20000";
-/// What stands in the place of a value that may be a secret.
+/// The text that `support` puts in the place of a value that may be a secret.
 const REMOVED: &str = "(removed)";
 /// Shorter values are not looked for elsewhere: they would be found by chance.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// What is listed of a cell; each with all its attributes.
+/// The types of objects that `support` lists of a cell, with all their attributes.
 const LISTED: &[&str] = &[
     "CELL",
     "CELLDISK",
@@ -64,7 +64,7 @@ const HOST_FILES: &[&str] = &[
 /// Of the process that serves the cell.
 const PROCESS_FILES: &[&str] = &["status", "limits", "io", "stat", "wchan", "cgroup"];
 
-/// What `support` is asked for.
+/// The options of `flashcell support`.
 #[derive(Clone, Debug, Default)]
 pub struct SupportOptions {
     /// The cell, as in [`crate::console::ConsoleOptions::cell`].
@@ -73,7 +73,7 @@ pub struct SupportOptions {
     pub output: Option<PathBuf>,
 }
 
-/// What was written.
+/// The archive that `support` has written.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// The archive.
@@ -82,7 +82,7 @@ pub struct Bundle {
     pub bytes: u64,
     /// The files in it.
     pub files: Vec<String>,
-    /// What could not be had, each with why.
+    /// The parts that `support` could not get, each with the reason.
     pub missing: Vec<(String, String)>,
 }
 
@@ -97,7 +97,7 @@ pub enum SupportError {
     Write {
         /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

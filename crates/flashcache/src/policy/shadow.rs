@@ -9,6 +9,7 @@ use super::CacheShape;
 use super::carried;
 use super::purse::Purse;
 use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use crate::log::CLEANED_GAIN_MIN;
 use crate::units::BlockKey;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -32,8 +33,6 @@ const BETTER_BY: u64 = 128;
 
 /// Below so much of what a model holds nothing is evicted.
 const ROOMY_PERCENT: u64 = 85;
-/// Cleaning gains at least one in so many names of a segment.
-const CLEANED_GAIN_MIN: u32 = 16;
 
 /// The models.
 pub(super) struct Shadow {

@@ -162,7 +162,7 @@ fn ends(targets: &[&Target], answers: &[Answer]) -> String {
     text
 }
 
-/// What became of a cell: its lines, and how its command ended.
+/// One cell as a JSON object: its lines, and how its command ended.
 fn as_json(target: &Target, answer: &Answer) -> Value {
     let (end, exit_code, why) = match &answer.end {
         End::Done => ("done", Some(0), None),
