@@ -4,15 +4,22 @@ import gzip
 import json
 import os
 import random
+import time
 
 import nbdclient
 from harness import MIB, Place, Skip, binary, check, contains, equal, record, recorded, run, test_alone, wait_until
 
 BLOCK = 16 * 1024
 SEGMENT = "512K"
+SEGMENT_BLOCKS = 512 * 1024 // BLOCK
 REFERENCES = 130_000
 # Of the references: half a percentage point of the miss ratio.
 APART_MAX = 0.005
+# `lab policies` fills whatever misses. A cell fills nothing while reclaim makes room, so where others take the processors the trace is
+# replayed again with pauses: so many seconds after as many references as fill a segment.
+PAUSES_S = (0, 0.01, 0.04)
+# Of the references: fills that were refused, and reads that passed flash by.
+ASIDE_MAX = 0.002
 TRACES = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shared", "traces")
 
 
@@ -42,8 +49,11 @@ def foretold(place, path, references, size_blocks):
     return row["misses"]
 
 
-def replayed(place, blocks, distinct, flash, recording=None):
-    """Misses of a cell, and how many blocks' worth of flash it has. `recording`: what is to be recorded into."""
+def replayed(place, blocks, distinct, flash, pause_s, recording=None):
+    """Misses of a cell, how many blocks' worth of flash it has, and references that were not cached since the machine was busy.
+
+    `recording`: what is to be recorded into.
+    """
     disk = (distinct * BLOCK // MIB + 64) * MIB
     griddisk = f"data:{distinct * BLOCK // MIB + 1}M"
     cell = place.cell(disks=(str(disk),), flash=(flash,), griddisks=(griddisk,))
@@ -58,8 +68,10 @@ def replayed(place, blocks, distinct, flash, recording=None):
     client = nbdclient.Client(cell.socket)
     if recording:
         recorder = record(place, "trace", cell, recording)
-    for block in blocks:
+    for n, block in enumerate(blocks):
         client.read(block * BLOCK, BLOCK)
+        if pause_s and n % SEGMENT_BLOCKS == 0:
+            time.sleep(pause_s)
     client.disconnect()
     if recording:
         wait_until(lambda: len(recorded(recording)) >= len(blocks), 20, "everything is recorded")
@@ -70,29 +82,36 @@ def replayed(place, blocks, distinct, flash, recording=None):
     # Flash that is slow for a moment, on a busy machine, is passed by.
     passed = cell.metric("FC_IO_RQ_R_SKIP")
     equal(misses + cell.metric("FC_IO_RQ_R") + passed, len(blocks), "hits and misses")
-    check(passed <= len(blocks) // 1000, f"flash was passed by {passed} times")
+    refused = misses - cell.metric("FC_IO_RQ_W_POPULATE")
+    equal(refused, cell.metric("FC_IO_RQ_REPLACEMENT_FAILED"), "misses that were not filled, and fills that found no room")
     cell.stop()
-    return misses, size_bytes // BLOCK
+    return misses, size_bytes // BLOCK, passed + refused
 
 
-def compare(place, blocks, distinct, flash, recording=None):
-    got, size_blocks = replayed(place, blocks, distinct, flash, recording)
-    lines = "".join(f"{block} 1 0 {n}\n" for n, block in enumerate(blocks)).encode()
-    path = recording or place.file("trace.lis", lines)
-    want = foretold(place, path, len(blocks), size_blocks)
-    check(len(blocks) // 20 < want < len(blocks), f"the trace tells hits from misses: {want} of {len(blocks)}")
-    apart = abs(got - want) / len(blocks)
-    told = f"misses of {len(blocks)} references: {want} foretold, {got} in the cell, {100 * apart:.2f} points apart"
-    print(f"# {told}")
-    check(apart <= APART_MAX, told)
+def compare(name, blocks, distinct, flash, recorded_too=False):
+    for pause_s in PAUSES_S:
+        with Place(name) as place:
+            recording = place.path("own.trace") if recorded_too else None
+            got, size_blocks, aside = replayed(place, blocks, distinct, flash, pause_s, recording)
+            if aside > ASIDE_MAX * len(blocks):
+                print(f"# {aside} of {len(blocks)} references were not cached with pauses of {pause_s} s: the machine is busy")
+                continue
+            lines = "".join(f"{block} 1 0 {n}\n" for n, block in enumerate(blocks)).encode()
+            path = recording or place.file("trace.lis", lines)
+            want = foretold(place, path, len(blocks), size_blocks)
+        check(len(blocks) // 20 < want < len(blocks), f"the trace tells hits from misses: {want} of {len(blocks)}")
+        apart = abs(got - want) / len(blocks)
+        told = f"misses of {len(blocks)} references: {want} foretold, {got} in the cell, {100 * apart:.2f} points apart"
+        print(f"# {told}")
+        return check(apart <= APART_MAX, told)
+    raise AssertionError(f"the cell does not keep up with a read each {PAUSES_S[-1] / SEGMENT_BLOCKS * 1e6:.0f} us")
 
 
 @test_alone
 def a_cell_misses_what_lab_policies_foretells_on_a_mixture():
     distinct = 12_000
     source = mixture(distinct)
-    with Place("replay") as place:
-        compare(place, [next(source) for _ in range(REFERENCES)], distinct, "40M")
+    compare("replay", [next(source) for _ in range(REFERENCES)], distinct, "40M")
 
 
 @test_alone
@@ -104,16 +123,14 @@ def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
     with gzip.open(path, "rt") as file:
         ids = [line.strip() for line in file if line.strip() not in ("", "*")]
     blocks = [numbers.setdefault(name, len(numbers)) for name in ids][:REFERENCES]
-    with Place("replay-real") as place:
-        compare(place, blocks, len(numbers), "40M")
+    compare("replay-real", blocks, len(numbers), "40M")
 
 
 @test_alone
 def a_recorded_cell_misses_what_lab_policies_foretells_on_its_recording():
     distinct = 6_000
     source = mixture(distinct)
-    with Place("replay-recorded") as place:
-        compare(place, [next(source) for _ in range(60_000)], distinct, "40M", place.path("own.trace"))
+    compare("replay-recorded", [next(source) for _ in range(60_000)], distinct, "40M", recorded_too=True)
 
 
 @test_alone
