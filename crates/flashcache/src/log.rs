@@ -581,8 +581,16 @@ impl LogState {
             Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, chunk: None });
     }
 
+    /// The head in whose open chunk a page is.
+    pub(crate) fn open_chunk_of(&self, page: Page) -> Option<HeadKind> {
+        let (id, position) = self.shape.place(page);
+        let SegmentState::Open(head) = self.segments[id.0 as usize].state else { return None };
+        let chunk = self.heads[head as usize].as_ref()?.chunk.as_ref()?;
+        (position.0 >= chunk.position).then_some(head)
+    }
+
     /// Close the head's open chunk, with as many pending records as fit.
-    fn close_chunk(&mut self, head: HeadKind, writes: &mut Vec<LogWrite>) {
+    pub(crate) fn close_chunk(&mut self, head: HeadKind, writes: &mut Vec<LogWrite>) {
         let shape = self.shape;
         let Some(open) = &mut self.heads[head as usize] else { return };
         let Some(mut chunk) = open.chunk.take() else { return };

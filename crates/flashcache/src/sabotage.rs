@@ -61,11 +61,13 @@ pub enum Sabotage {
     TailKept,
     /// A flush of flash that fails is tried again, and what it should have made durable is not written again before.
     FlashFlushTriedAgain,
+    /// A dirty version is appended while the chunk with the one before it, at another head, is still open.
+    PredecessorLeftOpen,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 28] = [
+    pub const ALL: [Sabotage; 29] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -94,6 +96,7 @@ impl Sabotage {
         Sabotage::AbsenceKillsMirror,
         Sabotage::TailKept,
         Sabotage::FlashFlushTriedAgain,
+        Sabotage::PredecessorLeftOpen,
     ];
 
     /// Its name on the command line.
@@ -128,6 +131,7 @@ impl Sabotage {
             Sabotage::AbsenceKillsMirror => "absence-kills-mirror",
             Sabotage::TailKept => "tail-kept",
             Sabotage::FlashFlushTriedAgain => "flash-flush-tried-again",
+            Sabotage::PredecessorLeftOpen => "predecessor-left-open",
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::log::{DIRTY_RESERVE_SEGMENTS, LogState, LogWrite, MOVE_RESERVE_SEGMEN
 use crate::member::{Member, MemberError};
 use crate::policy::carried;
 use crate::read::{Hit, Pin};
+use crate::sabotage::Sabotage;
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, SegmentId};
 use device::sync::lock;
@@ -197,6 +198,7 @@ impl Member {
             && has_classes(self.shape.segments)
             && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
         let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
+        self.close_predecessors(log, entry, head, writes);
         let page = log.append_entry(head, &record, data, reserve, writes)?;
         for (k, sum) in entry.sums.iter().enumerate() {
             self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
@@ -213,6 +215,25 @@ impl Member {
             add(&self.counters.dirty_overwrites, u64::from(again));
         }
         Ok(Page(page.0 + entry.mask.count_ones() - 1))
+    }
+
+    /// Recovery believes the dirty version whose chunk has the highest sequence, and a chunk gets its sequence when it is closed. So the open
+    /// chunk of another head that holds what this entry overwrites is closed before.
+    fn close_predecessors(&self, log: &mut LogState, entry: &NewEntry, head: HeadKind, writes: &mut Vec<LogWrite>) {
+        if self.sabotaged(Sabotage::PredecessorLeftOpen) {
+            return;
+        }
+        let mut pages: SmallVec<[Page; 2]> = SmallVec::new();
+        self.index.visit(entry.key, |e| {
+            if e.dirty() && e.valid() & entry.mask != 0 {
+                pages.push(e.page());
+            }
+        });
+        for page in pages {
+            if let Some(other) = log.open_chunk_of(page).filter(|other| *other != head) {
+                log.close_chunk(other, writes);
+            }
+        }
     }
 
     /// How often an entry counts as hit that takes the place of what is cached of its block.

@@ -7,6 +7,7 @@
 mod headless;
 mod mirrors;
 mod openings;
+mod overtaken;
 mod own_crc;
 mod rig;
 mod tails;
