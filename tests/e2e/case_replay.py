@@ -20,6 +20,12 @@ APART_MAX = 0.005
 PAUSES_S = (0, 0.01, 0.04)
 # Of the references: fills that were refused, and reads that passed flash by.
 ASIDE_MAX = 0.002
+# Why a read that missed was not filled, by metric.
+NOT_FILLED = [
+    "REPLACEMENT_FAILED",
+    *(f"W_SKIP_{why}" for why in ("ENDURANCE", "INDEX", "MEM", "POLICY", "SLOW")),
+    *(f"W_POPULATE_SKIP_{why}" for why in ("FC_BUSY", "SCAN")),
+]
 TRACES = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shared", "traces")
 
 
@@ -83,7 +89,7 @@ def replayed(place, blocks, distinct, flash, pause_s, recording=None):
     passed = cell.metric("FC_IO_RQ_R_SKIP")
     equal(misses + cell.metric("FC_IO_RQ_R") + passed, len(blocks), "hits and misses")
     refused = misses - cell.metric("FC_IO_RQ_W_POPULATE")
-    equal(refused, cell.metric("FC_IO_RQ_REPLACEMENT_FAILED"), "misses that were not filled, and fills that found no room")
+    equal(refused, sum(cell.metric(f"FC_IO_RQ_{why}") for why in NOT_FILLED), "misses that were not filled, by reason")
     cell.stop()
     return misses, size_bytes // BLOCK, passed + refused
 

@@ -505,10 +505,11 @@ mod tests {
         let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
         let cleaning = ["FC_IO_BY_CARRY", "FC_IO_BY_COPY", "FC_IO_RQ_CLEAN"];
         let endurance = ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE"];
+        let skips = ["INDEX", "MEM", "POLICY", "SLOW"].map(|why| format!("FC_IO_RQ_W_SKIP_{why}"));
         let keep = ["FC_BYKEEP_OVERWR", "FC_IO_BYKEEP_W", "FC_IO_RQKEEP_W", "FC_IO_RQKEEP_W_SKIP_SHARE"];
-        for name in
-            read_from_members.into_iter().chain(more).chain(discards).chain(cleaning).chain(endurance).chain(keep)
-        {
+        let all =
+            read_from_members.into_iter().chain(more).chain(discards).chain(cleaning).chain(endurance).chain(keep);
+        for name in all.chain(skips.iter().map(String::as_str)) {
             let Formula::Counter(Reading::FlashCache(read)) = definition(name).unwrap().formula else {
                 panic!("{name}")
             };

@@ -37,6 +37,8 @@ counters! {
         fill_skips_space,
         /// Fills refused: no free buffer.
         fill_skips_buffer,
+        /// Offers refused: a request to the device is late.
+        fill_skips_slow,
         /// Fills refused by the policy.
         fill_skips_policy,
         /// Fills refused: the endurance budget is low.

@@ -174,6 +174,7 @@ impl Member {
     ) {
         let (slot, tenant) = (disk.slot, disk.tenant);
         if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
+            add(&self.counters.fill_skips_slow, u64::from(self.is_slow()));
             report.crowded += 1;
             return;
         }

@@ -290,14 +290,42 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "blocks not filled since the endurance budget was low",
         |c| c.member("fill_skips_endurance")
     ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_INDEX",
+        Requests,
+        "blocks not written to the cache since the memory for its index was full",
+        |c| c.member("fill_skips_index")
+    ),
     counter!(FlashCache, "FC_IO_RQ_W_SKIP_LG", Requests, "writes that went past the cache since they are large", |c| c
         .write_skips_large
         .requests),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_MEM",
+        Requests,
+        "blocks not written to the cache since no memory was free for what is on its way to flash",
+        |c| c.member("fill_skips_buffer")
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_POLICY",
+        Requests,
+        "new blocks not written to the cache since its policy lets in only some of them at present",
+        |c| c.member("fill_skips_policy")
+    ),
     counter!(
         FlashCache,
         "FC_IO_RQ_W_SKIP_SCAN",
         Requests,
         "writes not kept in the cache since they belong to a scan and would have pushed out others",
         |c| c.write_skips_scan.requests
+    ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_SLOW",
+        Requests,
+        "offers to the cache not taken since a request to flash was late",
+        |c| c.member("fill_skips_slow")
     ),
 ];

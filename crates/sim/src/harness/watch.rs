@@ -42,6 +42,7 @@ const FLASH_ROWS: &[(&str, &str)] = &[
     ("write_fills", "fill by a write"),
     ("fill_skips_space", "fill refused: no free segment"),
     ("fill_skips_buffer", "fill refused: no free buffer"),
+    ("fill_skips_slow", "fill refused: a request to flash is late"),
     ("fill_skips_index", "fill refused: index full"),
     ("fill_skips_endurance", "fill refused: endurance budget low"),
     ("fill_skips_quota", "fill refused: the database has its part of the cache"),
