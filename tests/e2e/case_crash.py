@@ -50,6 +50,12 @@ def crash_loop_in_write_back_on_devices_that_keep_every_write():
 
 
 @test
+def crash_loop_in_write_back_on_a_cache_that_cleans_its_garbage():
+    """Everything fits, so that what is dirty is overwritten on flash, and copied by cleaning, for long."""
+    loop(CYCLES, crashloop.LastingDevices, roomy=True, **WRITE_BACK)
+
+
+@test
 def crash_loop_in_write_back_on_an_nbd_disk_with_a_write_back_cache():
     loop(SHORT, crashloop.RemoteDisk, **WRITE_BACK)
 

@@ -30,13 +30,15 @@ DISK_BYTES = 16 * MIB
 SECTORS = DISK_BYTES // SECTOR
 # A quarter of the data, in segments small enough that they are reclaimed all the time.
 FLASH_BYTES = 4 * MIB
+# More than the data, in as many segments as it takes for blocks to be kept apart by how long they last: cleaning copies, dirty blocks too.
+ROOMY_FLASH_BYTES = 28 * MIB
 HEAD = struct.Struct("<8sQQQ")
 RUN = struct.pack("<8s", os.urandom(8))
 DEPTH = 16
 CONNECTIONS = 2
 WRITE_THROUGH, WRITE_BACK = "write-through", "write-back"
 # Keys of the totals that only some loops have.
-DIRTY_KIB, STATEMENTS = "KiB dirty at restarts", "statements"
+DIRTY_KIB, STATEMENTS, CLEANED = "KiB dirty at restarts", "statements", "segments cleaned"
 
 
 class Lost(Failure):
@@ -261,7 +263,7 @@ class LocalDevices:
     forgets = False
 
     def __init__(self, place, mode):
-        self.cell = place.cell(disks=("48M",), flash=("24M",), griddisks=(f"data:16M:data:{mode}",))
+        self.cell = place.cell(disks=("48M",), flash=("40M",), griddisks=(f"data:16M:data:{mode}",))
 
     def start(self):
         self.cell.start()
@@ -426,8 +428,12 @@ def crash_loop(
     say=lambda text: None,
     mode=WRITE_THROUGH,
     operated=False,
+    roomy=False,
 ):
-    """Run so many cycles; the totals. `Lost` when a promise was broken. `operated`: the mode changes meanwhile."""
+    """Run so many cycles; the totals. `Lost` when a promise was broken.
+
+    `operated`: the mode changes meanwhile. `roomy`: everything fits in the cache, which cleans its garbage.
+    """
     rng = random.Random(seed)
     ledger = Ledger()
     totals = dict.fromkeys(("writes", "flushes", "reads", "crashes", "hits"), 0)
@@ -435,21 +441,21 @@ def crash_loop(
         totals |= {DIRTY_KIB: 0}
     if operated:
         totals |= {STATEMENTS: 0}
+    if roomy:
+        totals |= {CLEANED: 0}
     with Place("crash") as place:
         under_test = devices(place, mode)
         cell = under_test.cell
         if sabotage:
             cell.sabotage(sabotage)
         under_test.start()
-        small_segments(cell)
+        small_segments(cell, *(("128K", ROOMY_FLASH_BYTES) if roomy else ("256K", FLASH_BYTES)))
         for cycle in range(cycles):
             try:
                 run_cycle(under_test, ledger, rng, totals, f"cycle {cycle + 1}")
-            except Lost:
-                raise
             except Failure as failure:
                 # What the cell said of it: such a failure comes once in many runs.
-                raise Failure(f"{failure}; log of the cell:\n{cell.log()[-4000:]}") from failure
+                raise type(failure)(f"{failure}; log of the cell:\n{cell.log()[-4000:]}") from failure
             if (cycle + 1) % 10 == 0:
                 say(f"# {cycle + 1} cycles, {totals['writes']} writes, {totals['flushes']} flushes")
         verify(cell, ledger, rng, "after the last cycle")
@@ -459,15 +465,16 @@ def crash_loop(
         check(totals["flushes"] > cycles, "hardly a flush was acknowledged: the loop tests nothing")
         check(operated or totals.get(DIRTY_KIB) != 0, "no crash left dirty data on flash: the loop tests nothing of write-back")
         check(totals.get(STATEMENTS) != 0, "no statement was carried out")
+        check(totals.get(CLEANED) != 0, "no segment was cleaned")
     return totals
 
 
-def small_segments(cell):
+def small_segments(cell, segment, flash_bytes):
     """Make the cache again with small segments, which are reclaimed all the time."""
-    cell.edit(lambda text: text.replace('segment = "2M"', 'segment = "256K"'))
+    cell.edit(lambda text: text.replace('segment = "2M"', f'segment = "{segment}"'))
     cell.stop()
     cell.start()
-    cell.cellcli(f"drop flashcache; create flashcache all size={FLASH_BYTES >> 20}M")
+    cell.cellcli(f"drop flashcache; create flashcache all size={flash_bytes >> 20}M")
 
 
 def crash(under_test, ledger, totals):
@@ -487,8 +494,14 @@ def restart(under_test, totals):
 def run_cycle(under_test, ledger, rng, totals, name):
     cell = under_test.cell
     workload = Workload(ledger, rng, [Connection(cell.socket) for _ in range(CONNECTIONS)], under_test.zeroes)
-    pid = cell.process
-    killer = threading.Timer(rng.uniform(0.05, 1.2), lambda: pid.send_signal(signal.SIGKILL))
+    process = cell.process
+
+    def kill():
+        if CLEANED in totals:
+            totals[CLEANED] += int(cell.metric("FC_IO_RQ_CLEAN"))
+        process.send_signal(signal.SIGKILL)
+
+    killer = threading.Timer(rng.uniform(0.05, 1.2), kill)
     killer.start()
     operator = Operator(cell, rng) if STATEMENTS in totals else None
     try:

@@ -341,14 +341,15 @@ impl GridDisk {
     /// The same, once. Whether it has to be done again: something was listed that others have destaged in part.
     async fn clear_dirty_once(&self, binding: &Binding, offset: u64, len: u64) -> Result<bool, RequestError> {
         let mut again = false;
-        let parts = parts_of(offset, len);
+        // Whole blocks, as the lock is: an entry with a hole is several stretches, and is clean once the disk has all of them.
+        let blocks = self.blocks_of(&parts_of(offset, len));
+        let parts_end = blocks.end * self.block_bytes / PART_BYTES;
         for member in 0..binding.cache.members().count() {
-            let mut from = Some(parts.start * PART_BYTES / self.block_bytes);
+            let mut from = Some(blocks.start);
             while let Some(block) = from {
                 let losses = self.lost_epoch();
                 let (runs, next) = binding.cache.dirty_runs(member, &binding.disk, block, ONE);
-                // Its range is that of whole blocks, as is the lock.
-                from = next.filter(|next| next * self.block_bytes < parts.end * PART_BYTES);
+                from = next.filter(|next| *next < blocks.end);
                 if runs.is_empty() {
                     continue;
                 }
@@ -356,7 +357,7 @@ impl GridDisk {
                     return Err(RequestError::Io);
                 }
                 let mut list = DestagedList::default();
-                for mut run in runs.into_iter().filter(|run| run.parts.start < parts.end) {
+                for mut run in runs.into_iter().filter(|run| run.parts.start < parts_end) {
                     if !binding.cache.confirm_current(&mut run) {
                         // A round that had written it, or some of it, before has just been confirmed.
                         again = true;
