@@ -100,7 +100,7 @@ impl Policy for AdaptiveLog {
 
     fn overwritten(&self, key: BlockKey, frequency: u8) {
         if frequency > 0 {
-            lock(&self.ghosts).put_again(key);
+            lock(&self.ghosts).put(key);
         }
     }
 

@@ -45,7 +45,7 @@ impl Ghosts {
         if epoch == 0 { u16::MAX } else { (self.epoch + EPOCHS - epoch) % EPOCHS }
     }
 
-    /// Remember a block that has left; names grow older with each.
+    /// Remember a block.
     pub(super) fn put(&mut self, key: BlockKey) {
         self.puts += 1;
         if self.puts >= self.puts_per_epoch {
@@ -53,11 +53,6 @@ impl Ghosts {
             self.epoch = self.epoch % EPOCHS + 1;
         }
         self.sweep();
-        self.put_again(key);
-    }
-
-    /// Remember a block that is about to come back, for which nothing grows older: an overwrite pushes nobody out.
-    pub(super) fn put_again(&mut self, key: BlockKey) {
         let (first, tag) = self.place(key);
         let set = first..first + GHOST_WAYS;
         let same = set.clone().find(|&i| self.slots[i] & EPOCHS != 0 && self.slots[i] & !EPOCHS == tag);
@@ -115,18 +110,6 @@ mod tests {
         assert!((63_000..64_000).filter(|&b| ghosts.take(key(b), 2)).count() < 20, "each is told once");
         let old = (0..1000).filter(|&b| ghosts.take(key(b), 2)).count();
         assert!(old < 20, "{old} were put 7 epochs ago");
-    }
-
-    #[test]
-    fn what_is_overwritten_makes_nobody_older() {
-        let mut ghosts = Ghosts::new(8_000);
-        (0..1000).for_each(|b| ghosts.put(key(b)));
-        for block in 0..100_000 {
-            ghosts.put_again(key(10_000 + block % 10));
-            assert!(ghosts.take(key(10_000 + block % 10), 0), "it is known at once");
-        }
-        let left = (0..1000).filter(|&b| ghosts.take(key(b), 2)).count();
-        assert!(left > 950, "{left} of 1000 that have left");
     }
 
     #[test]
