@@ -497,9 +497,11 @@ def run_cycle(under_test, ledger, rng, totals, name):
     process = cell.process
 
     def kill():
-        if CLEANED in totals:
-            totals[CLEANED] += int(cell.metric("FC_IO_RQ_CLEAN"))
-        process.send_signal(signal.SIGKILL)
+        try:
+            if CLEANED in totals:
+                totals[CLEANED] += int(cell.metric("FC_IO_RQ_CLEAN"))
+        finally:
+            process.send_signal(signal.SIGKILL)
 
     killer = threading.Timer(rng.uniform(0.05, 1.2), kill)
     killer.start()

@@ -173,8 +173,9 @@ impl Member {
         report: &mut FillReport,
     ) {
         let (slot, tenant) = (disk.slot, disk.tenant);
-        if self.has_failed() || self.is_slow() || self.stopping.load(Ordering::Acquire) {
-            add(&self.counters.fill_skips_slow, u64::from(self.is_slow()));
+        let is_slow = self.is_slow();
+        if is_slow || self.has_failed() || self.stopping.load(Ordering::Acquire) {
+            add(&self.counters.fill_skips_slow, u64::from(is_slow));
             report.crowded += 1;
             return;
         }

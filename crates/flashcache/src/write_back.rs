@@ -128,6 +128,15 @@ impl DestagedList {
     }
 }
 
+/// What an entry takes the place of.
+#[derive(Default)]
+struct Before {
+    /// The hits of the version most hit; none: nothing is cached.
+    frequency: Option<u8>,
+    /// The heads in whose open chunks its dirty versions are.
+    open: SmallVec<[HeadKind; 2]>,
+}
+
 impl Member {
     /// Segments dirty data may take before writes go to the disk: enough stay for clean data that reclaim always finds
     /// something to give back.
@@ -198,12 +207,18 @@ impl Member {
             && has_classes(self.shape.segments)
             && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
         let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
-        self.close_predecessors(log, entry, head, writes);
+        let before = self.before(log, entry);
+        if !self.sabotaged(Sabotage::PredecessorLeftOpen) {
+            // Recovery believes the dirty version whose chunk has the highest sequence, and a chunk gets its sequence when it is closed.
+            for other in before.open.into_iter().filter(|other| *other != head) {
+                log.close_chunk(other, writes);
+            }
+        }
         let page = log.append_entry(head, &record, data, reserve, writes)?;
         for (k, sum) in entry.sums.iter().enumerate() {
             self.sums[page.0 as usize + k].store(*sum, Ordering::Release);
         }
-        let frequency = if copied_since.is_some() { entry.frequency } else { self.frequency_carried(entry) };
+        let frequency = if copied_since.is_some() { entry.frequency } else { before.frequency.map_or(0, carried) };
         let mut indexed = Entry::new(entry.key, page, entry.mask, frequency, false).of(entry.tenant);
         indexed.set_dirty(true);
         let index = self.index.under(log);
@@ -217,34 +232,19 @@ impl Member {
         Ok(Page(page.0 + entry.mask.count_ones() - 1))
     }
 
-    /// Recovery believes the dirty version whose chunk has the highest sequence, and a chunk gets its sequence when it is closed. So the open
-    /// chunk of another head that holds what this entry overwrites is closed before.
-    fn close_predecessors(&self, log: &mut LogState, entry: &NewEntry, head: HeadKind, writes: &mut Vec<LogWrite>) {
-        if self.sabotaged(Sabotage::PredecessorLeftOpen) {
-            return;
-        }
-        let mut pages: SmallVec<[Page; 2]> = SmallVec::new();
+    /// What is cached of the parts of an entry that is about to take its place.
+    fn before(&self, log: &LogState, entry: &NewEntry) -> Before {
+        let mut before = Before::default();
         self.index.visit(entry.key, |e| {
-            if e.dirty() && e.valid() & entry.mask != 0 {
-                pages.push(e.page());
+            if e.valid() & entry.mask == 0 {
+                return;
+            }
+            before.frequency = before.frequency.max(Some(e.frequency()));
+            if e.dirty() {
+                before.open.extend(log.open_chunk_of(e.page()));
             }
         });
-        for page in pages {
-            if let Some(other) = log.open_chunk_of(page).filter(|other| *other != head) {
-                log.close_chunk(other, writes);
-            }
-        }
-    }
-
-    /// How often an entry counts as hit that takes the place of what is cached of its block.
-    fn frequency_carried(&self, entry: &NewEntry) -> u8 {
-        let mut overwritten = None;
-        self.index.visit(entry.key, |e| {
-            if e.valid() & entry.mask != 0 {
-                overwritten = overwritten.max(Some(e.frequency()));
-            }
-        });
-        overwritten.map_or(0, carried)
+        before
     }
 
     /// Take the data of one block. Where its last page lies.

@@ -1,5 +1,5 @@
-//! What is dirty and copied by cleaning may be overwritten before the chunk with the copy is on flash: after a crash the newer version
-//! counts, in whatever order the two chunks were written.
+//! Goal: cleaning copies a dirty block, a client overwrites the block before the chunk with the copy is closed, and recovery after a crash
+//! finds the client's version. Method: the device holds cleaning's reads back, so that one block is copied and the chunk stays open.
 
 use super::rig::*;
 use crate::running::run;
