@@ -12,7 +12,7 @@ use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
 use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
-use crate::streams::Scan;
+use crate::streams::{Scan, is_large};
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
 use flashcache::{DiskHandle, FillCause, FillReport, HitError, Stretch, Tenant, WriteTicket};
 use futures_util::future::join_all;
@@ -230,10 +230,13 @@ impl GridDisk {
         if binding.cache.is_refused(&binding.disk, parts) {
             read.skips(ReadSkip::Uncached);
         }
-        // Large requests are scans and copies: they would push out what single-block reads need. KEEP data the operator wants in
-        // flash however it is read.
-        let is_keep = || binding.cache.is_keep(&binding.disk, parts);
-        if (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX && !is_keep() {
+        // KEEP data the operator wants in flash however it is read.
+        let passes = || {
+            scan.is_some_and(|scan| self.is_passing(binding, scan, parts))
+                && !binding.cache.is_keep(&binding.disk, parts)
+        };
+        let is_large = is_large(parts);
+        if is_large && passes() {
             read.skips(ReadSkip::Large);
             return Fill::Not;
         }
@@ -244,7 +247,7 @@ impl GridDisk {
                 read.skips_fill(FillSkip::Busy);
                 Fill::Not
             }
-            Filling::Read if scan.is_some_and(|scan| self.is_passing(binding, scan, parts)) && !is_keep() => {
+            Filling::Read if !is_large && passes() => {
                 read.skips_fill(FillSkip::Scan);
                 Fill::Not
             }
@@ -398,9 +401,6 @@ impl GridDisk {
         }
         let is_keep =
             || binding.cache.is_keep(&binding.disk, &(offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES)));
-        if len > SMALL_BYTES_MAX && !is_keep() {
-            return write.skips(WriteSkip::Large);
-        }
         let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
         if start < end && binding.declines_fill(start / PART_BYTES) {
             write.skips(WriteSkip::Busy);
@@ -409,7 +409,7 @@ impl GridDisk {
             && binding.cache.would_displace(&binding.disk, start / PART_BYTES)
             && !is_keep()
         {
-            write.skips(WriteSkip::Scan);
+            write.skips(if len > SMALL_BYTES_MAX { WriteSkip::Large } else { WriteSkip::Scan });
         } else if start < end {
             let data = data.view((start - offset) as usize..(end - offset) as usize);
             let report = self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);

@@ -12,6 +12,7 @@
 //!
 //! Decides only: no I/O, no waiting. Memory is allocated once, for the ghosts, when a grid disk refuses its first scan.
 
+use crate::counters::SMALL_BYTES_MAX;
 use crate::grid_disk::PART_BYTES;
 use device::sync::lock;
 use std::ops::Range;
@@ -42,7 +43,12 @@ const GHOSTS_WANTED: u64 = GHOSTS_MAX as u64 / 2;
 /// How sure it is, at most, that what is between two sampled windows comes back like them.
 const PROOF_MAX: u8 = 4;
 
-/// A stream beyond the cut-off: which, so that a second one over the same windows is told from it.
+/// Whether a request is a scan of its own: single-block access never asks for so much, read-ahead and copies do.
+pub(crate) fn is_large(parts: &Range<u64>) -> bool {
+    (parts.end - parts.start) * PART_BYTES > SMALL_BYTES_MAX
+}
+
+/// A large request, or a stream beyond the cut-off: which, so that a second one over the same windows is told from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
     id: u32,
@@ -314,7 +320,8 @@ impl StreamWatch {
         }
         let mut table = lock(&self.reads);
         let stream = table.take(parts);
-        stream.is_scan(self.cutoff_parts).then_some(Scan { id: stream.id, returns: stream.returns })
+        (is_large(parts) || stream.is_scan(self.cutoff_parts))
+            .then_some(Scan { id: stream.id, returns: stream.returns })
     }
 
     /// A write of these parts begins: whether it belongs to a scan, and to no log.
@@ -327,7 +334,7 @@ impl StreamWatch {
         let len = parts.end - parts.start;
         stream.unflushed += len;
         let is_log = stream.is_log && stream.unflushed <= LOG_FLUSH_PARTS && len * PART_BYTES <= LOG_WRITE_BYTES_MAX;
-        stream.is_scan(self.cutoff_parts) && !is_log
+        is_large(parts) || stream.is_scan(self.cutoff_parts) && !is_log
     }
 
     /// A FLUSH begins: streams that were written to just before it are logs.

@@ -20,7 +20,7 @@ fn scanned(watch: &StreamWatch, starts: impl IntoIterator<Item = u64>, len: u64)
 
 #[test]
 fn a_scan_is_one_beyond_the_cutoff_whatever_its_requests() {
-    for len in [1, 2, AHEAD, 256] {
+    for len in [1, 2, AHEAD] {
         let watch = watch();
         let requests = 64 * MIB / PART_BYTES / len;
         let found = scanned(&watch, (0..requests).map(|n| 7 + n * len), len) as u64;
@@ -28,6 +28,16 @@ fn a_scan_is_one_beyond_the_cutoff_whatever_its_requests() {
         assert_eq!(found, requests - (CUTOFF / PART_BYTES).div_ceil(len) + 1, "requests of {len} parts");
     }
     assert_eq!(scanned(&StreamWatch::new(0), (0..1000).map(|n| n * AHEAD), AHEAD), 0, "switched off");
+}
+
+#[test]
+fn a_large_request_is_a_scan_of_its_own() {
+    let far_apart = || (0..100).map(|n| n * 100 * MIB / PART_BYTES);
+    assert_eq!(scanned(&watch(), far_apart(), AHEAD), 0);
+    assert_eq!(scanned(&watch(), far_apart(), AHEAD + 1), 100);
+    assert_eq!(scanned(&StreamWatch::new(0), far_apart(), AHEAD + 1), 0, "switched off");
+    let (watch, parts) = (watch(), 0..AHEAD + 1);
+    assert!(watch.writes(&parts) && !watch.writes(&(10 * MIB..10 * MIB + AHEAD)));
 }
 
 #[test]
