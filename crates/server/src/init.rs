@@ -74,8 +74,18 @@ impl FromStr for GridDiskPlan {
                 return Err(form());
             }
         }
-        let (purpose, mode) = (purpose.unwrap_or(Purpose::Data), mode.unwrap_or(CachingMode::WriteThrough));
+        let purpose = purpose.unwrap_or(Purpose::Data);
+        let mode = mode.unwrap_or_else(|| default_mode_on_disk(purpose));
         Ok(GridDiskPlan { name, size_bytes, purpose, mode })
+    }
+}
+
+/// The caching mode of a grid disk on a disk that states none. A database reads its log back after a crash at most: in the cache it would take
+/// the place of data, and wear the flash for nothing beside the flash log.
+pub(crate) fn default_mode_on_disk(purpose: Purpose) -> CachingMode {
+    match purpose {
+        Purpose::Redo => CachingMode::None,
+        Purpose::Data | Purpose::Temp => CachingMode::WriteThrough,
     }
 }
 
@@ -540,6 +550,7 @@ mod tests {
         assert_eq!((full.size_bytes, full.purpose, full.mode), (512 << 20, Purpose::Redo, CachingMode::None));
         let bare = plan("data:1G").unwrap();
         assert_eq!((bare.purpose, bare.mode), (Purpose::Data, CachingMode::WriteThrough));
+        assert_eq!(plan("l:1G:redo").unwrap().mode, CachingMode::None);
         assert_eq!(plan("t:1G:write-around").unwrap().mode, CachingMode::WriteAround);
         for wrong in ["", "a", "a:", ":1G", "a:1G:x", "a:1G:none:redo", "a:1G:redo:redo", "a:1G:none:none"] {
             assert!(plan(wrong).unwrap_err().contains("NAME:SIZE"), "{wrong}");
