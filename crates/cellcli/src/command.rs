@@ -432,6 +432,8 @@ pub enum Operation {
         /// To which service.
         service: Service,
     },
+    /// Send a mail as alerts would be sent.
+    ValidateMail,
 }
 
 /// What ALTER CELL does to services.

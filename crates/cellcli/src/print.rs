@@ -132,6 +132,7 @@ impl Display for Operation {
             Self::CancelFlush => out.write_str("CANCEL FLUSH"),
             Self::Freeze => out.write_str("FREEZE"),
             Self::Thaw => out.write_str("THAW"),
+            Self::ValidateMail => out.write_str("VALIDATE MAIL"),
             Self::Services { action, service } => write!(out, "{} SERVICES {}", action.word(), service.word()),
         }
     }

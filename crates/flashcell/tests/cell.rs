@@ -274,7 +274,7 @@ fn statements_are_refused_by_code() {
         // Its journal has no room beside all that is free.
         ("create griddisk x celldisk=CD_00_c1, cachingMode=write-back-ordered", "CELL-09012: ", "CD_00_c1"),
         ("alter griddisk data size=1M", "CELL-09009: ", "FORCE"),
-        ("alter cell smtpServer=x", "CELL-09010: ", "smtpServer"),
+        ("alter cell notificationMethod='mail'", "CELL-09005: ", "smtpServer"),
         ("create flashcache all", "CELL-09008: ", "flash cache"),
         ("create celldisk all", "CELL-09007: ", "[[device]]"),
         ("alter cell shutdown services rs", "CELL-09009: ", "no restart server"),

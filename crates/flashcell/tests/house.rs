@@ -36,6 +36,8 @@ const LICENCES: &[&str] = &[
     "Unicode-3.0",
     "Unlicense",
     "CC0-1.0",
+    // Data: Mozilla's certificates, beneath the mail library.
+    "CDLA-Permissive-2.0",
 ];
 
 fn metadata() -> serde_json::Value {

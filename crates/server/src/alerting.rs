@@ -4,6 +4,7 @@
 
 mod definitions;
 mod hooks;
+pub(crate) mod mail;
 mod records;
 mod threshold;
 mod webhook;

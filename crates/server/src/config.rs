@@ -23,7 +23,7 @@ use head::HEAD;
 pub(crate) use listen::host_and_port;
 pub use listen::{ADMIN_PORT, Listen, NBD_PORT, NbdAddress};
 pub(crate) use observe::DAYS_MAX as HISTORY_DAYS_MAX;
-pub use observe::{Alerts, CommandHook, History, WebHook};
+pub use observe::{Alerts, CommandHook, History, MailAccess, WebHook};
 pub use unused::Unused;
 
 /// Name of the file in a cell's directory.

@@ -198,7 +198,7 @@ fn changes() {
             drop flashcache |
                 ALL  FORCE
             alter cell |
-                name=  comment=  flashCacheMode=  metricCollection=  metricHistoryDays=  notificationMethod=  notificationPolicy=  smtpServer=  smtpToAddr=  SHUTDOWN  STARTUP  RESTART
+                name=  comment=  flashCacheMode=  metricCollection=  metricHistoryDays=  notificationMethod=  notificationPolicy=  smtpFrom=  smtpFromAddr=  smtpPort=  smtpServer=  smtpToAddr=  smtpUseSSL=  SHUTDOWN  STARTUP  RESTART  VALIDATE
             alter cell shutdown |
                 SERVICES
             alter cell shutdown services |

@@ -363,8 +363,12 @@ fn describe_every_type() {
         <TAB> notificationMethod<TAB> modifiable
         <TAB> notificationPolicy<TAB> modifiable
         <TAB> releaseVersion
+        <TAB> smtpFrom          <TAB> modifiable
+        <TAB> smtpFromAddr      <TAB> modifiable
+        <TAB> smtpPort          <TAB> modifiable
         <TAB> smtpServer        <TAB> modifiable
         <TAB> smtpToAddr        <TAB> modifiable
+        <TAB> smtpUseSSL        <TAB> modifiable
         <TAB> status
         <TAB> temperatureReading
         <TAB> upTime

@@ -150,7 +150,7 @@ fn statements() {
     .assert_eq(&help(Some(Verb::Alter), Some(ObjectType::FlashCache)));
     expect![[r#"
         ALTER CELL: the cell itself
-          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]]
+          ALTER CELL [option=value [, option=value]...] [{SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE] | VALIDATE MAIL]
             change the cell, or stop and start its services
             options:
               name                name of the cell (name)
@@ -160,12 +160,18 @@ fn statements() {
               metricCollection    whether the history of metrics is collected (word)
                                   TRUE | FALSE
               metricHistoryDays   days metric history is kept (number)
-              notificationMethod  how alerts are sent (list)
+              notificationMethod  how alerts are sent besides what cell.toml names: mail, or none (list)
               notificationPolicy  which alerts are sent: critical, warning, info, clear (list)
-              smtpServer          mail server for alerts (name)
+              smtpFrom            name mails of alerts come from (text)
+              smtpFromAddr        mail address alerts come from (text)
+              smtpPort            port of the mail server, 25 unless stated (number)
+              smtpServer          mail server for alerts (text)
               smtpToAddr          mail addresses alerts go to (list)
+              smtpUseSSL          whether mail goes over TLS: at port 465 from the start, elsewhere by STARTTLS (word)
+                                  TRUE | FALSE
             operations:
               {SHUTDOWN | STARTUP | RESTART} SERVICES {RS | MS | CELLSRV | ALL} [FORCE]: stop the cell, or stop it and start it again; FORCE though clients are connected. It is one process: CELLSRV stands for ALL, RESTART of MS takes the certificates that are there now, and whatever else is of MS or RS alone is refused
+              VALIDATE MAIL: send a mail to each address of smtpToAddr, now, and say what the server said
     "#]].assert_eq(&help(Some(Verb::Alter), Some(ObjectType::Cell)));
     expect![[r#"
         DESCRIBE CELL: show the attributes of CELL

@@ -5,7 +5,7 @@
 
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
 use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
-use crate::init::{caching_mode_named, purpose_named};
+use crate::init::{caching_mode_named, default_mode_on_disk, purpose_named};
 use cell::{AdminError, CellError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
@@ -323,12 +323,14 @@ pub(crate) fn told_size(name: &str, asked_bytes: u64, size_bytes: u64) -> Option
 
 /// As ALTER CELL flashCacheMode has it, for data on disks. What lies on flash gains nothing from a second copy there.
 fn default_mode(context: &Context, settings: &GridDiskSettings, cell_disk: DeviceId) -> CachingMode {
-    let is_data = settings.purpose.is_none_or(|purpose| purpose == Purpose::Data);
+    let purpose = settings.purpose.unwrap_or(Purpose::Data);
     let catalog = context.cell.store().catalog();
     match catalog.members.get(&cell_disk).map(|member| member.role) {
         Some(Role::Flash) => CachingMode::None,
-        Some(Role::Disk) if is_data && context.cell.is_flash_cache_write_back() => CachingMode::WriteBack,
-        _ => CachingMode::WriteThrough,
+        Some(Role::Disk) if purpose == Purpose::Data && context.cell.is_flash_cache_write_back() => {
+            CachingMode::WriteBack
+        }
+        _ => default_mode_on_disk(purpose),
     }
 }
 
@@ -366,6 +368,7 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
             lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
             return Ok(());
         }
+        Some(Operation::ValidateMail) => return Err(Refusal::unsupported("VALIDATE MAIL of a grid disk")),
         Some(Operation::Services { .. }) => return Err(Refusal::unsupported("SERVICES of a grid disk")),
     }
     if change.setting("seconds").is_some() {

@@ -6,6 +6,7 @@ use super::cell_disks::comment_key;
 use super::history::PERIOD;
 use super::in_service::deactivation_outcome;
 use super::{Context, activity_rows, alert_statements, physical_rows};
+use crate::alerting::mail;
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::FlushStatus;
@@ -91,10 +92,21 @@ fn cell(context: &Context) -> Row {
             "notificationPolicy",
             names(catalog.attributes.get("notificationPolicy").map_or("critical,warning,info,clear", |it| it)),
         );
-    match catalog.attributes.get("comment") {
-        Some(comment) => row.with("comment", comment.as_str()),
+    let text = |row: Row, name: &'static str| match catalog.attributes.get(name) {
+        Some(text) => row.with(name, text.as_str()),
         None => row,
-    }
+    };
+    let row = ["comment", mail::FROM, mail::FROM_ADDRESS, mail::SERVER].into_iter().fold(row, text);
+    let row = row.with(mail::METHOD, names(catalog.attributes.get(mail::METHOD).map_or("none", |it| it)));
+    let row = match catalog.attributes.get(mail::PORT).and_then(|port| port.parse().ok()) {
+        Some(port) => row.with(mail::PORT, integer(port)),
+        None => row,
+    };
+    let row = match catalog.attributes.get(mail::TO_ADDRESSES) {
+        Some(list) => row.with(mail::TO_ADDRESSES, names(list)),
+        None => row,
+    };
+    row.with(mail::USE_SSL, catalog.attributes.get(mail::USE_SSL).map_or("FALSE", |it| it))
 }
 
 fn cell_disks(context: &Context) -> Vec<Row> {

@@ -5,7 +5,7 @@
 use super::access::{Caller, Role};
 use super::{Context, DateStyle, Form, Outcome, Request};
 use super::{calibrate, change, metric_history};
-use cellcli::command::{Command, DateFormat, List};
+use cellcli::command::{Command, DateFormat, List, Operation};
 use cellcli::{ErrorCode, ObjectType, Row, Value, failure_text, format, help, parse_script, select};
 use device::sync::lock;
 use std::sync::Arc;
@@ -131,6 +131,8 @@ async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, ma
         }
         // Not of the devices: it needs no thread of the cell's.
         Command::Alter(it) if it.object == ObjectType::AlertHistory => done(change::alter(context, &it).await),
+        // Talks to a mail server, over this thread's sockets.
+        Command::Alter(it) if it.operation == Some(Operation::ValidateMail) => done(change::alter(context, &it).await),
         Command::Drop(it) if it.object == ObjectType::AlertHistory => done(change::drop(context, &it).await),
         Command::Create(it) => {
             changed(context, move |context| async move { change::create(&context, &it).await }).await

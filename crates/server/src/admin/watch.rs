@@ -4,6 +4,7 @@ use super::conditions::{self, Seen};
 use super::history::PERIOD;
 use super::rows;
 use super::{Context, activity_rows};
+use crate::alerting::mail::{self, MailPlan};
 use crate::alerting::{Every, Record, Severity, Threshold, Watch};
 use crate::store::Moment;
 use cell::metrics::{Sample, between};
@@ -159,8 +160,13 @@ fn tell(context: &Context, told: &[Record]) {
             Severity::Warning | Severity::Critical => tracing::error!(alert, severity, message, "the cell reports"),
         }
     }
-    let policy = policy(&context.cell.store().catalog().attributes);
-    context.hooks.send(&context.cell_name(), told, &policy);
+    let attributes = context.cell.store().catalog().attributes.clone();
+    let plan = mail::is_wanted(&attributes).then(|| MailPlan::new(&attributes, context.hooks.mail_access()));
+    let plan = plan.and_then(|plan| {
+        // It was whole when it was set: cell.toml has changed since.
+        plan.inspect_err(|error| tracing::error!(%error, "alerts are not sent by mail")).ok()
+    });
+    context.hooks.send(&context.cell_name(), told, &policy(&attributes), plan.as_ref());
 }
 
 fn policy(attributes: &BTreeMap<String, String>) -> Vec<Severity> {

@@ -3,9 +3,10 @@
 //! Bounded in number and time, and never in the way: a receiver that hangs or is gone costs its own messages, which the log tells.
 //! Never runs a shell.
 
+use super::mail::{self, Mail, MailPlan};
 use super::records::{Record, Severity};
 use super::webhook;
-use crate::config::{Alerts as Config, CommandHook, Located, WebHook};
+use crate::config::{Alerts as Config, CommandHook, Located, MailAccess, WebHook};
 use cellcli::Timestamp;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -20,23 +21,23 @@ use tokio::sync::Semaphore;
 const AT_ONCE_MAX: usize = 4;
 /// Deliveries waiting for their turn; beyond that new ones are given up. An hour of one a second each.
 const WAITING_MAX: usize = 1000;
-/// The pause before the first retry of a webhook.
+/// The pause before the first retry of a webhook or a mail.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// An alert as receivers see it.
 #[derive(Debug, Serialize)]
-struct Message<'a> {
-    cell: &'a str,
-    name: String,
-    definition: &'a str,
-    description: String,
-    severity: &'static str,
-    object: &'a str,
-    message: &'a str,
-    begin: String,
-    end: Option<String>,
-    value: Option<&'a str>,
-    unit: Option<&'a str>,
+pub(super) struct Message<'a> {
+    pub(super) cell: &'a str,
+    pub(super) name: String,
+    pub(super) definition: &'a str,
+    pub(super) description: String,
+    pub(super) severity: &'static str,
+    pub(super) object: &'a str,
+    pub(super) message: &'a str,
+    pub(super) begin: String,
+    pub(super) end: Option<String>,
+    pub(super) value: Option<&'a str>,
+    pub(super) unit: Option<&'a str>,
 }
 
 fn time(ns: u64) -> String {
@@ -80,8 +81,9 @@ pub(crate) struct Hooks {
     config: Config,
     /// Where relative paths begin and programs run.
     dir: PathBuf,
-    turns: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    programs: Queue,
+    /// By itself: a mail server may be away for minutes, and a pager does not wait for it.
+    mails: Queue,
 }
 
 impl Hooks {
@@ -91,12 +93,12 @@ impl Hooks {
     }
 
     fn of(config: Config, dir: PathBuf) -> Hooks {
-        let turns = Arc::new(Semaphore::new(AT_ONCE_MAX));
-        Hooks { config, dir, turns, places: Arc::new(Semaphore::new(AT_ONCE_MAX + WAITING_MAX)) }
+        Hooks { config, dir, programs: Queue::new(), mails: Queue::new() }
     }
 
-    /// Send these to everybody; `policy`: only if it is as bad as one of these. Runs on the caller's tokio runtime and returns at once.
-    pub(crate) fn send(&self, cell: &str, records: &[Record], policy: &[Severity]) {
+    /// Send these to everybody, and by mail as `plan` says; `policy`: only if it is as bad as one of these. Runs on the caller's tokio
+    /// runtime and returns at once.
+    pub(crate) fn send(&self, cell: &str, records: &[Record], policy: &[Severity], plan: Option<&MailPlan>) {
         for record in records.iter().filter(|record| policy.contains(&record.severity)) {
             let message = Message::new(cell, record);
             let Ok(json) = serde_json::to_vec(&message) else { continue };
@@ -104,14 +106,52 @@ impl Hooks {
             for hook in &self.config.command {
                 let environment = message.environment().map(|(name, value)| (name, value.replace('\0', " ")));
                 let (hook, json, dir) = (hook.clone(), json.clone(), self.dir.clone());
-                self.deliver(hook.argv.join(" "), async move { run(&hook, dir, &environment, &json).await });
+                self.programs.deliver(hook.argv.join(" "), async move { run(&hook, dir, &environment, &json).await });
             }
             for hook in &self.config.webhook {
                 let (hook, json) = (hook.clone(), json.clone());
                 let ca = hook.ca.as_ref().map(|ca| self.dir.join(ca));
-                self.deliver(hook.url.clone(), async move { post(&hook, ca, &json).await });
+                self.programs.deliver(hook.url.clone(), async move { post(&hook, ca, &json).await });
+            }
+            for to in plan.map_or(&[][..], MailPlan::addresses) {
+                let Some(plan) = plan.cloned() else { continue };
+                let (mail, access, dir) = (Mail::of_alert(&message), self.config.mail.clone(), self.dir.clone());
+                let to = to.clone();
+                self.mails.deliver(format!("{to} by {}", plan.place()), async move {
+                    let mut again = Again::new(access.retries);
+                    while let Err(failed) = mail::send(&plan, &access, &dir, &to, &mail).await {
+                        again.after(failed).await?;
+                    }
+                    Ok(())
+                });
             }
         }
+    }
+
+    /// What cell.toml says of mail.
+    pub(crate) fn mail_access(&self) -> &MailAccess {
+        &self.config.mail
+    }
+
+    /// Send a mail once, now.
+    ///
+    /// # Errors
+    /// What the server or the way to it said.
+    pub(crate) async fn try_mail(&self, plan: &MailPlan, to: &str, mail: &Mail) -> Result<(), String> {
+        mail::send(plan, &self.config.mail, &self.dir, to, mail).await
+    }
+}
+
+/// Deliveries that wait for each other, and for no others.
+struct Queue {
+    turns: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
+
+impl Queue {
+    fn new() -> Queue {
+        let turns = Arc::new(Semaphore::new(AT_ONCE_MAX));
+        Queue { turns, places: Arc::new(Semaphore::new(AT_ONCE_MAX + WAITING_MAX)) }
     }
 
     fn deliver(&self, to: String, delivery: impl Future<Output = Result<(), String>> + Send + 'static) {
@@ -169,11 +209,9 @@ async fn run(
     }
 }
 
-/// Send once, and again when that fails.
 async fn post(hook: &WebHook, ca: Option<PathBuf>, json: &[u8]) -> Result<(), String> {
     let address = webhook::Address::parse(&hook.url).ok_or("no address")?;
-    let mut pause = PAUSE;
-    let mut left = hook.retries;
+    let mut again = Again::new(hook.retries);
     loop {
         let sent = webhook::post(&address, ca.as_deref(), json);
         let failed = match tokio::time::timeout(Duration::from_secs(hook.timeout_s), sent).await {
@@ -181,12 +219,30 @@ async fn post(hook: &WebHook, ca: Option<PathBuf>, json: &[u8]) -> Result<(), St
             Ok(Err(error)) => error,
             Err(_) => format!("no answer within {} s", hook.timeout_s),
         };
-        if left == 0 {
-            return Err(failed);
-        }
-        left -= 1;
-        tokio::time::sleep(pause).await;
-        pause *= 2;
+        again.after(failed).await?;
+    }
+}
+
+/// Further attempts, each after twice the pause of the one before.
+struct Again {
+    left: u32,
+    pause: Duration,
+}
+
+impl Again {
+    fn new(retries: u32) -> Again {
+        Again { left: retries, pause: PAUSE }
+    }
+
+    /// Wait until the next attempt is due.
+    ///
+    /// # Errors
+    /// There is none: why the last one failed.
+    async fn after(&mut self, failed: String) -> Result<(), String> {
+        self.left = self.left.checked_sub(1).ok_or(failed)?;
+        tokio::time::sleep(self.pause).await;
+        self.pause *= 2;
+        Ok(())
     }
 }
 
@@ -231,11 +287,14 @@ mod tests {
     fn a_program_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let script = "printf '%s|%s|%s\\n' \"$FLASHCELL_ALERT_SEVERITY\" \"$FLASHCELL_ALERT_MESSAGE\" \"$1\" > env; cat > in; mv in json";
-        let config =
-            Config { command: vec![command(&["sh", "-c", script, "sh", "$HOME `id`"], 30)], webhook: Vec::new() };
+        let config = Config {
+            command: vec![command(&["sh", "-c", script, "sh", "$HOME `id`"], 30)],
+            webhook: Vec::new(),
+            ..Config::default()
+        };
         let json = dir.path().join("json");
         runtime().block_on(async {
-            Hooks::of(config, dir.path().to_owned()).send("exa1cel01", &records(), &[Severity::Critical]);
+            Hooks::of(config, dir.path().to_owned()).send("exa1cel01", &records(), &[Severity::Critical], None);
             until(|| json.exists()).await;
         });
         assert_eq!(text(&dir.path().join("env")), "critical|it's\n\"off\"; rm -rf $HOME|$HOME `id`\n");
@@ -271,10 +330,11 @@ mod tests {
     fn only_so_many_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let script = "n=$(mktemp now.XXXXXX); ls -d now.* | wc -l >> count; sleep 0.2; rm $n; echo >> done";
-        let config = Config { command: vec![command(&["sh", "-c", script], 30)], webhook: Vec::new() };
+        let config =
+            Config { command: vec![command(&["sh", "-c", script], 30)], webhook: Vec::new(), ..Config::default() };
         let many: Vec<Record> = std::iter::repeat_n(records().remove(0), 12).collect();
         runtime().block_on(async {
-            Hooks::of(config, dir.path().to_owned()).send("c", &many, &[Severity::Critical]);
+            Hooks::of(config, dir.path().to_owned()).send("c", &many, &[Severity::Critical], None);
             until(|| text(&dir.path().join("done")).lines().count() == 12).await;
         });
         let counts: Vec<usize> = text(&dir.path().join("count")).lines().map(|it| it.trim().parse().unwrap()).collect();
@@ -284,11 +344,15 @@ mod tests {
     #[test]
     fn only_what_the_policy_asks_for() {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { command: vec![command(&["sh", "-c", "echo >> done"], 30)], webhook: Vec::new() };
+        let config = Config {
+            command: vec![command(&["sh", "-c", "echo >> done"], 30)],
+            webhook: Vec::new(),
+            ..Config::default()
+        };
         runtime().block_on(async {
             let hooks = Hooks::of(config, dir.path().to_owned());
-            hooks.send("c", &records(), &[Severity::Warning, Severity::Clear]);
-            hooks.send("c", &records(), &[Severity::Critical]);
+            hooks.send("c", &records(), &[Severity::Warning, Severity::Clear], None);
+            hooks.send("c", &records(), &[Severity::Critical], None);
             until(|| dir.path().join("done").exists()).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         });

@@ -58,10 +58,15 @@ pub(super) async fn post(address: &Address, ca: Option<&Path>, json: &[u8]) -> R
         return exchange(stream, address, json).await;
     }
     let name = ServerName::try_from(address.host.clone()).map_err(|error| error.to_string())?;
-    let host = || HOST_CERTIFICATES.iter().map(Path::new).find(|path| path.exists());
-    let trusted = ca.or_else(host).ok_or("no certificates to know the other end by; ca = names a file of them")?;
+    let trusted = trusted(ca)?;
     let connected = TlsConnector::from(tls(trusted)?).connect(name, stream).await;
     exchange(connected.map_err(|error| refused(&error, address, trusted))?, address, json).await
+}
+
+/// The file of certificates to know the other end by.
+pub(super) fn trusted(ca: Option<&Path>) -> Result<&Path, String> {
+    let host = || HOST_CERTIFICATES.iter().map(Path::new).find(|path| path.exists());
+    ca.or_else(host).ok_or_else(|| "no certificates to know the other end by; ca = names a file of them".to_owned())
 }
 
 /// What stood in the way of TLS, for the log.
@@ -81,7 +86,8 @@ fn refused(error: &std::io::Error, address: &Address, trusted: &Path) -> String 
     }
 }
 
-fn tls(trusted: &Path) -> Result<Arc<ClientConfig>, String> {
+/// TLS with whom the certificates in a file vouch for.
+pub(super) fn tls(trusted: &Path) -> Result<Arc<ClientConfig>, String> {
     let fail = |reason: String| format!("{}: {reason}", trusted.display());
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(trusted).map_err(|error| fail(error.to_string()))?;
@@ -90,6 +96,15 @@ fn tls(trusted: &Path) -> Result<Arc<ClientConfig>, String> {
     if roots.is_empty() {
         return Err(fail("no certificate in it".to_owned()));
     }
+    client(roots)
+}
+
+/// TLS that trusts nobody, for a connection that has none.
+pub(super) fn no_tls() -> Result<Arc<ClientConfig>, String> {
+    client(RootCertStore::empty())
+}
+
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?;

@@ -24,6 +24,7 @@ pub(super) const HEAD: &str = "\
 # [[alerts.command]]  argv = [\"/usr/local/bin/page\", \"--dba\"], timeout_s = 30: run for each alert (no shell), the alert in its
 #                environment (FLASHCELL_ALERT_*) and as JSON on its standard input.
 # [[alerts.webhook]]  url = \"https://alerts.example/cell\", timeout_s = 10, retries = 3, ca = \"ca.pem\": each alert is sent there.
+# [alerts.mail]  user and password_file of the mail server that ALTER CELL smtpServer names; ca, timeout_s, retries.
 # [[device]]     path: a file, a block device, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH;
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium),

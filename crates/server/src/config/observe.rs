@@ -41,6 +41,41 @@ pub struct Alerts {
     /// Addresses that are sent to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhook: Vec<WebHook>,
+    /// What ALTER CELL does not say of mail.
+    #[serde(skip_serializing_if = "MailAccess::is_default")]
+    pub mail: MailAccess,
+}
+
+/// How the mail server is spoken to; which it is, and to whom mails go, ALTER CELL says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MailAccess {
+    /// The user the server knows the cell as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where its password is, alone in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// Certificates of who may be at the other end, in PEM; the host's own unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// An attempt is given up after so many seconds.
+    pub timeout_s: u64,
+    /// Further attempts when one fails, each after twice the pause of the one before, from one second on.
+    pub retries: u32,
+}
+
+impl Default for MailAccess {
+    fn default() -> MailAccess {
+        // RFC 5321 waits minutes; a server that greylists or restarts is back within the pauses of eight attempts.
+        MailAccess { user: None, password_file: None, ca: None, timeout_s: 30, retries: 8 }
+    }
+}
+
+impl MailAccess {
+    fn is_default(&self) -> bool {
+        *self == MailAccess::default()
+    }
 }
 
 /// A program that is run for each alert, with the alert in its environment and as JSON on its standard input.
@@ -89,7 +124,7 @@ impl WebHook {
 
 impl Alerts {
     pub(super) fn is_none(&self) -> bool {
-        self.command.is_empty() && self.webhook.is_empty()
+        self.command.is_empty() && self.webhook.is_empty() && self.mail.is_default()
     }
 }
 
@@ -118,8 +153,19 @@ impl Located {
         }
         let waits =
             alerts.command.iter().map(|hook| hook.timeout_s).chain(alerts.webhook.iter().map(|it| it.timeout_s));
-        if let Some(wait) = waits.into_iter().find(|wait| !(1..=TIMEOUT_S_MAX).contains(wait)) {
+        if let Some(wait) = waits.chain([alerts.mail.timeout_s]).find(|wait| !(1..=TIMEOUT_S_MAX).contains(wait)) {
             return Err(self.bad("alerts.timeout_s", wait, format!("it must be from 1 to {TIMEOUT_S_MAX}")));
+        }
+        if alerts.mail.retries > RETRIES_MAX {
+            return Err(self.bad(
+                "alerts.mail.retries",
+                alerts.mail.retries,
+                format!("it must be at most {RETRIES_MAX}"),
+            ));
+        }
+        if alerts.mail.user.is_some() != alerts.mail.password_file.is_some() {
+            let (user, reason) = (alerts.mail.user.as_deref().unwrap_or(""), "user and password_file go together");
+            return Err(self.bad("alerts.mail.user", user, reason));
         }
         for hook in &alerts.webhook {
             if hook.retries > RETRIES_MAX {

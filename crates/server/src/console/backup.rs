@@ -16,6 +16,8 @@ type Row = Map<String, Value>;
 /// What a new object has where nothing is said.
 const DEFAULTS: &[(ObjectType, &str, &str)] = &[
     (ObjectType::Cell, "metricCollection", "TRUE"),
+    (ObjectType::Cell, "notificationMethod", "none"),
+    (ObjectType::Cell, "smtpUseSSL", "FALSE"),
     (ObjectType::GridDisk, "cachingPolicy", "default"),
     (ObjectType::GridDisk, "fillStrategy", "read"),
     (ObjectType::GridDisk, "flashLogMode", "auto"),
