@@ -125,7 +125,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             bounds.extend(judge(name, &rows[first..]));
         }
     }
-    Ok(Experiment { rows, bounds, notes: field_table() })
+    Ok(Experiment { rows, field: Vec::new(), bounds, notes: field_table() })
 }
 
 /// What the design asks of the log, held against one part.

@@ -102,8 +102,8 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-/// The rows as scripts read them. Times are microseconds where a key says so, else seconds.
-pub(super) fn json(rows: &[Row]) -> String {
+/// The rows as scripts read them, an object each. Times are microseconds where a key says so, else seconds.
+pub(super) fn objects(rows: &[Row]) -> Vec<String> {
     let or_null =
         |value: Option<f64>| value.filter(|v| v.is_finite()).map_or_else(|| "null".to_owned(), |v| format!("{v:.6}"));
     let object = |row: &Row| {
@@ -148,6 +148,5 @@ pub(super) fn json(rows: &[Row]) -> String {
             row.outcomes.parts_of_pages,
         )
     };
-    let objects: Vec<String> = rows.iter().map(object).collect();
-    format!("[\n{}\n]\n", objects.join(",\n"))
+    rows.iter().map(object).collect()
 }

@@ -1,0 +1,277 @@
+//! Rows of the field beside rows of the model: run, compared, told.
+//!
+//! The rows without flash and with the table on flash calibrate the model; all others are predictions. A prediction is *reproduced* when its
+//! ratio to the row without flash is within 20 % of the field's.
+
+use super::database::{self, Pass, Setup, Storage};
+use super::{Bound, Experiment, RunError, RunOptions};
+use crate::output::{self, json_string};
+use buffercache::Wait;
+use sim::executor::Stuck;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A prediction within this is reproduced, in percent.
+const REPRODUCED_PERCENT: f64 = 20.0;
+/// A calibrated row within this is calibrated.
+const CALIBRATED_PERCENT: f64 = 3.0;
+
+/// Ours counts as no slower than the vendor's up to so much: where both read the same from the same disk, chance decides.
+const SLOWER_PERMILLE: u16 = 5;
+
+/// One part of an experiment: the same work in every arm.
+pub(super) struct Part {
+    pub(super) name: String,
+    /// Arms, each with the field's figure in seconds for its first pass and for its second.
+    pub(super) arms: Vec<(Storage, [Option<f64>; 2])>,
+    /// Like this, but for the storage.
+    pub(super) setup: Setup,
+    /// Names of the passes.
+    pub(super) passes: &'static [&'static str],
+    /// The model runs one of so many parts of the field's work, which is the same from beginning to end.
+    pub(super) scale: u64,
+    /// More free parameters than figures.
+    pub(super) not_identifiable: bool,
+    /// The row with the table on flash is the field's, or there is none.
+    pub(super) flash_calibrates: bool,
+}
+
+/// One arm in one pass.
+pub(super) struct Row {
+    experiment: &'static str,
+    part: String,
+    pass_name: &'static str,
+    pub(super) storage: Storage,
+    pub(super) pass: Pass,
+    pub(super) elapsed_s: f64,
+    field_s: Option<f64>,
+    /// To the row without flash and the row with the table on flash, in the same pass.
+    to_disk: f64,
+    to_flash: f64,
+    /// h x t_flash + (1 - h) x t_disk, where h leaves out what nobody had asked for before.
+    bound_s: Option<f64>,
+    scale: u64,
+    verdict: String,
+}
+
+impl Row {
+    fn wait_s(&self, wait: Wait) -> f64 {
+        self.pass.waits.ns(wait) as f64 * self.scale as f64 / 1e9
+    }
+
+    fn deviation(&self) -> Option<f64> {
+        self.field_s.map(|field| 100.0 * (self.elapsed_s / field - 1.0))
+    }
+
+    fn hit_ratio(&self) -> Option<f64> {
+        let counts = !matches!(self.storage, Storage::Disk | Storage::Flash) && self.pass.missed > 0;
+        counts.then(|| self.pass.hits as f64 / self.pass.missed as f64)
+    }
+}
+
+type Outcome = Result<Vec<Pass>, Stuck>;
+
+/// Run arms two at a time: each is a world of its own, so that the order changes nothing.
+fn run_all(setups: &[Setup]) -> Vec<Outcome> {
+    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(setups.iter().map(|_| None).collect());
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(setups.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((n, setup)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, setups.get(n)?)))
+                {
+                    let result = database::run(setup);
+                    device::sync::lock(&results)[n] = Some(result);
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.into_iter().flatten().collect()
+}
+
+/// Run the parts of an experiment.
+pub(super) fn run(
+    experiment: &'static str,
+    parts: Vec<Part>,
+    notes: &str,
+    options: &RunOptions,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Experiment, RunError> {
+    let (mut all, mut bounds) = (Vec::new(), Vec::new());
+    for part in parts {
+        tell(&format!("{experiment}: {}: {} arms", part.name, part.arms.len()));
+        let arm = |(storage, _): &(Storage, _)| Setup { storage: *storage, seed: options.seed, ..part.setup.clone() };
+        let setups: Vec<Setup> = part.arms.iter().map(arm).collect();
+        let mut rows = Vec::new();
+        for ((storage, field), result) in part.arms.iter().zip(run_all(&setups)) {
+            let passes = result.map_err(|source| RunError::Stuck {
+                part: part.name.clone(),
+                configuration: storage.name().to_owned(),
+                source,
+            })?;
+            for (n, pass) in passes.into_iter().enumerate() {
+                rows.push(Row {
+                    experiment,
+                    part: part.name.clone(),
+                    pass_name: part.passes.get(n).copied().unwrap_or_default(),
+                    storage: *storage,
+                    elapsed_s: pass.elapsed_ns as f64 * part.scale as f64 / 1e9,
+                    pass,
+                    // A part of the work has no figure of the field beside it.
+                    field_s: field.get(n).copied().flatten().filter(|_| options.syncs.is_none()),
+                    to_disk: f64::NAN,
+                    to_flash: f64::NAN,
+                    bound_s: None,
+                    scale: part.scale,
+                    verdict: String::new(),
+                });
+            }
+        }
+        compare(&part, &mut rows);
+        bounds.extend(judge(&part, &rows));
+        all.extend(rows);
+    }
+    Ok(Experiment { rows: Vec::new(), field: all, bounds, notes: notes.to_owned() })
+}
+
+fn compare(part: &Part, rows: &mut [Row]) {
+    for pass in part.passes {
+        let of = |storage: Storage| rows.iter().find(|row| row.storage == storage && row.pass_name == *pass);
+        let (Some(disk), Some(flash)) = (of(Storage::Disk), of(Storage::Flash)) else { continue };
+        let (disk_s, flash_s, disk_field_s) = (disk.elapsed_s, flash.elapsed_s, disk.field_s);
+        let missed = disk.pass.missed;
+        for row in rows.iter_mut().filter(|row| row.pass_name == *pass) {
+            row.to_disk = row.elapsed_s / disk_s;
+            row.to_flash = row.elapsed_s / flash_s;
+            let has_cache = !matches!(row.storage, Storage::Disk | Storage::Flash);
+            if has_cache && missed > 0 {
+                // Everything fits on flash: what was asked for before can be there, if it had left memory.
+                let hits = 1.0 - row.pass.first.min(missed) as f64 / missed as f64;
+                row.bound_s = Some(hits * flash_s + (1.0 - hits) * disk_s);
+            }
+            let calibrates = row.storage == Storage::Disk || (row.storage == Storage::Flash && part.flash_calibrates);
+            row.verdict = match (row.field_s, row.deviation()) {
+                (Some(_), Some(deviation)) if calibrates => {
+                    let is_calibrated = deviation.abs() <= CALIBRATED_PERCENT;
+                    if is_calibrated { "calibrated" } else { "NOT calibrated" }.to_owned()
+                }
+                (Some(field), _) => {
+                    let ratio = row.to_disk / (field / disk_field_s.unwrap_or(f64::NAN));
+                    let is_reproduced = (ratio - 1.0).abs() * 100.0 <= REPRODUCED_PERCENT;
+                    let verdict = if is_reproduced { "reproduced" } else { "NOT reproduced" };
+                    let known = if part.not_identifiable { " (not identifiable)" } else { "" };
+                    format!("{verdict}{known}, ratio {:+.0} %", 100.0 * (ratio - 1.0))
+                }
+                _ => "-".to_owned(),
+            };
+        }
+    }
+}
+
+/// What is asked of ours, and of the mechanism.
+fn judge(part: &Part, rows: &[Row]) -> Vec<Bound> {
+    let mut bounds = Vec::new();
+    let mut add = |row: &Row, what: &str, holds: bool, figures: String| {
+        let text = format!("{}, {}: {}: {what}: {figures}", part.name, row.pass_name, row.storage.name());
+        bounds.push(Bound { text, holds });
+    };
+    for pass in part.passes {
+        let of_pass: Vec<&Row> = rows.iter().filter(|row| row.pass_name == *pass).collect();
+        let Some(vendor) = of_pass.iter().find(|row| row.storage.is_vendors()) else { continue };
+        for row in of_pass.iter().filter(|row| row.storage.is_ours()) {
+            let figures = format!("{:.1} s against {:.1} s", row.elapsed_s, vendor.elapsed_s);
+            let holds = row.elapsed_s * 1_000.0 <= vendor.elapsed_s * f64::from(1_000 + SLOWER_PERMILLE);
+            add(row, "no slower than the vendor's", holds, figures);
+        }
+        if matches!(part.setup.load, database::Load::Updates(_)) {
+            let waits = |row: &Row| row.wait_s(Wait::FreeBuffer);
+            let others = of_pass.iter().filter(|row| matches!(row.storage, Storage::Disk | Storage::Flash));
+            let most = others.map(|row| waits(row)).fold(0.0, f64::max);
+            let figures = format!("{:.1} s, the others at most {most:.1} s", waits(vendor));
+            add(vendor, "free buffer waits are highest with the flash cache", waits(vendor) > most, figures);
+        }
+    }
+    bounds
+}
+
+/// The table: elapsed time as waits.
+pub(super) fn table(rows: &[Row]) -> String {
+    let waits = Wait::ALL.map(Wait::name);
+    let mut lines = vec![columns(
+        ["part", "pass", "configuration", "field s", "model s", "off by"],
+        waits,
+        ["to no flash", "to all flash", "bound s", "hit ratio", "verdict"],
+    )];
+    let dash = || "-".to_owned();
+    for row in rows {
+        let first = [
+            row.part.clone(),
+            row.pass_name.to_owned(),
+            row.storage.name().to_owned(),
+            row.field_s.map_or_else(dash, |s| format!("{s:.1}")),
+            format!("{:.1}", row.elapsed_s),
+            row.deviation().map_or_else(dash, |percent| format!("{percent:+.1} %")),
+        ];
+        let waits = Wait::ALL.map(|wait| format!("{:.1}", row.wait_s(wait)));
+        let last = [
+            format!("{:.3}", row.to_disk),
+            format!("{:.2}", row.to_flash),
+            row.bound_s.map_or_else(dash, |s| format!("{s:.1}")),
+            row.hit_ratio().map_or_else(dash, |ratio| format!("{ratio:.3}")),
+            row.verdict.clone(),
+        ];
+        lines.push(columns(first, waits, last));
+    }
+    output::table(&lines, &[0, 1, 2, COLUMNS - 1])
+}
+
+/// Of the table.
+const COLUMNS: usize = 6 + Wait::ALL.len() + 5;
+
+fn columns<T: ToString>(first: [T; 6], waits: [T; Wait::ALL.len()], last: [T; 5]) -> [String; COLUMNS] {
+    let mut all = first.into_iter().chain(waits).chain(last).map(|text| text.to_string());
+    std::array::from_fn(|_| all.next().unwrap_or_default())
+}
+
+/// The rows as scripts read them, an object each.
+pub(super) fn objects(rows: &[Row]) -> Vec<String> {
+    let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { "null".to_owned() };
+    let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), number);
+    let object = |row: &Row| {
+        let waits: Vec<String> =
+            Wait::ALL.iter().map(|wait| format!("{}:{:.6}", json_string(wait.name()), row.wait_s(*wait))).collect();
+        let pass = &row.pass;
+        format!(
+            "{{\"experiment\":{},\"row\":{},\"configuration\":{},\"pass\":{},\"elapsed_s\":{:.6},\"ratio_to_no_flash\":{},\
+             \"ratio_to_all_flash\":{},\"hit_ratio\":{},\"verified_blocks\":{},\"waits\":{{{}}},\"field_elapsed_s\":{},\
+             \"deviation_percent\":{},\"bound_s\":{},\"verdict\":{},\"missed_in_memory\":{},\"first_time\":{},\"written\":{},\
+             \"disk_reads\":{},\"disk_writes\":{},\"flash_reads\":{},\"flash_writes\":{},\"flash_bytes_written\":{}}}",
+            json_string(row.experiment),
+            json_string(&row.part),
+            json_string(row.storage.name()),
+            json_string(row.pass_name),
+            row.elapsed_s,
+            number(row.to_disk),
+            number(row.to_flash),
+            or_null(row.hit_ratio()),
+            pass.verified,
+            waits.join(","),
+            or_null(row.field_s),
+            or_null(row.deviation()),
+            or_null(row.bound_s),
+            json_string(&row.verdict),
+            pass.missed,
+            pass.first,
+            pass.written,
+            pass.disk.reads,
+            pass.disk.writes,
+            pass.flash.reads,
+            pass.flash.writes,
+            pass.flash.written_bytes,
+        )
+    };
+    rows.iter().map(object).collect()
+}

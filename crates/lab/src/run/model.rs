@@ -1,0 +1,137 @@
+//! Models of the field's devices for the experiments with a database in front: what they hold, and what they cost.
+//!
+//! Integers only, and nothing drawn: the same requests at the same times take the same time on every machine.
+
+pub(super) mod content;
+pub(super) mod disk;
+pub(super) mod flash;
+
+use content::Content;
+use device::sync::lock;
+use device::{Class, Completed, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Time until a request is done.
+pub(super) type Cost = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a request costs.
+pub(super) trait Timing: Send + Sync {
+    /// A request begins now; ready at its end.
+    fn take(&self, verb: Verb, offset: u64, len: u64, fua: bool) -> Cost;
+    /// Seeks cost time.
+    fn is_rotational(&self) -> bool;
+}
+
+/// A device of the virtual world: content, and the time it takes.
+pub(super) struct Modelled {
+    timing: Arc<dyn Timing>,
+    /// None: reads answer zeroes, writes are forgotten.
+    content: Option<Arc<Mutex<Content>>>,
+    size_bytes: u64,
+    /// Requests and bytes of reads, then of writes.
+    counts: Arc<[AtomicU64; 4]>,
+}
+
+/// What a device was asked for so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) reads: u64,
+    pub(super) read_bytes: u64,
+    pub(super) writes: u64,
+    pub(super) written_bytes: u64,
+}
+
+impl Asked {
+    /// What was asked for since then.
+    pub(super) fn since(self, then: Asked) -> Asked {
+        Asked {
+            reads: self.reads - then.reads,
+            read_bytes: self.read_bytes - then.read_bytes,
+            writes: self.writes - then.writes,
+            written_bytes: self.written_bytes - then.written_bytes,
+        }
+    }
+}
+
+impl Modelled {
+    pub(super) fn new(timing: Arc<dyn Timing>, size_bytes: u64, keeps_content: bool) -> Arc<Modelled> {
+        let content = keeps_content.then(|| Arc::new(Mutex::new(Content::new(size_bytes))));
+        Arc::new(Modelled { timing, content, size_bytes, counts: Arc::default() })
+    }
+
+    /// The same medium as a device.
+    pub(super) fn device(self: &Arc<Self>) -> Device {
+        self.clone()
+    }
+
+    /// A database's pages are there from `offset` on, as they were first written.
+    pub(super) fn fill(&self, offset: u64, len: u64) {
+        if let Some(content) = &self.content {
+            lock(content).fill(offset, len);
+        }
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        let of = |n: usize| self.counts[n].load(Ordering::Relaxed);
+        Asked { reads: of(0), read_bytes: of(1), writes: of(2), written_bytes: of(3) }
+    }
+}
+
+impl Io for Modelled {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.size_bytes,
+            logical_bytes: 512,
+            page_bytes: if self.timing.is_rotational() { 512 } else { 4096 },
+            rotational: self.timing.is_rotational(),
+            volatile_cache: self.timing.is_rotational(),
+            discard_bytes: if self.timing.is_rotational() { 0 } else { 4096 },
+            fast_zeroes: false,
+            transfer_bytes_max: 4 << 20,
+            class: Class::Durable,
+        }
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        let (verb, (offset, len)) = (op.verb(), op.range());
+        if offset % 512 != 0 || len % 512 != 0 || offset.checked_add(len).is_none_or(|end| end > self.size_bytes) {
+            return Completion::failed(FailKind::Invalid, op);
+        }
+        if let Some(at) = [Verb::Read, Verb::Write].iter().position(|v| *v == verb) {
+            self.counts[2 * at].fetch_add(1, Ordering::Relaxed);
+            self.counts[2 * at + 1].fetch_add(len, Ordering::Relaxed);
+        }
+        let is_durable = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
+        let cost = self.timing.take(verb, offset, len, is_durable);
+        let content = self.content.clone();
+        Completion::future(async move {
+            cost.await;
+            let mut completed = Completed::bare(Outcome::Done);
+            match op {
+                Op::Read { offset, mut bufs } => {
+                    match &content {
+                        Some(content) => lock(content).read(offset, &mut bufs),
+                        None => bufs.fill_zero(0..bufs.len_bytes()),
+                    }
+                    completed.bufs = bufs;
+                }
+                Op::Write { offset, data, .. } => {
+                    if let Some(content) = &content {
+                        lock(content).write(offset, &data);
+                    }
+                }
+                Op::WriteZeroes { offset, len, .. } | Op::Discard { offset, len } => {
+                    if let Some(content) = &content {
+                        lock(content).zero(offset, len);
+                    }
+                }
+                Op::Flush => {}
+                Op::Status { len, .. } => completed.extents = vec![DeviceExtent { len, hole: false }],
+            }
+            completed
+        })
+    }
+}
