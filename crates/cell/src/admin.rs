@@ -153,10 +153,18 @@ impl Cell {
     pub async fn drop_grid_disk(self: &Arc<Self>, name: &str, force: bool) -> Result<(), AdminError> {
         let _turn = self.turn().await?;
         let disk = self.named(name)?;
+        if let Some(record) = self.record(&disk) {
+            self.store().check_not_adopted(record.cell_disk, "its grid disk is not dropped by itself")?;
+        }
+        self.take_away(&disk, force).await
+    }
+
+    /// Take a grid disk out of the cell, in the turn of the caller.
+    pub(crate) async fn take_away(self: &Arc<Self>, disk: &Arc<GridDisk>, force: bool) -> Result<(), AdminError> {
         if !force && disk.sessions() > 0 {
             return Err(AdminError::InUse(disk.name(), disk.sessions()));
         }
-        let home = self.record(&disk).filter(celldisk::GridDisk::is_write_back).map(|record| record.cell_disk);
+        let home = self.record(disk).filter(celldisk::GridDisk::is_write_back).map(|record| record.cell_disk);
         disk.stop();
         disk.drain().await;
         disk.thaw(None);
@@ -179,7 +187,7 @@ impl Cell {
                 drop(flushing);
                 if let Some(redo) = redo {
                     redo.abandon();
-                    self.detach_redo(&disk).await;
+                    self.detach_redo(disk).await;
                 }
                 if let Some(binding) = disk.cache() {
                     binding.cache.forget(&binding.disk);

@@ -6,6 +6,7 @@ mod access;
 mod activate;
 mod active;
 pub mod admin;
+mod adopted;
 mod cache_mode;
 mod cached;
 pub mod cell;

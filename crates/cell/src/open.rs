@@ -98,13 +98,23 @@ pub struct NewDevice {
     pub page_bytes: Option<u32>,
     /// Allocation unit; `None`: by size.
     pub au_bytes: Option<u64>,
+    /// It is a volume of so many bytes to be adopted, with its metadata beside it: nothing of the volume is written.
+    pub adopted_bytes: Option<u64>,
 }
 
 impl NewDevice {
     /// A device of which nothing is said but what it is.
     #[must_use]
     pub fn new(device: Device, name: impl Into<String>, role: Role) -> NewDevice {
-        NewDevice { device, name: name.into(), role, class: None, page_bytes: None, au_bytes: None }
+        NewDevice {
+            device,
+            name: name.into(),
+            role,
+            class: None,
+            page_bytes: None,
+            au_bytes: None,
+            adopted_bytes: None,
+        }
     }
 
     /// Make a cell disk of it; `device` is its device as the cell will use it.
@@ -127,6 +137,7 @@ impl NewDevice {
             created,
             stamp: Stamp(random()),
             force,
+            adopted_bytes: self.adopted_bytes,
         };
         CellDisk::format(device, options).await.map_err(|error| CellError::Format { name: self.name, error })
     }
@@ -201,6 +212,7 @@ impl Cell {
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
+        let used_without_us = crate::adopted::void_what_may_differ(&store, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
         // A disk that waits for redo which was not left by it must not be paired with that flash as if it had been.
@@ -230,6 +242,7 @@ impl Cell {
         let cell = Arc::new(cell);
         cell.begin_flash_log(log, &flash, &mut report).await;
         let opening = cell.begin_flash_cache(&flash, &checkpoints, &mut report).await?;
+        used_without_us.into_iter().for_each(|what| cell.alert(what));
         cell.load_plan(&mut report);
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
@@ -418,6 +431,7 @@ impl Cell {
             let at = |place: CheckpointPlace| Checkpoint { token: place.token, segment: place.segment };
             leave_checkpoints(store, &by_device.filter_map(|(id, place)| Some((id, at(place?)))).collect()).await;
         }
+        crate::adopted::leave_fingerprints(store).await;
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");
         let failed = store.renew_stamps(Renewal::CleanStop, &pairs, &mut prng).await;

@@ -8,7 +8,7 @@ use crate::codec::DecodeError;
 use crate::dirty::DirtyMap;
 use crate::error::CellDiskError;
 use crate::ids::{CellId, DeviceId, Stamp};
-use crate::label::{Label, LabelError, Role};
+use crate::label::{Adopted, Label, LabelError, Role};
 use crate::layout::{
     DATA_OFFSET, PAGE_BYTES, Place, Slot, TRUE_PAGE_BYTES_MAX, au_bytes_for, au_count_for, dirty_granule_bytes_for,
 };
@@ -48,6 +48,8 @@ pub struct FormatOptions {
     pub stamp: Stamp,
     /// Destroy what is on it.
     pub force: bool,
+    /// It is a volume of so many bytes with its metadata beside it ([`crate::Beside`]): nothing of the volume is written, whatever it carries.
+    pub adopted_bytes: Option<u64>,
 }
 
 /// A device with a valid label, open. Shared by all who use it.
@@ -146,6 +148,7 @@ impl CellDisk {
             ring_generation_dead: 0,
             cache_era: 0,
             checkpoint: None,
+            adopted: options.adopted_bytes.map(|volume_bytes| Adopted { volume_bytes, fingerprint: 0 }),
         };
         if size_bytes < DATA_OFFSET + au_bytes {
             return Err(CellDiskError::TooSmall { size_bytes: geometry.size_bytes, min_bytes: DATA_OFFSET + au_bytes });
@@ -162,7 +165,7 @@ impl CellDisk {
                 Probe::Newer(error) => return Err(CellDiskError::Newer(error)),
             }
         }
-        wipe(&device, size_bytes).await?;
+        wipe(&device, &label).await?;
         write_both(&device, SectionKind::Label, Slot::A, None, |place| label.encode(place)).await.result?;
         CellDisk::open(device).await
     }
@@ -426,7 +429,7 @@ impl CellDisk {
     /// I/O errors; the device may then still carry its label.
     pub async fn erase(&self) -> Result<(), CellDiskError> {
         self.latch("it was erased");
-        wipe(&self.device, self.label().size_bytes).await
+        wipe(&self.device, &self.label()).await
     }
 
     /// Write the replica of `catalog`, whose payload is `payload`. The store calls this for one catalog at a time.
@@ -582,10 +585,14 @@ async fn read_catalogs(device: &Device, label: &Label) -> Places<Catalog> {
     .await
 }
 
-/// Zero everything before the data area and the last bytes of the device, where other formats keep copies.
-async fn wipe(device: &Device, size_bytes: u64) -> Result<(), CellDiskError> {
+/// Zero everything before the data area and the last bytes of the device, where other formats keep copies; of an adopted volume nothing.
+async fn wipe(device: &Device, label: &Label) -> Result<(), CellDiskError> {
+    let size_bytes = label.size_bytes;
     let tail = size_bytes.saturating_sub(TAIL_BYTES).max(DATA_OFFSET) / PAGE_BYTES * PAGE_BYTES;
     media::zero(device, 0, DATA_OFFSET.min(size_bytes), &mut |_| ()).await?;
+    if label.adopted.is_some() {
+        return Ok(());
+    }
     media::zero(device, tail, size_bytes.saturating_sub(tail), &mut |_| ()).await?;
     Ok(())
 }
@@ -598,6 +605,7 @@ fn check_fixed(old: &Label, new: &Label, device_bytes: u64) -> Result<(), LabelE
         ("allocation unit", old.au_bytes == new.au_bytes),
         ("creation time", old.created == new.created),
         ("size", new.size_bytes >= old.size_bytes && new.size_bytes <= device_bytes.max(old.size_bytes)),
+        ("adopted volume", old.adopted.map(|a| a.volume_bytes) == new.adopted.map(|a| a.volume_bytes)),
         ("dirty granule", new.dirty.granule_bytes() == dirty_granule_bytes_for(new.size_bytes)),
     ];
     match fixed.into_iter().find(|(_, same)| !same) {

@@ -8,8 +8,8 @@ use crate::ids::{CellId, DeviceId, Stamp};
 use crate::layout::{self, Place};
 use crate::layout::{
     AU_BYTES_MAX, AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, DISK_STAMP_BYTES, DISKS_MAX, FLASH_MEMBER_BYTES,
-    FLASH_MEMBERS_MAX, LABEL_DIRTY_OFFSET, LABEL_MEMBERS_OFFSET, LABEL_NAME_OFFSET, LABEL_PAYLOAD_BYTES,
-    LABEL_STAMPS_OFFSET, NAME_BYTES_MAX, PAGE_BYTES, TRUE_PAGE_BYTES_MAX, au_count_for,
+    FLASH_MEMBERS_MAX, LABEL_ADOPTED_OFFSET, LABEL_DIRTY_OFFSET, LABEL_MEMBERS_OFFSET, LABEL_NAME_OFFSET,
+    LABEL_PAYLOAD_BYTES, LABEL_STAMPS_OFFSET, NAME_BYTES_MAX, PAGE_BYTES, TRUE_PAGE_BYTES_MAX, au_count_for,
 };
 use crate::names::check_name;
 use crate::section::{self, Binding, SectionKind, Version};
@@ -140,6 +140,15 @@ pub struct Checkpoint {
     pub segment: u32,
 }
 
+/// That the data area is a volume with a file system of somebody else, whose metadata lies in a file beside it (see [`crate::Beside`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Bytes of the volume when it was adopted. Not 0.
+    pub volume_bytes: u64,
+    /// [`crate::fingerprint()`] of the volume at the last clean stop; 0: not known.
+    pub fingerprint: u64,
+}
+
 /// The label of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -185,6 +194,8 @@ pub struct Label {
     pub cache_era: u64,
     /// On flash: the checkpoint of the cache's index.
     pub checkpoint: Option<Checkpoint>,
+    /// On disks: it is an adopted volume. Fixed at format, but for the fingerprint.
+    pub adopted: Option<Adopted>,
 }
 
 /// A label that may not be written.
@@ -221,6 +232,15 @@ pub enum LabelError {
 }
 
 const WHAT: &str = "label";
+
+impl Adopted {
+    /// Whether the label's data area is as large as the volume, rounded up.
+    fn fits(&self, label: &Label) -> bool {
+        let end =
+            self.volume_bytes.checked_next_multiple_of(AU_BYTES_MIN).and_then(|data| data.checked_add(DATA_OFFSET));
+        self.volume_bytes != 0 && label.au_bytes == AU_BYTES_MIN && end == Some(label.size_bytes)
+    }
+}
 
 impl Label {
     /// Allocation units of the data area.
@@ -287,6 +307,8 @@ impl Label {
         }
         match self.role {
             Role::Disk if !self.disk_stamps.is_empty() || self.cache_era != 0 => value("disk stamp table of a disk"),
+            Role::Flash if self.adopted.is_some() => value("adopted volume"),
+            Role::Disk if self.adopted.is_some_and(|adopted| !adopted.fits(self)) => value("adopted volume"),
             Role::Disk if self.checkpoint.is_some() => value("checkpoint of a disk"),
             Role::Flash if self.checkpoint.is_some_and(|checkpoint| checkpoint.token == 0) => value("checkpoint"),
             Role::Flash if !self.flash_members.is_empty() || self.dirty.dirty_count() != 0 => {
@@ -340,6 +362,10 @@ impl Label {
         e.u32(checkpoint.segment);
         e.pad_to(LABEL_NAME_OFFSET);
         e.bytes(self.name.as_bytes());
+        e.pad_to(LABEL_ADOPTED_OFFSET);
+        let adopted = self.adopted.unwrap_or(Adopted { volume_bytes: 0, fingerprint: 0 });
+        e.u64(adopted.volume_bytes);
+        e.u64(adopted.fingerprint);
         e.pad_to(LABEL_MEMBERS_OFFSET);
         for (device_id, member) in &self.flash_members {
             e.u128(device_id.0);
@@ -403,10 +429,16 @@ impl Label {
             return Err(DecodeError::Value { what: "checkpoint" });
         }
         let checkpoint = Some(checkpoint).filter(|checkpoint| checkpoint.token != 0);
-        let mut name = Decoder(d.take(LABEL_MEMBERS_OFFSET - LABEL_NAME_OFFSET, WHAT)?);
+        let mut name = Decoder(d.take(LABEL_ADOPTED_OFFSET - LABEL_NAME_OFFSET, WHAT)?);
         let name_text = std::str::from_utf8(name.take(name_bytes, WHAT)?);
         let name_text = name_text.map_err(|_| DecodeError::Value { what: "name" })?.to_owned();
         name.reserved(name.0.len(), "name")?;
+        let adopted = Adopted { volume_bytes: d.u64(WHAT)?, fingerprint: d.u64(WHAT)? };
+        if adopted.volume_bytes == 0 && adopted.fingerprint != 0 {
+            return Err(DecodeError::Value { what: "adopted volume" });
+        }
+        let adopted = Some(adopted).filter(|adopted| adopted.volume_bytes != 0);
+        d.reserved(LABEL_MEMBERS_OFFSET - LABEL_ADOPTED_OFFSET - 16, WHAT)?;
 
         let mut table = Decoder(d.take(LABEL_STAMPS_OFFSET - LABEL_MEMBERS_OFFSET, WHAT)?);
         let mut flash_members = BTreeMap::new();
@@ -464,6 +496,7 @@ impl Label {
             ring_generation_dead,
             cache_era,
             checkpoint,
+            adopted,
         };
         label.validate().map_err(|_| DecodeError::Value { what: WHAT })?;
         Ok(label)
@@ -479,4 +512,4 @@ fn ascending<V>(table: &BTreeMap<DeviceId, V>, next: DeviceId, what: &'static st
 }
 
 const _: () = assert!(108 + 16 + 4 == LABEL_NAME_OFFSET, "the checkpoint ends where the name begins");
-const _: () = assert!(LABEL_NAME_OFFSET + NAME_BYTES_MAX <= LABEL_MEMBERS_OFFSET && DATA_OFFSET > PAGE_BYTES);
+const _: () = assert!(LABEL_NAME_OFFSET + NAME_BYTES_MAX == LABEL_ADOPTED_OFFSET && DATA_OFFSET > PAGE_BYTES);

@@ -93,6 +93,9 @@ pub const DIRTY_GRANULE_BYTES_MIN: u64 = 1 << 20;
 /// Label payload: offset of the name.
 pub const LABEL_NAME_OFFSET: usize = 128;
 
+/// Label payload: offset of what says that it is an adopted volume.
+pub const LABEL_ADOPTED_OFFSET: usize = LABEL_NAME_OFFSET + NAME_BYTES_MAX;
+
 /// Label payload: offset of the flash member table.
 pub const LABEL_MEMBERS_OFFSET: usize = 256;
 

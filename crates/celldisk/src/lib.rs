@@ -7,12 +7,14 @@
 //! Knows no cache and no network; never decides what dirty data means, only records it. Never retries an I/O.
 
 mod allocate;
+mod beside;
 pub mod catalog;
 pub mod claim;
 pub mod codec;
 pub mod dirty;
 mod disk;
 mod error;
+mod fingerprint;
 pub mod ids;
 pub mod label;
 pub mod layout;
@@ -26,6 +28,7 @@ mod slice;
 mod slots;
 mod store;
 
+pub use beside::{Beside, BesideError, METADATA_BYTES};
 pub use catalog::{
     CachingMode, CachingPolicy, CachingRange, Catalog, CatalogError, Extent, FillStrategy, FlashCache, FlashLog,
     FlashLogMode, GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
@@ -34,8 +37,9 @@ pub use codec::DecodeError;
 pub use dirty::DirtyMap;
 pub use disk::{CellDisk, FormatOptions};
 pub use error::{CellDiskError, IoError};
+pub use fingerprint::fingerprint;
 pub use ids::{CellId, DeviceId, GridDiskId, Stamp};
-pub use label::{Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
+pub use label::{Adopted, Checkpoint, DiskStamp, FlashMember, FlashState, Label, LabelError, Role};
 pub use layout::{CACHING_RANGES_MAX, Place, Slot};
 pub use probe::{Probe, probe};
 pub use sabotage::Sabotage;

@@ -158,7 +158,7 @@ fn map_of(au_bytes: u64, extents: &[Extent], size_bytes: u64) -> Map {
 }
 
 /// The next `len` bytes of `op` as a request at `at` of the device; `done` bytes were cut before.
-fn cut_front(op: &mut Op, done: u64, len: u64, at: u64) -> Op {
+pub(crate) fn cut_front(op: &mut Op, done: u64, len: u64, at: u64) -> Op {
     match op {
         Op::Read { bufs, .. } => Op::Read { offset: at, bufs: bufs.split_to(len as usize) },
         Op::Write { data, fua, .. } => {
@@ -204,7 +204,7 @@ pub fn join_outcomes(verb: Verb, parts: &[(u64, Outcome)]) -> Outcome {
     Outcome::Done
 }
 
-fn join_completed(verb: Verb, lens: &[u64], done: Vec<Completed>) -> Completed {
+pub(crate) fn join_completed(verb: Verb, lens: &[u64], done: Vec<Completed>) -> Completed {
     let outcomes: Vec<(u64, Outcome)> = lens.iter().zip(&done).map(|(len, c)| (*len, c.outcome)).collect();
     let outcome = join_outcomes(verb, &outcomes);
     let mut bufs = Bufs::new();

@@ -3,6 +3,7 @@
 //! Never serves before the new term is durable on every device that is in service; never lets a device that missed a
 //! change back in before it is opened anew; never holds its lock across an await.
 
+mod adopted;
 mod elect;
 mod error;
 mod flash;

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed (the reason on stderr, a `hint:` line where one helps), 2 wrong usage. stdout is data,
 //! stderr is talk. Named `cellcli` or `dcli`, it is that program.
 
+mod adopt;
 mod attach;
 mod contents;
 mod dcli;
@@ -42,6 +43,10 @@ enum Sub {
     Attach(attach::Attach),
     /// Unmount an attached grid disk and take its block device away
     Detach(attach::Detach),
+    /// Put a cache in front of a volume that holds a file system, in place; the cell is stopped meanwhile
+    Adopt(adopt::Adopt),
+    /// Give an adopted volume back as it is; the cell is stopped meanwhile
+    Release(adopt::Release),
     /// Writes man pages and shell completions, for packages
     #[command(hide = true)]
     Manual(manual::Manual),
@@ -515,6 +520,8 @@ fn run(command: Sub) -> Result<bool, Failure> {
         }
         Sub::Attach(attach) => attach::attach(attach),
         Sub::Detach(detach) => attach::detach(detach),
+        Sub::Adopt(options) => adopt::run(options),
+        Sub::Release(options) => adopt::run_release(options),
         Sub::AttachKeeper(keeper) => attach::keep(&keeper),
         Sub::AttachDriver(driver) => attach::drive(&driver),
         Sub::Demo(demo) => Ok(lab::demo(&lab::DemoOptions {

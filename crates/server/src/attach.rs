@@ -352,6 +352,11 @@ pub(crate) fn attached_as(device: u64) -> Option<AttachedAs> {
 }
 
 /// Where what is known of this host alone is.
+/// Where a device (`major:minor`) is mounted first, in any mount namespace.
+pub(crate) fn mounted_at(number: &str) -> Option<String> {
+    host::mounts(number).first().map(|mount| mount.path.display().to_string())
+}
+
 pub(crate) fn runtime_dir() -> PathBuf {
     let root = Place::root();
     root.parent().map_or(root.clone(), Path::to_owned)

@@ -290,6 +290,10 @@ pub struct DeviceConfig {
     /// Others keep what is allocated to them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
+    /// It is a volume that `flashcell adopt` has adopted: path is the volume, and this the file with the cell's metadata of it. Never
+    /// written by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<PathBuf>,
     /// For tests: keep un-flushed writes in memory, so that killing the server loses them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forgetful: bool,
@@ -435,6 +439,7 @@ impl DeviceConfig {
             page: None,
             direct: DirectChoice::Auto,
             sparse: false,
+            metadata: None,
             forgetful: false,
         }
     }
@@ -491,7 +496,9 @@ impl Located {
         self.check_listening()?;
         for device in &self.config.device {
             self.model(device)?;
-            self.remote(device)?;
+            if self.remote(device)?.is_some() && device.metadata.is_some() {
+                return Err(self.bad("device.metadata", device.path.display(), "an NBD export cannot be adopted"));
+            }
             if let Some(page) = device.page
                 && u32::try_from(page.0).is_err()
             {

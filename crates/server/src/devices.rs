@@ -9,11 +9,11 @@ use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
 use celldisk::claim::{ClaimError, Claimed, Holder};
-use celldisk::{CellDiskError, DeviceId, Label, Probe, Role};
+use celldisk::{Beside, BesideError, CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::{BusyTime, VerbSnapshot};
 use device::layers::{Delay, Forgetful, Stats};
 use device::{
-    Address, Class, Clock, Completion, Device, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
+    Address, Class, Clock, Completion, Device, Direct, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
     copies_on_write,
 };
 use futures_util::future::join_all;
@@ -94,6 +94,8 @@ pub(crate) struct OpenDevice {
     claimed: Arc<Claimed>,
     /// Its identity, when it carries a label.
     pub(crate) device_id: Option<DeviceId>,
+    /// Bytes of the volume, where it is an adopted one or one to be adopted: nothing of it may ever be formatted.
+    pub(crate) adopted_bytes: Option<u64>,
 }
 
 impl OpenDevice {
@@ -145,6 +147,8 @@ impl OpenDevice {
         NewDevice {
             class: config.class.map(Into::into),
             page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
+            adopted_bytes: self.adopted_bytes,
+            au_bytes: self.adopted_bytes.map(|_| celldisk::layout::AU_BYTES_MIN),
             ..NewDevice::new(self.device(), name, role)
         }
     }
@@ -186,6 +190,27 @@ pub enum DeviceError {
         path: String,
         /// Who.
         holder: Box<Holder>,
+    },
+    /// A volume and its metadata make no disk.
+    #[error(
+        "{path} is an adopted volume: {error}\nhint: bring the volume and its metadata file {metadata} back as they were"
+    )]
+    Beside {
+        /// The volume.
+        path: String,
+        /// The file.
+        metadata: String,
+        /// Why.
+        error: BesideError,
+    },
+    /// A label and cell.toml disagree about what is adopted.
+    #[error(
+        "{path}: cell.toml and the label disagree whether it is an adopted volume\n\
+         hint: the key metadata of this device stands in cell.toml as long as the volume is adopted; restore the line that `flashcell adopt` wrote"
+    )]
+    AdoptedOrNot {
+        /// The volume.
+        path: String,
     },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
@@ -234,6 +259,18 @@ pub(crate) fn open(
             runtime.open(&path, &options)?
         }
     };
+    let mut adopted_bytes = None;
+    if let Some(metadata) = &config.metadata {
+        let metadata = located.resolve(metadata);
+        let beside = open_metadata(&metadata, runtime)?;
+        let volume_bytes = volume_bytes(&beside, &metadata, runtime)?.unwrap_or(device.geometry().size_bytes);
+        adopted_bytes = Some(volume_bytes);
+        device = Beside::new(beside, device, volume_bytes).map_err(|error| DeviceError::Beside {
+            path: name.clone(),
+            metadata: metadata.display().to_string(),
+            error,
+        })?;
+    }
     let claimed = Claimed::new(device, world);
     device = claimed.clone();
     if config.forgetful {
@@ -244,7 +281,29 @@ pub(crate) fn open(
         let prng = world.prng.fork(&name);
         device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
     }
-    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, device_id: None })
+    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, device_id: None, adopted_bytes })
+}
+
+/// The file with the metadata of an adopted volume: small, and through the page cache, which takes sectors of any size.
+pub(crate) fn open_metadata(path: &Path, runtime: &Runtime) -> Result<Device, DeviceError> {
+    let options = OpenOptions { direct: Direct::Never, ..OpenOptions::default() };
+    Ok(runtime.open(path, &options)?)
+}
+
+/// As large as the volume was when it was adopted, by the label in its metadata file; none: there is no label yet.
+pub(crate) fn volume_bytes(metadata: &Device, path: &Path, runtime: &Runtime) -> Result<Option<u64>, DeviceError> {
+    let unusable = |error| DeviceError::Unusable { path: path.display().to_string(), error };
+    let metadata = metadata.clone();
+    match runtime.block_on(async move { celldisk::probe(&metadata).await }).map_err(unusable)? {
+        Probe::Flashcell(label) => match label.adopted {
+            Some(adopted) => Ok(Some(adopted.volume_bytes)),
+            None => Err(DeviceError::AdoptedOrNot { path: path.display().to_string() }),
+        },
+        Probe::Blank => Ok(None),
+        Probe::Foreign { what } => Err(unusable(CellDiskError::Foreign { what })),
+        Probe::Damaged { why } => Err(unusable(CellDiskError::Damaged { why })),
+        Probe::Newer(error) => Err(unusable(CellDiskError::Newer(error))),
+    }
 }
 
 /// Opens devices of the configuration while the cell is served: those that were written into it since.
@@ -439,6 +498,9 @@ fn open_labelled(
     let device = open.device();
     let unusable = |error| DeviceError::Unusable { path: open.path.display().to_string(), error };
     match runtime.block_on(async move { celldisk::probe(&device).await }).map_err(unusable)? {
+        Probe::Flashcell(label) if label.adopted.map(|adopted| adopted.volume_bytes) != open.adopted_bytes => {
+            Err(DeviceError::AdoptedOrNot { path: open.path.display().to_string() })
+        }
         Probe::Flashcell(label) => {
             open.device_id = Some(label.device_id);
             Ok((open, label))

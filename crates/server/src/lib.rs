@@ -9,6 +9,7 @@
 //! through them. It never decides what is cached or durable.
 
 mod admin;
+pub mod adopt;
 mod again;
 mod alerting;
 pub mod attach;

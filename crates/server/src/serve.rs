@@ -274,7 +274,7 @@ fn client_limits() -> FrontEndLimits {
     FrontEndLimits { connections_max: limits.connections_max.min(fits), ..limits }
 }
 
-fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
+pub(crate) fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
     let tuning = &located.config.flash_cache;
     let small = |size: crate::config::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
     let sabotage = located.sabotage()?;

@@ -154,6 +154,14 @@ pub enum GridDiskError {
         /// The unit.
         au_bytes: u64,
     },
+    /// It is an adopted volume, which stays as it is.
+    #[error("cell disk {name} is an adopted volume: {what}")]
+    Adopted {
+        /// Cell disk name.
+        name: String,
+        /// What stands against the change.
+        what: &'static str,
+    },
     /// Another command changed the grid disk meanwhile.
     #[error("the grid disk was changed by another command")]
     Busy,
@@ -208,6 +216,7 @@ impl GridDiskError {
             GridDiskError::NotPresent { .. } => Some("attach the device and restart the cell"),
             GridDiskError::Range { .. } => Some("round the offset down and the length up to multiples of 4K"),
             GridDiskError::Busy => Some("try again"),
+            GridDiskError::Adopted { .. } => Some(super::adopted::HINT),
             GridDiskError::Exists { .. } => Some("drop it first"),
             GridDiskError::Generations => Some("drop the grid disk and create it anew"),
             GridDiskError::Zeroing { error, .. } => Some(error.hint()),

@@ -66,6 +66,36 @@ impl GridDiskSpec {
     }
 }
 
+impl GridDisk {
+    /// A grid disk that has neither an id nor a place yet.
+    pub(super) fn of_spec(spec: GridDiskSpec, size_bytes: u64) -> GridDisk {
+        GridDisk {
+            id: GridDiskId(0),
+            name: spec.name,
+            cell_disk: spec.cell_disk,
+            extents: Vec::new(),
+            size_bytes,
+            purpose: spec.purpose,
+            caching_mode: spec.caching_mode,
+            mode_switch: None,
+            caching_policy: spec.caching_policy,
+            fill: spec.fill,
+            caching_ranges: Vec::new(),
+            flash_log_mode: FlashLogMode::Auto,
+            journal: Vec::new(),
+            cache_generation: 1,
+            given_up: false,
+            redo_behind: false,
+            read_only: spec.read_only,
+            inactive: false,
+            available_to: spec.available_to,
+            comment: spec.comment,
+            created: spec.created,
+            asm: BTreeMap::new(),
+        }
+    }
+}
+
 /// Space set aside while it is being zeroed. Not given back when dropped in mid-work: a zeroing request may still be under
 /// way then and must not hit a later grid disk. A restart frees it.
 pub(super) struct Reservation<'a> {
@@ -145,6 +175,8 @@ impl CellStore {
         after: Option<Extent>,
         extents_max: usize,
     ) -> Result<Reservation<'_>, GridDiskError> {
+        // Whatever is put there would be zeroed or written over: it is somebody's file system.
+        self.check_not_adopted(device_id, "it has one grid disk, which is all of the volume")?;
         let mut state = lock(&self.state);
         let free = state.catalog.free_extents(device_id, &state.reserved);
         let Some(extents) = allocate(&free, count_au, after, extents_max) else {
@@ -163,6 +195,7 @@ impl CellStore {
         stretches: &[(u64, u64)],
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<(), IoError> {
+        assert!(disk.label().adopted.is_none(), "nothing of an adopted volume is ever zeroed");
         let total = stretches.iter().map(|(_, len)| len).sum();
         let mut before = 0;
         for (offset, len) in stretches {
@@ -189,30 +222,7 @@ impl CellStore {
         }
         let size_bytes = grid_disk_bytes(spec.size_bytes);
         let count_au = size_bytes.div_ceil(au_bytes);
-        let mut new = GridDisk {
-            id: GridDiskId(0),
-            name: spec.name,
-            cell_disk: spec.cell_disk,
-            extents: Vec::new(),
-            size_bytes,
-            purpose: spec.purpose,
-            caching_mode: spec.caching_mode,
-            mode_switch: None,
-            caching_policy: spec.caching_policy,
-            fill: spec.fill,
-            caching_ranges: Vec::new(),
-            flash_log_mode: FlashLogMode::Auto,
-            journal: Vec::new(),
-            cache_generation: 1,
-            given_up: false,
-            redo_behind: false,
-            read_only: spec.read_only,
-            inactive: false,
-            available_to: spec.available_to,
-            comment: spec.comment,
-            created: spec.created,
-            asm: BTreeMap::new(),
-        };
+        let mut new = GridDisk::of_spec(spec, size_bytes);
         let reservation = self.reserve(new.cell_disk, count_au, None, EXTENTS_MAX)?;
         new.extents.clone_from(&reservation.extents);
         // What would be refused in the end is refused before terabytes are zeroed.
@@ -266,6 +276,7 @@ impl CellStore {
         let old = catalog.grid_disks.get(&id).ok_or(GridDiskError::NoSuch)?;
         let Some(member) = catalog.members.get(&old.cell_disk) else { return Err(GridDiskError::NoSuch) };
         let au_bytes = member.au_bytes;
+        self.check_not_adopted(old.cell_disk, "its grid disk is as large as the volume")?;
         if size_bytes == 0 {
             return Err(GridDiskError::TooSmall { size_bytes, au_bytes });
         }
@@ -360,6 +371,9 @@ impl CellStore {
                     return Err(GridDiskError::Fixed { field });
                 }
                 raise_if_uncached(now, &old)?;
+                if (now.caching_mode, now.purpose) != (old.caching_mode, old.purpose) {
+                    self.check_adopted_mode(now)?;
+                }
                 Ok(now.clone())
             })
             .await?;

@@ -1,6 +1,7 @@
 //! Tests of the whole crate on a medium that forgets: power cuts, torn writes, failing devices, foreign data.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod adopted;
 mod doc;
 mod fixture;
 mod foreign;

@@ -102,6 +102,10 @@ prop_compose! {
             cache_era: if is_disk { 0 } else { numbers.6 },
             checkpoint: (!is_disk && numbers.1 % 2 == 1)
                 .then_some(celldisk::Checkpoint { token: numbers.1, segment: numbers.6 as u32 }),
+            adopted: (is_disk && au_bytes == AU_BYTES_MIN && slack == 0).then(|| celldisk::Adopted {
+                volume_bytes: au_count * au_bytes - numbers.1 as u64 % AU_BYTES_MIN,
+                fingerprint: ids.2,
+            }),
         }
     }
 }
@@ -470,6 +474,7 @@ fn the_largest_label_fits_its_section() {
         ring_generation_dead: u64::MAX,
         cache_era: 0,
         checkpoint: None,
+        adopted: None,
     };
     let bytes = label.encode(Place::ALL[0]);
     assert!(bytes.len() as u64 <= celldisk::section::SectionKind::Label.room_bytes());

@@ -420,6 +420,7 @@ pub(crate) fn options(number: u128, role: Role) -> FormatOptions {
         created: WallTime(1_700_000_000_000_000_000),
         stamp: Stamp(0x5000 + number),
         force: false,
+        adopted_bytes: None,
     }
 }
 

@@ -119,6 +119,14 @@ async fn create_one(
     name: &str,
     lines: &mut Vec<String>,
 ) -> Step {
+    if opened.adopted_bytes.is_some() {
+        let what = format!("{} stands in cell.toml as an adopted volume", config.path.display());
+        return Err(Refusal::new(
+            ErrorCode::NotPermittedNow,
+            what,
+            Some("volumes are adopted by `flashcell adopt`, while the cell is stopped"),
+        ));
+    }
     let mut new = opened.to_be(&config, name.to_owned());
     if let Some(class) = change.choice("deviceClass") {
         new.class = Some(if class == "durable" { Class::Durable } else { Class::Ephemeral });

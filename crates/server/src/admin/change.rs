@@ -107,7 +107,7 @@ impl From<GridDiskError> for Refusal {
             | GridDiskError::Label { error: CellDiskError::Label(LabelError::Name { .. }), .. } => {
                 ErrorCode::InvalidValue
             }
-            GridDiskError::Fixed { .. } => ErrorCode::NotModifiable,
+            GridDiskError::Fixed { .. } | GridDiskError::Adopted { .. } => ErrorCode::NotModifiable,
             GridDiskError::Busy | GridDiskError::Switch { .. } | GridDiskError::Generations => {
                 ErrorCode::NotPermittedNow
             }

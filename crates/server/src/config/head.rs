@@ -29,5 +29,6 @@ pub(super) const HEAD: &str = "\
 #                kind = \"disk\" | \"flash\"; if need be: required = true | false, class = \"durable\" | \"ephemeral\",
 #                page = \"4K\", direct = \"auto\" | \"always\" | \"never\", model = \"sata-7200\" (an emulated medium),
 #                sparse = true (an image that takes space as it needs it, and fails when its file system is full).
+#                metadata: of a volume that `flashcell adopt` has adopted, written by that command alone.
 
 ";

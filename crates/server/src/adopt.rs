@@ -1,0 +1,441 @@
+//! `flashcell adopt` and `flashcell release`: a cache in front of a volume that holds a file system, in place.
+//!
+//! The cell is stopped meanwhile. Adopt: metadata file, then the catalog, then `cell.toml`. Release: everything on the volume, then the catalog,
+//! `cell.toml`, the metadata file. Cut off anywhere, either is repeated: what an adopt has left is taken away first, what a release has
+//! done is not done again. Nothing of the volume is written by either, and in write-through nothing of it is anywhere else.
+
+mod entry;
+mod volume;
+
+use crate::attach;
+use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located, is_uri};
+use crate::console::CELL_VARIABLE;
+use crate::devices::{self, DeviceError, OpenDevice};
+use crate::dir::{Dir, GROUP, PRIVATE};
+use crate::init::{caching_mode_name, seed};
+use crate::lock::{DirLock, LockError};
+use crate::serve::{ServeError, cell_config};
+use cell::{AdminError, Cell};
+use celldisk::layout::DATA_OFFSET;
+use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, METADATA_BYTES, Probe};
+use device::{Buf, Bufs, Device, Outcome, Runtime, RuntimeConfig, RuntimeError, World};
+use futures_util::future::join_all;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The longest name of a grid disk.
+const NAME_BYTES_MAX: usize = 30;
+
+/// What to adopt.
+#[derive(Clone, Debug)]
+pub struct AdoptOptions {
+    /// A block device, or an image file.
+    pub volume: PathBuf,
+    /// The cell's directory or `cell.toml`; none: the variable, or the current directory.
+    pub cell: Option<PathBuf>,
+    /// The grid disk's name; none: that of the volume.
+    pub name: Option<String>,
+    /// How it is cached.
+    pub mode: String,
+    /// The operator's word that nothing else uses the volume.
+    pub exclusive_use: bool,
+}
+
+/// What to release.
+#[derive(Clone, Debug)]
+pub struct ReleaseOptions {
+    /// The volume as it was adopted, or its grid disk.
+    pub what: PathBuf,
+    /// As for adopt.
+    pub cell: Option<PathBuf>,
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// It would not be safe, or makes no sense.
+    #[error("{what}\nhint: {hint}")]
+    Refused {
+        /// What stands against it.
+        what: String,
+        /// The way out.
+        hint: &'static str,
+    },
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The cell is being served.
+    #[error(transparent)]
+    Locked(#[from] LockError),
+    /// Threads or rings.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// A device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The cell cannot be opened or stopped.
+    #[error(transparent)]
+    Cell(#[from] ServeError),
+    /// The cell has refused.
+    #[error("{error}{}", hint_of(.error))]
+    Admin {
+        /// Why.
+        error: AdminError,
+    },
+    /// A file of the cell.
+    #[error(
+        "{path}: {source}\nhint: check the space, the owner and the mode of the cell's directory, and repeat the command"
+    )]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl From<AdminError> for AdoptError {
+    fn from(error: AdminError) -> AdoptError {
+        AdoptError::Admin { error }
+    }
+}
+
+fn hint_of(error: &AdminError) -> String {
+    let hint = if let AdminError::Store(error) = error { error.hint() } else { None };
+    hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default()
+}
+
+fn refuse<T>(what: String, hint: &'static str) -> Result<T, AdoptError> {
+    Err(AdoptError::Refused { what, hint })
+}
+
+/// A stopped cell that nobody else serves meanwhile.
+struct Stopped {
+    located: Located,
+    runtime: Runtime,
+    world: World,
+    _lock: DirLock,
+}
+
+impl Stopped {
+    fn take(cell: Option<&Path>) -> Result<Stopped, AdoptError> {
+        let named = cell.map(Path::to_owned).or_else(|| std::env::var_os(CELL_VARIABLE).map(PathBuf::from));
+        let located = Config::load(&named.unwrap_or_else(|| PathBuf::from(".")))?;
+        let lock = DirLock::take(&located.dir)?;
+        let runtime =
+            Runtime::new(RuntimeConfig { threads: 1, backend: located.config.io.into(), ..RuntimeConfig::default() })?;
+        let world = runtime.world(seed());
+        Ok(Stopped { located, runtime, world, _lock: lock })
+    }
+
+    /// The entry of an adopted volume, by its path or (`or_name`) by the name of its metadata file.
+    fn entry(&self, volume: &Path, or_name: bool) -> Option<&DeviceConfig> {
+        let wanted = std::path::absolute(volume).unwrap_or_else(|_| volume.to_owned());
+        let same = |path: &Path| {
+            path == wanted || path.canonicalize().is_ok_and(|path| wanted.canonicalize().is_ok_and(|it| it == path))
+        };
+        let named = volume.to_str().filter(|_| or_name).map(metadata_name);
+        let local = |device: &&DeviceConfig| !device.path.to_str().is_some_and(is_uri);
+        let mut devices = self.located.config.device.iter().filter(local);
+        let it = |device: &&DeviceConfig| {
+            same(&self.located.resolve(&device.path))
+                || named.is_some() && device.metadata.as_deref().and_then(Path::to_str) == named.as_deref()
+        };
+        devices.find(it)
+    }
+
+    /// Carry out a change of the cell while it is open, and stop it clean.
+    fn change<T, F>(
+        &self,
+        found: Vec<OpenDevice>,
+        change: impl FnOnce(Arc<Cell>, World) -> F + Send + 'static,
+    ) -> Result<T, AdoptError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AdoptError>> + Send,
+    {
+        let config = cell_config(&self.located)?;
+        let opened: Vec<Device> = found.iter().map(OpenDevice::device).collect();
+        let world = self.world.clone();
+        let changed = self.runtime.block_on(async move {
+            let (cell, _) = Cell::open(opened, config, world.clone()).await.map_err(ServeError::from)?;
+            cell.index_is_whole().await;
+            let changed = change(cell.clone(), world).await;
+            // Whatever became of it.
+            let stopped = cell.stop().await.map_err(ServeError::from);
+            let changed = changed?;
+            stopped?;
+            Ok(changed)
+        });
+        let claims: Vec<_> = found.iter().map(OpenDevice::release).collect();
+        self.runtime.block_on(join_all(claims));
+        changed
+    }
+
+    /// Write `cell.toml` anew, for whom it belongs to.
+    fn write_config(&self, text: &str) -> Result<(), AdoptError> {
+        self.write(&self.located.path, GROUP, text.as_bytes())
+    }
+
+    /// Write a file of the cell, for whom `cell.toml` belongs to.
+    fn write(&self, path: &Path, mode: u32, bytes: &[u8]) -> Result<(), AdoptError> {
+        let io = |source| AdoptError::Io { path: path.to_owned(), source };
+        let (config_dir, config) = Dir::of(&self.located.path).map_err(io)?;
+        let owner = config_dir.owner_of(config).map_err(io)?;
+        let (dir, name) = Dir::of(path).map_err(io)?;
+        dir.write(name, mode, owner, bytes).map_err(io)
+    }
+
+    fn read_config(&self) -> Result<String, AdoptError> {
+        let path = self.located.path.clone();
+        std::fs::read_to_string(&path).map_err(|source| AdoptError::Io { path, source })
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), AdoptError> {
+        let io = |source| AdoptError::Io { path: path.to_owned(), source };
+        std::fs::remove_file(path).map_err(io)?;
+        std::fs::File::open(&self.located.dir).and_then(|dir| dir.sync_all()).map_err(io)
+    }
+}
+
+/// The metadata file of a grid disk, beside `cell.toml`.
+fn metadata_name(grid_disk: &str) -> String {
+    format!("adopted-{}.meta", grid_disk.to_lowercase())
+}
+
+/// A name for the grid disk: that of the volume, as far as names allow.
+fn name_of(volume: &Path) -> String {
+    let stem = volume.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut name: String = stem.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).collect();
+    name = name.trim_start_matches('-').to_owned();
+    name.truncate(NAME_BYTES_MAX);
+    if name.is_empty() { "volume".to_owned() } else { name }
+}
+
+/// Whether the name can be part of that of a file; what else stands against it, the catalog says.
+fn check_name(name: &str) -> Result<(), AdoptError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.$#".contains(c);
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits) && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    refuse(format!("{name:?} is no name for a grid disk"), "--name with up to 30 letters, digits, _ and -")
+}
+
+/// The modes there are for an adopted volume.
+fn check_mode(mode: &str, exclusive_use: bool) -> Result<CachingMode, AdoptError> {
+    let known = crate::init::caching_mode_named(mode);
+    match known {
+        None => refuse(format!("{mode:?} is no caching mode"), "--mode write-through, write-around or none"),
+        Some(mode @ (CachingMode::WriteThrough | CachingMode::WriteAround | CachingMode::None)) => Ok(mode),
+        Some(mode @ (CachingMode::WriteBack | CachingMode::WriteBackOrdered)) => {
+            let asked = if exclusive_use { ", with --exclusive-use or without," } else { "" };
+            refuse(
+                format!(
+                    "an adopted volume is not cached in {}{asked} in this release: flash would have writes that the volume does not have, and \
+                     after a crash nothing tells whether somebody has used the volume without them",
+                    caching_mode_name(mode)
+                ),
+                "leave --mode away (write-through); for write-back, copy the file system to a grid disk of an ordinary cell disk",
+            )
+        }
+    }
+}
+
+/// Adopt a volume: the grid disk's name, and lines for people.
+///
+/// # Errors
+/// See [`AdoptError`]; the volume is as it was, and the command can be repeated.
+pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError> {
+    let mode = check_mode(&options.mode, options.exclusive_use)?;
+    let name = options.name.clone().unwrap_or_else(|| name_of(&options.volume));
+    check_name(&name)?;
+    let stopped = Stopped::take(options.cell.as_deref())?;
+    let path = std::path::absolute(&options.volume)
+        .map_err(|source| AdoptError::Io { path: options.volume.clone(), source })?;
+    if let Some(entry) = stopped.entry(&path, false) {
+        return match entry.metadata {
+            Some(_) => refuse(format!("{} is adopted already", path.display()), "`flashcell release` gives it back"),
+            None => refuse(format!("{} is a disk of the cell", path.display()), "cell.toml names its devices"),
+        };
+    }
+    let metadata = PathBuf::from(metadata_name(&name));
+    if stopped.located.config.device.iter().any(|device| device.metadata.as_ref() == Some(&metadata)) {
+        return refuse(format!("grid disk {name} is an adopted volume already"), "choose another name with --name");
+    }
+    // First: what is refused for the volume's sake changes nothing.
+    let (volume, what) = volume::open(&path, &stopped.runtime)?;
+    let (volume_bytes, sector_bytes) = (volume.geometry().size_bytes, volume::sector_bytes(&path, &volume));
+    drop(volume);
+    let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
+    let left_over = left_over(&stopped, &metadata)?;
+    stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; METADATA_BYTES as usize])?;
+    let config = DeviceConfig { metadata: Some(metadata), ..DeviceConfig::new(path.clone(), DeviceKind::Disk) };
+    let new = devices::open(&stopped.located, &config, &stopped.runtime, &stopped.world)?;
+    let rest_bytes = new.device().geometry().size_bytes - DATA_OFFSET - volume_bytes;
+    let grid_disk = name.clone();
+    stopped.change(found, move |cell, world| async move {
+        if let Some(id) = left_over {
+            forget(&cell, id).await?;
+        }
+        let cell_disk = free_name(&cell.store().catalog());
+        let new = new.to_be(&config, cell_disk);
+        let spec = GridDiskSpec {
+            caching_mode: mode,
+            ..GridDiskSpec::new(&grid_disk, DeviceId(0), volume_bytes, world.clock.wall())
+        };
+        cell.adopt(new, spec).await?;
+        Ok(())
+    })?;
+    let device = DeviceConfig {
+        metadata: Some(metadata_name(&name).into()),
+        ..DeviceConfig::new(path.clone(), DeviceKind::Disk)
+    };
+    stopped.write_config(&entry::with(&stopped.read_config()?, &stopped.located.config, &device))?;
+    let mut lines = vec![format!("{} with {what} is grid disk {name}: {volume_bytes} bytes", path.display())];
+    if rest_bytes > 0 {
+        lines.push(format!(
+            "the grid disk has {rest_bytes} bytes more, in {}: do not let the file system grow into them",
+            metadata_name(&name)
+        ));
+    }
+    lines.push(format!(
+        "from now on mount it through the cell alone: flashcell serve, then flashcell attach {name} --sector-size {sector_bytes}"
+    ));
+    Ok((name, lines))
+}
+
+/// The identity that an adopt which was cut off, or a release, has left in a metadata file that the configuration does not name.
+fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<DeviceId>, AdoptError> {
+    let path = stopped.located.resolve(metadata);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let device = devices::open_metadata(&path, &stopped.runtime)?;
+    // What is no label has no place in the catalog either.
+    match stopped.runtime.block_on(async move { celldisk::probe(&device).await }) {
+        Ok(Probe::Flashcell(label)) => Ok(Some(label.device_id)),
+        _ => Ok(None),
+    }
+}
+
+/// Take out of the catalog what an adopt that was cut off has put there. The volume has everything.
+async fn forget(cell: &Cell, id: DeviceId) -> Result<(), AdoptError> {
+    let store = cell.store();
+    let catalog = store.catalog();
+    if !catalog.members.contains_key(&id) {
+        return Ok(());
+    }
+    let gone = |error: GridDiskError| AdoptError::from(AdminError::from(error));
+    for record in catalog.grid_disks.values().filter(|record| record.cell_disk == id) {
+        let _ = store.drop_grid_disk(record.id).await.map_err(gone)?;
+    }
+    let _ = store.remove(id).await.map_err(gone)?;
+    store.forget_disk(id).await;
+    Ok(())
+}
+
+/// As `flashcell init` names disks: the first number that is free.
+fn free_name(catalog: &Catalog) -> String {
+    let names = (0_u32..).map(|number| format!("CD_{number:02}_{}", catalog.cell_name));
+    let free = names.into_iter().find(|name| catalog.member_named(name).is_none());
+    free.unwrap_or_else(|| unreachable!("a cell has fewer disks than there are numbers"))
+}
+
+/// Release a volume: lines for people.
+///
+/// # Errors
+/// See [`AdoptError`]; the volume holds everything at any moment, and the command can be repeated.
+pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
+    let stopped = Stopped::take(options.cell.as_deref())?;
+    let what = options.what.display().to_string();
+    let entry = stopped.entry(&options.what, true).cloned();
+    let Some((entry, metadata)) = entry.and_then(|entry| entry.metadata.clone().map(|metadata| (entry, metadata)))
+    else {
+        return refuse(
+            format!("{what} is not an adopted volume of {}", stopped.located.path.display()),
+            "name the volume as in cell.toml, or its grid disk; what was released needs no further release",
+        );
+    };
+    let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
+    let path = stopped.located.resolve(&entry.path);
+    let open = found.iter().find(|device| device.path == path);
+    let Some((id, volume_bytes, device)) =
+        open.and_then(|open| Some((open.device_id?, open.adopted_bytes?, open.device())))
+    else {
+        return refuse(format!("{} is not there", path.display()), "bring the volume back first");
+    };
+    check_rest(&stopped.runtime, &device, volume_bytes)?;
+    let dir = stopped.located.dir.clone();
+    stopped.change(found, move |cell, _| async move {
+        let catalog = cell.store().catalog();
+        if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
+            && let Some(by) = attach::attached_by(&dir, &record.name)
+        {
+            return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
+        }
+        // One that an earlier release has taken out of the catalog is in nobody's way.
+        if catalog.members.contains_key(&id) {
+            cell.release(id).await?;
+        }
+        Ok(())
+    })?;
+    stopped.write_config(&entry::without(&stopped.read_config()?, &stopped.located.config, &metadata))?;
+    stopped.remove(&stopped.located.resolve(&metadata))?;
+    Ok(vec![format!("{} is a volume of its own again: mount it as before", path.display())])
+}
+
+/// Whether nothing was written behind the end of the volume, which would be lost.
+fn check_rest(runtime: &Runtime, device: &Device, volume_bytes: u64) -> Result<(), AdoptError> {
+    let from = DATA_OFFSET + volume_bytes;
+    let len = (device.geometry().size_bytes - from) as usize;
+    if len == 0 {
+        return Ok(());
+    }
+    let device = device.clone();
+    let read = runtime.block_on(async move { device.read(from, Bufs::from(Buf::zeroed(len))).await });
+    let mut is_zero = read.outcome == Outcome::Done;
+    if is_zero {
+        read.bufs.for_each(0..len, |piece| is_zero &= piece.iter().all(|byte| *byte == 0));
+    }
+    if is_zero {
+        return Ok(());
+    }
+    refuse(
+        format!(
+            "the last {len} bytes of the grid disk hold data, or cannot be read, and the volume has no room for them"
+        ),
+        "shrink what was made larger than the volume through the cell (resize2fs, a partition table at the end), write zeroes there, and repeat",
+    )
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_volumes() {
+        for (path, name) in [
+            ("/dev/vdb", "vdb"),
+            ("/srv/my data.img", "mydata"),
+            ("/x/---", "volume"),
+            ("/dev/mapper/vg-home", "vg-home"),
+        ] {
+            assert_eq!(name_of(Path::new(path)), name);
+            check_name(name).unwrap();
+        }
+        for wrong in ["", "a/b", ".x", "a b", "abcdefghijklmnopqrstuvwxyz12345"] {
+            assert!(check_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn modes_that_leave_data_on_flash_alone_are_refused() {
+        assert_eq!(check_mode("write-through", false).unwrap(), CachingMode::WriteThrough);
+        for mode in ["write-back", "write-back-ordered", "fast"] {
+            for exclusive in [false, true] {
+                assert!(check_mode(mode, exclusive).unwrap_err().to_string().contains("\nhint: "), "{mode}");
+            }
+        }
+    }
+}
