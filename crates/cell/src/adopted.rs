@@ -33,6 +33,11 @@ pub(crate) async fn void_what_may_differ(
             let name = &record.name;
             let why = match (now, is_known) {
                 (Err(error), _) => format!("the superblock of grid disk {name} cannot be read ({error})"),
+                (Ok(0), _) => {
+                    format!(
+                        "nothing tells whether the volume of grid disk {name} was used without the cell: it is neither ext2, ext3, ext4, XFS nor btrfs"
+                    )
+                }
                 (Ok(_), true) => {
                     let why = format!("the volume of grid disk {name} was used without the cell");
                     alerts.push(format!("{why}: what was cached of it is void"));

@@ -145,7 +145,7 @@ pub struct Checkpoint {
 pub struct Adopted {
     /// Bytes of the volume when it was adopted. Not 0.
     pub volume_bytes: u64,
-    /// [`crate::fingerprint()`] of the volume at the last clean stop; 0: not known.
+    /// [`crate::fingerprint()`] of the volume at the last clean stop; 0: there is none.
     pub fingerprint: u64,
 }
 

@@ -19,9 +19,6 @@ pub(crate) struct Adopt {
     /// How it is cached: write-through, write-around or none
     #[arg(long, value_name = "MODE", default_value = "write-through")]
     mode: String,
-    /// Nothing but this cell uses the volume, not even while the cell is stopped
-    #[arg(long)]
-    exclusive_use: bool,
 }
 
 #[derive(Args)]
@@ -36,8 +33,8 @@ pub(crate) struct Release {
 
 /// Adopt; the name of the grid disk on stdout.
 pub(crate) fn run(options: Adopt) -> Result<bool, Failure> {
-    let Adopt { volume, cell, name, mode, exclusive_use } = options;
-    let (grid_disk, lines) = adopt(&AdoptOptions { volume, cell, name, mode, exclusive_use })?;
+    let Adopt { volume, cell, name, mode } = options;
+    let (grid_disk, lines) = adopt(&AdoptOptions { volume, cell, name, mode })?;
     tell(&lines);
     let _ = writeln!(std::io::stdout(), "{grid_disk}");
     Ok(true)

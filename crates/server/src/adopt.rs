@@ -37,8 +37,6 @@ pub struct AdoptOptions {
     pub name: Option<String>,
     /// How it is cached.
     pub mode: String,
-    /// The operator's word that nothing else uses the volume.
-    pub exclusive_use: bool,
 }
 
 /// What to release.
@@ -222,22 +220,19 @@ fn check_name(name: &str) -> Result<(), AdoptError> {
 }
 
 /// The modes there are for an adopted volume.
-fn check_mode(mode: &str, exclusive_use: bool) -> Result<CachingMode, AdoptError> {
+fn check_mode(mode: &str) -> Result<CachingMode, AdoptError> {
     let known = crate::init::caching_mode_named(mode);
     match known {
         None => refuse(format!("{mode:?} is no caching mode"), "--mode write-through, write-around or none"),
         Some(mode @ (CachingMode::WriteThrough | CachingMode::WriteAround | CachingMode::None)) => Ok(mode),
-        Some(mode @ (CachingMode::WriteBack | CachingMode::WriteBackOrdered)) => {
-            let asked = if exclusive_use { ", with --exclusive-use or without," } else { "" };
-            refuse(
-                format!(
-                    "an adopted volume is not cached in {}{asked} in this release: flash would have writes that the volume does not have, and \
+        Some(mode @ (CachingMode::WriteBack | CachingMode::WriteBackOrdered)) => refuse(
+            format!(
+                "an adopted volume is not cached in {} in this release: flash would have writes that the volume does not have, and \
                      after a crash nothing tells whether somebody has used the volume without them",
-                    caching_mode_name(mode)
-                ),
-                "leave --mode away (write-through); for write-back, copy the file system to a grid disk of an ordinary cell disk",
-            )
-        }
+                caching_mode_name(mode)
+            ),
+            "leave --mode away (write-through); for write-back, copy the file system to a grid disk of an ordinary cell disk",
+        ),
     }
 }
 
@@ -246,7 +241,7 @@ fn check_mode(mode: &str, exclusive_use: bool) -> Result<CachingMode, AdoptError
 /// # Errors
 /// See [`AdoptError`]; the volume is as it was, and the command can be repeated.
 pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError> {
-    let mode = check_mode(&options.mode, options.exclusive_use)?;
+    let mode = check_mode(&options.mode)?;
     let name = options.name.clone().unwrap_or_else(|| name_of(&options.volume));
     check_name(&name)?;
     let stopped = Stopped::take(options.cell.as_deref())?;
@@ -431,11 +426,9 @@ mod tests {
 
     #[test]
     fn modes_that_leave_data_on_flash_alone_are_refused() {
-        assert_eq!(check_mode("write-through", false).unwrap(), CachingMode::WriteThrough);
+        assert_eq!(check_mode("write-through").unwrap(), CachingMode::WriteThrough);
         for mode in ["write-back", "write-back-ordered", "fast"] {
-            for exclusive in [false, true] {
-                assert!(check_mode(mode, exclusive).unwrap_err().to_string().contains("\nhint: "), "{mode}");
-            }
+            assert!(check_mode(mode).unwrap_err().to_string().contains("\nhint: "), "{mode}");
         }
     }
 }

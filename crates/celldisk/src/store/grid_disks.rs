@@ -480,6 +480,7 @@ impl CellStore {
                 if g.caching_mode == to {
                     return Err(GridDiskError::Switch { why: "the grid disk is in that caching mode" });
                 }
+                self.check_adopted_mode(&GridDisk { caching_mode: to, ..g.clone() })?;
                 let switch = ModeSwitch { from: g.caching_mode, to };
                 g.mode_switch = Some(switch);
                 Ok(switch)

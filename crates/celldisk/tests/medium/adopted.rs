@@ -23,7 +23,10 @@ fn content(device: &Device, len: u64) -> Vec<u8> {
 }
 
 fn pattern(len: u64) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 / 7 + at / 512) as u8 | 1).collect()
+    let mut all: Vec<u8> = (0..len).map(|at| (at * 31 / 7 + at / 512) as u8 | 1).collect();
+    // Something that has a fingerprint.
+    all[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
+    all
 }
 
 fn write(device: &Device, at: u64, bytes: &[u8]) {
@@ -81,6 +84,7 @@ fn nothing_but_writes_of_clients_reaches_the_volume() {
     is_refused(block_on(store.resize_grid_disk(made.id, 1 << 30, &mut |_, _| ())).map(|_| ()));
     is_refused(store.reserve_journal(made.id, 1 << 16).map(|_| ()));
     is_refused(block_on(store.alter_grid_disk(made.id, |g| g.caching_mode = CachingMode::WriteBack)).map(|_| ()));
+    is_refused(block_on(store.begin_mode_switch(made.id, CachingMode::WriteBackOrdered)).map(|_| ()));
     is_refused(block_on(store.alter_grid_disk(made.id, |g| g.purpose = Purpose::Redo)).map(|_| ()));
     let _ = block_on(store.alter_grid_disk(made.id, |g| g.comment = "x".to_owned())).unwrap();
     assert!(is_as_it_was(), "after all that");
@@ -110,6 +114,7 @@ fn a_label_knows_what_it_has_adopted() {
     assert_eq!((adopted.volume_bytes, adopted.fingerprint), (VOLUME_BYTES, 0));
     let device: Device = both.clone();
     let print = block_on(fingerprint(&device, adopted)).unwrap();
+    assert_ne!(print, 0);
     block_on(disk.update_label(|label| label.adopted.as_mut().unwrap().fingerprint = print)).unwrap();
     assert!(block_on(disk.update_label(|label| label.adopted = None)).is_err(), "it does not become an ordinary disk");
     assert!(block_on(disk.update_label(|label| label.adopted.as_mut().unwrap().volume_bytes -= 512)).is_err());

@@ -1,5 +1,6 @@
 //! The virtual world from outside: executor, models, checkers, and the cell in it. One program, so that the cell is linked once.
 
+mod adopted;
 mod busy_flash;
 mod change_flash_cache;
 mod claims;
