@@ -51,6 +51,8 @@ pub(super) struct Row {
     /// h x t_flash + (1 - h) x t_disk, where h leaves out what nobody had asked for before.
     bound_s: Option<f64>,
     scale: u64,
+    /// Reads are of one page, so that hits and misses are of the same kind.
+    by_page: bool,
     verdict: String,
 }
 
@@ -64,7 +66,8 @@ impl Row {
     }
 
     fn hit_ratio(&self) -> Option<f64> {
-        let counts = !matches!(self.storage, Storage::Disk | Storage::Flash) && self.pass.missed > 0;
+        let has_cache = !matches!(self.storage, Storage::Disk | Storage::Flash);
+        let counts = has_cache && self.by_page && self.pass.missed > 0;
         counts.then(|| self.pass.hits as f64 / self.pass.missed as f64)
     }
 }
@@ -126,6 +129,7 @@ pub(super) fn run(
                     to_flash: f64::NAN,
                     bound_s: None,
                     scale: part.scale,
+                    by_page: !matches!(part.setup.load, database::Load::Scan(_)),
                     verdict: String::new(),
                 });
             }

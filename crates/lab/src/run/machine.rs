@@ -175,6 +175,6 @@ const fn quarter_rack(overhead_ns: u64) -> Machine {
 
 /// Keys side by side. Fitted to the look-ups without flash, beyond what is plausible (0.1 to 0.5 ms): so short a table is read sooner than the
 /// field's was.
-pub(super) static RACK_DENSE: Machine = quarter_rack(1_750_000);
+pub(super) static RACK_DENSE: Machine = quarter_rack(1_640_000);
 /// Keys anywhere. Fitted to the look-ups without flash (plausible: 0.1 to 0.5 ms).
-pub(super) static RACK_SCATTERED: Machine = quarter_rack(686_000);
+pub(super) static RACK_SCATTERED: Machine = quarter_rack(790_000);
