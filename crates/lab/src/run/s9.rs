@@ -52,7 +52,7 @@ static DUAL: Unknown = Unknown {
     // Assumed: as many as reads (200,000 to 1,000,000).
     updates: 500_000,
     // Fitted to the updates without flash.
-    update_frames: 3_800,
+    update_frames: 4_300,
     update_cpu_ns: 98_000,
 };
 
