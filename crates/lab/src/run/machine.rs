@@ -1,8 +1,8 @@
 //! The field's machines as models: every figure with where it comes from.
 //!
 //! *Data sheet* and *document* are what they say; *assumed* is what nobody wrote down, with the range it may plausibly have; *fitted* was
-//! chosen so that the figures without flash and with the table on flash, which calibrate, come out. No figure was chosen by what a flash
-//! cache did.
+//! chosen so that the figures without flash and with the table on flash, which calibrate, come out. No figure was fitted to what a flash
+//! cache did; `docs/lab.md` names two choices that were made after seeing one.
 
 use super::model::disk::DiskModel;
 use super::model::flash::FlashModel;
