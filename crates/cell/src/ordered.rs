@@ -105,6 +105,8 @@ struct Shared {
     journaling: bool,
     /// A write has no room, or no place on flash: the disk has to get what is dirty, at once.
     pressed: bool,
+    /// Writes that wait for the end of a batch.
+    waiting: usize,
     /// Flash did not take a write: the disk has to become whole.
     whole_wanted: bool,
     /// Attempts that failed: who has waited for one hears of it.
@@ -115,6 +117,22 @@ struct Shared {
     closed_for: std::time::Duration,
     frozen: Option<freeze::Frozen>,
     frozen_count: u64,
+}
+
+/// A write that waits for the end of a batch, until it is dropped.
+struct Waiting<'a>(&'a Ordered);
+
+impl Waiting<'_> {
+    fn new(ordered: &Ordered) -> Waiting<'_> {
+        lock(&ordered.shared).waiting += 1;
+        Waiting(ordered)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.shared).waiting -= 1;
+    }
 }
 
 /// Room in the next batch, promised to a write.
@@ -258,6 +276,7 @@ impl GridDisk {
                 return Ok(Some(Passed { room, done_bytes: 0, _barrier: barrier }));
             }
             self.ordered.wake.notify_all();
+            let _waits = Waiting::new(&self.ordered);
             self.ordered.changed.wait(ticket).await;
         }
     }

@@ -13,7 +13,7 @@ use super::{Door, OrderedParts};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::range_lock::LockMode;
-use crate::write_back::StillDirty;
+use crate::write_back::{Pace, StillDirty};
 use device::sync::lock;
 use device::{Buf, Bufs, WallTime, World};
 use flashcache::{DestagedList, DirtyRun, RunLimits, Sabotage};
@@ -238,15 +238,17 @@ impl GridDisk {
         if journal.is_void() {
             return Ok(());
         }
+        let pace_now = || if pace.is_none() || self.is_batch_awaited() { Pace::Hurried } else { Pace::Yielding };
         let between = || async {
             if let Some(world) = pace
+                && pace_now() == Pace::Yielding
                 && !self.locks.is_empty()
             {
                 world.clock.sleep(YIELD).await;
             }
         };
         let losses = self.lost_epoch();
-        let applied = journal.apply(&self.disk, between).await;
+        let applied = journal.apply(&self.disk, pace_now, between).await;
         let as_of = match applied {
             Ok(bytes) => {
                 self.counters.disk_writes.count(bytes);
@@ -267,6 +269,12 @@ impl GridDisk {
             }
         };
         journal.make_void(as_of).await.map_err(|_| StillDirty)
+    }
+
+    /// Whether writes wait for the end of a batch, or dirty data crowds the cache.
+    fn is_batch_awaited(&self) -> bool {
+        let crowds = |parts: &OrderedParts| parts.binding.cache.members().any(|member| member.is_crowded_with_dirty());
+        lock(&self.ordered.shared).waiting > 0 || self.ordered_parts().as_ref().is_some_and(crowds)
     }
 
     /// A deliberate fault: what the cut holds goes to the disk at once.

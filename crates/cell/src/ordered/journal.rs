@@ -7,6 +7,7 @@
 
 use super::format::{Content, HEADER_BYTES, Header, Owner, Places, TableEntry, decode_table, encode_table, part_sum};
 use crate::grid_disk::PART_BYTES;
+use crate::write_back::Pace;
 use device::sync::lock;
 use device::{Buf, Bufs, Device, Outcome, SharedBufs, WallTime};
 use futures_util::future::join;
@@ -19,8 +20,6 @@ pub(crate) const CHUNK_PARTS: u64 = 256;
 /// Memory of a batch for each of its parts, at the worst: a stretch of one part with its place on two members (some 700 bytes),
 /// their names to be called clean, and twice its entry in the table.
 const BATCH_BYTES_A_PART: u64 = 1024;
-/// Stretches written in place at the same time: enough for the disk to sort, few enough for requests to get between.
-const RUNS_AT_ONCE: usize = 4;
 
 /// Why a journal could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,14 +231,15 @@ impl Journal {
         self.set(draft.batch, as_of, Content::Batch { parts: draft.parts, table_crc }).await
     }
 
-    /// Write what is in the journal in place, in disk order, stretches that touch as one. Not durable yet. `between` is
-    /// awaited before each stretch. Bytes written.
+    /// Write what is in the journal in place, in disk order, stretches that touch as one. Not durable yet. `pace` is asked
+    /// before each chunk, `between` is awaited before each stretch. Bytes written.
     ///
     /// # Errors
     /// The disk failed, or the journal is not what was written: then any part of it may be in place.
     pub(crate) async fn apply<B: Future<Output = ()>>(
         &self,
         disk: &Device,
+        pace: impl Fn() -> Pace,
         between: impl Fn() -> B,
     ) -> Result<u64, JournalError> {
         let header = self.now().ok_or(JournalError::Rotten)?;
@@ -268,7 +268,7 @@ impl Journal {
                     disk.write(parts.start * PART_BYTES, piece, false).await.outcome
                 }
             }))
-            .buffered(RUNS_AT_ONCE);
+            .buffer_unordered(pace().runs_at_once());
             let mut all = Ok(());
             // Each is waited for: none may happen after this has returned.
             while let Some(outcome) = writes.next().await {

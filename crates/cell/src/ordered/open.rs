@@ -5,6 +5,7 @@
 use super::format::Owner;
 use super::journal::{Journal, JournalError};
 use crate::open::OpenReport;
+use crate::write_back::Pace;
 use celldisk::{CellStore, GridDiskId};
 use device::{Device, Outcome, WallTime};
 use std::collections::BTreeMap;
@@ -64,7 +65,7 @@ async fn put_in_place(journal: &Journal, disk: &Device) -> Result<u64, JournalEr
     if journal.is_void() {
         return Ok(0);
     }
-    let bytes = journal.apply(disk, || async {}).await?;
+    let bytes = journal.apply(disk, || Pace::Hurried, || async {}).await?;
     if disk.flush().await.outcome != Outcome::Done {
         return Err(JournalError::Io);
     }
