@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cell::{CellConfig, Context};
-use celldisk::{CachingMode, GridDiskSpec, Role};
+use celldisk::{CachingMode, FillStrategy, GridDiskSpec, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Device, Spawn, Verb};
 use sim::plain::{cell_on, full_of, in_a_world};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;
-/// More than what is worth filling: such a read leaves the range to others that read, destaging among them.
+/// More than the dirty page, so that disk and flash both serve it.
 const READ_BYTES: usize = 512 << 10;
 const DIRTY_AT: u64 = 64 << 10;
 
@@ -41,6 +41,8 @@ fn what_was_destaged_while_flash_was_asked_for_it_is_read_from_the_disk() {
         let home = cell.store().catalog().member_named("CD1").unwrap().0;
         let spec = GridDiskSpec {
             caching_mode: CachingMode::WriteBack,
+            // A read that fills nothing leaves the range to others that read, destaging among them.
+            fill: FillStrategy::Evict,
             ..GridDiskSpec::new("DATA", home, 64 * MIB, world.clock.wall())
         };
         let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();

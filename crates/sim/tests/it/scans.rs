@@ -126,6 +126,41 @@ fn a_hot_table_stays_through_two_scans_of_four_times_the_cache_and_free_space_is
     });
 }
 
+/// Large requests anywhere, as a copy or a bulk load of many files makes them, are scans of their own.
+#[test]
+fn large_requests_fill_what_is_free_and_push_nothing_out() {
+    in_a_world(async |_, world| {
+        let rig = Rig::new(&world, CachingMode::WriteThrough, SEQUENTIAL_CUTOFF_BYTES).await;
+        let mut prng = Prng::new(7);
+        let hot_bytes = 32 * MIB;
+        for _ in 0..3 {
+            rig.pages(0, hot_bytes, 4 * hot_bytes / PAGE_BYTES, &mut prng).await;
+        }
+        let c = &rig.grid_disk.counters;
+        for n in 0..4 * FLASH_BYTES / MIB {
+            let at = 128 * MIB + prng.below(256) * MIB;
+            if n % 2 == 0 {
+                rig.read(at, MIB).await;
+            } else {
+                rig.session.write(at, full_of(MIB as usize, 3), false).await.unwrap();
+            }
+            if n == 0 {
+                assert_eq!(rig.cached_bytes(at / 4096..(at + MIB) / 4096), MIB, "there is room for the first");
+            }
+            rig.world.clock.sleep(Duration::from_millis(10)).await;
+        }
+        let (read, written) = (c.cache_read_skips_large.bytes.get(), c.cache_write_skips_large.bytes.get());
+        assert!(
+            read > FLASH_BYTES && written > FLASH_BYTES,
+            "{read} bytes of reads and {written} of writes were refused"
+        );
+        let filled = rig.cached_bytes(128 * MIB / 4096..384 * MIB / 4096);
+        assert!(filled >= 8 * MIB, "{filled} bytes are where nothing was");
+        let hot = rig.cached_bytes(0..hot_bytes / 4096) * 100 / hot_bytes;
+        assert!(hot >= 95, "{hot} % of the hot table are cached");
+    });
+}
+
 /// Hits of the passes of a scan over half of a cache that is full of what nobody asks for again, per cent.
 async fn hits_of_passes(world: &World, cutoff_bytes: u64) -> Vec<u64> {
     let rig = Rig::new(world, CachingMode::WriteThrough, cutoff_bytes).await;
