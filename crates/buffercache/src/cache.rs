@@ -44,7 +44,7 @@ pub struct Config {
     pub scan_pages: usize,
     /// Redo of a change.
     pub redo_bytes: u64,
-    /// What the flash cache does with which pages.
+    /// Objects by page range: the flash cache keeps, takes or refuses their pages.
     pub objects: Objects,
     /// Deliberate fault, for the tests.
     pub sabotage: Option<Sabotage>,
@@ -83,7 +83,7 @@ impl Config {
     }
 }
 
-/// What it is made of.
+/// The parts a buffer cache is made of.
 pub struct CacheParts<F> {
     /// How pages look.
     pub format: F,
@@ -229,7 +229,7 @@ impl<F: PageFormat> BufferCache<F> {
         self.flash.as_ref()
     }
 
-    /// What it has done so far.
+    /// Counters of the buffer cache since it was made.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ use device::Device;
 use device::sync::lock;
 use std::sync::Mutex;
 
-/// What it has done: the words of the field's scripts `flash_insert_stats` and `flash_time_savings`.
+/// Counters of the database flash cache, in the words of the field's scripts `flash_insert_stats` and `flash_time_savings`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashFigures {
     /// Pages written to it.
@@ -181,7 +181,7 @@ impl FlashCache {
         &self.device
     }
 
-    /// What it has done so far.
+    /// Counters of the flash cache since it was made.
     #[must_use]
     pub fn figures(&self) -> FlashFigures {
         lock(&self.state).figures
@@ -237,7 +237,7 @@ impl FlashCache {
         state.figures.invalidated += u64::from(ended);
     }
 
-    /// What was read there was not the page.
+    /// Count a read from flash that gave another page or a damaged one.
     pub(crate) fn damaged(&self, page: PageNumber) {
         let mut state = lock(&self.state);
         state.figures.damaged += 1;

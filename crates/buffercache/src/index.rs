@@ -31,7 +31,7 @@ impl Index {
         (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// Who holds it.
+    /// The buffer that holds a page, if one does.
     pub(crate) fn get(&self, key: PageNumber) -> Option<u32> {
         let mut at = self.buckets[self.bucket(key)];
         while at != NONE {
@@ -71,7 +71,7 @@ impl Index {
         key
     }
 
-    /// What it holds.
+    /// The page that a buffer holds.
     pub(crate) fn key(&self, holder: u32) -> PageNumber {
         self.keys[holder as usize]
     }

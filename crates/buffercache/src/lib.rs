@@ -35,10 +35,10 @@ pub enum PageError {
     Io {
         /// Which page.
         page: PageNumber,
-        /// What the device says.
+        /// The failure that the device reported.
         kind: FailKind,
     },
-    /// What was read is not that page, or is damaged.
+    /// The data read is of another page, or damaged.
     #[error("page {}: what was read is not this page", .0.0)]
     Foreign(PageNumber),
     /// Redo cannot be written: no change can be made durable any more.
