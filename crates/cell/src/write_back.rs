@@ -156,6 +156,13 @@ fn parts_of(offset: u64, len: u64) -> Range<u64> {
     span.start / PART_BYTES..span.end / PART_BYTES
 }
 
+impl Binding {
+    /// Whether the disk should get dirty data at once: it crowds the cache, or has lost its second copy.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.cache.is_short_of_members() || self.cache.members().any(|member| member.is_crowded_with_dirty())
+    }
+}
+
 impl GridDisk {
     pub(crate) fn start_drying(self: &Arc<Self>) -> Drying {
         self.write_back.drying.fetch_add(1, Ordering::AcqRel);
@@ -619,7 +626,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         }
         let mine = |b: &Arc<Binding>| b.mode != CachingMode::WriteBackOrdered && b.cache.has_dirty(&b.disk);
         let Some(binding) = disk.cache().filter(mine).filter(|b| !b.cache.has_lost(&b.disk)) else { continue };
-        let crowded = binding.cache.is_short_of_members() || binding.cache.members().any(|m| m.is_crowded_with_dirty());
+        let crowded = binding.is_crowded();
         let now = world.clock.now();
         let old = |m: &Arc<flashcache::Member>| {
             m.oldest_dirty().is_some_and(|since| u128::from(now.ns_since(since)) >= after.as_nanos())

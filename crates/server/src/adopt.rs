@@ -267,7 +267,7 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     let config = DeviceConfig { metadata: Some(metadata), ..DeviceConfig::new(path.clone(), DeviceKind::Disk) };
     let new = devices::open(&stopped.located, &config, &stopped.runtime, &stopped.world)?;
     let rest_bytes = new.device().geometry().size_bytes - DATA_OFFSET - volume_bytes;
-    let grid_disk = name.clone();
+    let (grid_disk, entry) = (name.clone(), config.clone());
     stopped.change(found, move |cell, world| async move {
         if let Some(id) = left_over {
             forget(&cell, id).await?;
@@ -281,11 +281,7 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
         cell.adopt(new, spec).await?;
         Ok(())
     })?;
-    let device = DeviceConfig {
-        metadata: Some(metadata_name(&name).into()),
-        ..DeviceConfig::new(path.clone(), DeviceKind::Disk)
-    };
-    stopped.write_config(&entry::with(&stopped.read_config()?, &stopped.located.config, &device))?;
+    stopped.write_config(&entry::with(&stopped.read_config()?, &stopped.located.config, &entry))?;
     let mut lines = vec![format!("{} with {what} is grid disk {name}: {volume_bytes} bytes", path.display())];
     if rest_bytes > 0 {
         lines.push(format!(

@@ -238,17 +238,17 @@ impl GridDisk {
         if journal.is_void() {
             return Ok(());
         }
-        let pace_now = || if pace.is_none() || self.is_batch_awaited() { Pace::Hurried } else { Pace::Yielding };
-        let between = || async {
+        let how = || if pace.is_none() || self.is_batch_awaited() { Pace::Hurried } else { Pace::Yielding };
+        let between = |now: Pace| async move {
             if let Some(world) = pace
-                && pace_now() == Pace::Yielding
+                && now == Pace::Yielding
                 && !self.locks.is_empty()
             {
                 world.clock.sleep(YIELD).await;
             }
         };
         let losses = self.lost_epoch();
-        let applied = journal.apply(&self.disk, pace_now, between).await;
+        let applied = journal.apply(&self.disk, how, between).await;
         let as_of = match applied {
             Ok(bytes) => {
                 self.counters.disk_writes.count(bytes);
@@ -273,8 +273,7 @@ impl GridDisk {
 
     /// Whether writes wait for the end of a batch, or dirty data crowds the cache.
     fn is_batch_awaited(&self) -> bool {
-        let crowds = |parts: &OrderedParts| parts.binding.cache.members().any(|member| member.is_crowded_with_dirty());
-        lock(&self.ordered.shared).waiting > 0 || self.ordered_parts().as_ref().is_some_and(crowds)
+        lock(&self.ordered.shared).waiting > 0 || self.ordered_parts().is_some_and(|parts| parts.binding.is_crowded())
     }
 
     /// A deliberate fault: what the cut holds goes to the disk at once.
@@ -368,7 +367,7 @@ impl GridDisk {
         let age =
             |since: Option<device::Instant>| since.is_some_and(|s| u128::from(now.ns_since(s)) >= after.as_nanos());
         let oldest = [shared.oldest_in_batch, shared.oldest].into_iter().flatten().min();
-        let crowded = binding.cache.is_short_of_members() || binding.cache.members().any(|m| m.is_crowded_with_dirty());
+        let crowded = binding.is_crowded();
         if shared.whole_wanted {
             return Due::Whole;
         }

@@ -240,7 +240,7 @@ impl Journal {
         &self,
         disk: &Device,
         pace: impl Fn() -> Pace,
-        between: impl Fn() -> B,
+        between: impl Fn(Pace) -> B,
     ) -> Result<u64, JournalError> {
         let header = self.now().ok_or(JournalError::Rotten)?;
         let Content::Batch { parts, table_crc } = header.content else { return Ok(0) };
@@ -259,16 +259,17 @@ impl Journal {
             at += len;
             self.check(header.batch, chunk, &data)?;
             let data = data.freeze();
+            let pace = pace();
             let mut writes = stream::iter(stretches(chunk).into_iter().map(|(index, parts)| {
                 let from = index * PART_BYTES as usize;
                 let len = ((parts.end - parts.start) * PART_BYTES) as usize;
                 let (piece, between) = (data.slice(from..from + len), &between);
                 async move {
-                    between().await;
+                    between(pace).await;
                     disk.write(parts.start * PART_BYTES, piece, false).await.outcome
                 }
             }))
-            .buffer_unordered(pace().runs_at_once());
+            .buffer_unordered(pace.runs_at_once());
             let mut all = Ok(());
             // Each is waited for: none may happen after this has returned.
             while let Some(outcome) = writes.next().await {

@@ -65,7 +65,7 @@ async fn put_in_place(journal: &Journal, disk: &Device) -> Result<u64, JournalEr
     if journal.is_void() {
         return Ok(0);
     }
-    let bytes = journal.apply(disk, || Pace::Hurried, || async {}).await?;
+    let bytes = journal.apply(disk, || Pace::Hurried, |_| async {}).await?;
     if disk.flush().await.outcome != Outcome::Done {
         return Err(JournalError::Io);
     }

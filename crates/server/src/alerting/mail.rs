@@ -223,16 +223,13 @@ async fn deliver(plan: &MailPlan, access: &MailAccess, dir: &Path, to: &str, mai
         _ => None,
     };
     let ca = access.ca.as_ref().map(|ca| dir.join(ca));
-    let connector = match (plan.tls, webhook::trusted(ca.as_deref())) {
-        (true, trusted) => TlsConnector::from(webhook::tls(trusted?)?),
-        // Not used.
-        (false, _) => TlsConnector::from(webhook::no_tls()?),
-    };
+    // Without TLS the library wants a connector all the same.
+    let tls = if plan.tls { webhook::tls(webhook::trusted(ca.as_deref())?)? } else { webhook::no_tls()? };
     let host = if plan.server.contains(':') { format!("[{}]", plan.server) } else { plan.server.clone() };
     let client = SmtpClientBuilder {
         // Never reached: what sends has a time-out for all of it.
         timeout: Duration::from_secs(2 * access.timeout_s),
-        tls_connector: connector,
+        tls_connector: TlsConnector::from(tls),
         tls_hostname: plan.server.clone(),
         tls_implicit: plan.port == PORT_IMPLICIT_TLS,
         credentials,
