@@ -261,17 +261,18 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     let (volume, what) = volume::open(&path, &stopped.runtime)?;
     let (volume_bytes, sector_bytes) = (volume.geometry().size_bytes, volume::sector_bytes(&path, &volume));
     drop(volume);
+    // Before its metadata file is written anew: afterwards nothing tells which member of the catalog it was.
+    if let Some(id) = left_over(&stopped, &metadata)? {
+        let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
+        stopped.change(found, move |cell, _| async move { forget(&cell, id).await })?;
+    }
     let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
-    let left_over = left_over(&stopped, &metadata)?;
     stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; METADATA_BYTES as usize])?;
     let config = DeviceConfig { metadata: Some(metadata), ..DeviceConfig::new(path.clone(), DeviceKind::Disk) };
     let new = devices::open(&stopped.located, &config, &stopped.runtime, &stopped.world)?;
     let rest_bytes = new.device().geometry().size_bytes - DATA_OFFSET - volume_bytes;
     let (grid_disk, entry) = (name.clone(), config.clone());
     stopped.change(found, move |cell, world| async move {
-        if let Some(id) = left_over {
-            forget(&cell, id).await?;
-        }
         let cell_disk = free_name(&cell.store().catalog());
         let new = new.to_be(&config, cell_disk);
         let spec = GridDiskSpec {
