@@ -36,8 +36,8 @@ def postgresql_is_set_up_as_in_the_guide():
 
 @test
 def postgresql_keeps_every_commit():
-    kinds = ("driver", "cell", "cache", "all", "grow", "database", "copy", "mode")
-    total = proof(len(kinds), seed=1, kinds=kinds, seconds=3)
+    kinds = ("driver", "flash-old", "cell", "cache", "mirror", "all", "grow", "database", "copy", "mode")
+    total = proof(len(kinds), seed=1, kinds=kinds, seconds=3, wal="own")
     if total < 300:
         raise Failure(f"{total} commits in {len(kinds)} rounds prove nothing")
 
@@ -45,7 +45,7 @@ def postgresql_keeps_every_commit():
 @test
 def a_flush_that_does_nothing_loses_commits():
     try:
-        proof(6, seed=2, sabotage="flush-not-waiting", kinds=("all", "cell"), seconds=3)
+        proof(6, seed=2, sabotage="flush-not-waiting", kinds=("all", "cell"), seconds=3, wal="with-data")
     except Lost:
         return
     raise Failure("a FLUSH that does nothing lost no commit: the proof is blind")

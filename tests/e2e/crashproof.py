@@ -3,6 +3,9 @@
 The devices of the cell forget what was not flushed (`forgetful = true`), so a FLUSH that does nothing loses commits. What pgbench was
 told is committed stands in its own log, outside: transaction by transaction of each client. In the database each of them has left a
 row with its number. After a round every acknowledged one must be there; of each client one more may be, whose answer was under way.
+
+`pg_wal` is on the same grid disk (`with-data`), on one of its own in the same caching mode (`own`), or on a redo grid disk with the flash
+log (`redo`).
 """
 
 import glob
@@ -17,11 +20,16 @@ import time
 from attached import Host, need_attach
 from harness import MIB, QUIET, Failure, Place, Skip, binary, check, equal, run, wait_until
 
-# What a round kills; or what an administrator changes in it under the load, before all of it is killed; or a copy of the devices,
-# made while the database writes, on which another database recovers.
+# What a round kills; or what an administrator changes in it under the load, before all of it is killed; or what becomes of flash while all
+# is down: none of it is there, all of it is blank or from an old copy (in write-through), or one of the two is blank (in write-back); or a
+# copy of the devices, made while the database writes, on which another database recovers.
 KILLS = ("cell", "driver", "database", "all")
 CHANGES = ("mode", "grow", "cache")
-KINDS = (*KILLS, *CHANGES, "copy")
+FLASH = ("flash-away", "flash-blank", "flash-old", "mirror")
+KINDS = (*KILLS, *CHANGES, *FLASH, "copy")
+WALS = ("with-data", "own", "redo")
+FLASH_DEVICES = 2
+WAL_MIB = 320
 MODES = ("write-through", "write-back", "write-back-ordered")
 # The grid disk grows by so much in a round, up to the room its disk has.
 GROWTH_MIB = 32
@@ -184,13 +192,19 @@ class Database:
 class Proof:
     """The whole of it: cell, attachment, database, ledger."""
 
-    def __init__(self, place, mode, sabotage=None, clients=8, seconds=4):
+    def __init__(self, place, mode, sabotage=None, clients=8, seconds=4, wal="with-data"):
         need_attach("setpriv", "fio")
         self.place, self.clients, self.seconds = place, clients, seconds
-        self.mount = place.path("mnt")
-        os.mkdir(self.mount)
-        self.database = Database(place, self.mount)
-        self.cell = place.cell(disks=("1500M",), flash=("256M",), griddisks=(f"data:{SIZE_MIB}M:data:{mode}",))
+        self.wal = wal
+        self.mounts = {"data": place.path("mnt")}
+        griddisks = [f"data:{SIZE_MIB}M:data:{mode}"]
+        if wal != "with-data":
+            self.mounts["wal"] = place.path("mnt-wal")
+            griddisks.append(f"wal:{WAL_MIB}M:redo" if wal == "redo" else f"wal:{WAL_MIB}M:data:{mode}")
+        for mount in self.mounts.values():
+            os.mkdir(mount)
+        self.database = Database(place, self.mounts["data"])
+        self.cell = place.cell(disks=("2G",), flash=("320M",) * FLASH_DEVICES, griddisks=griddisks)
         self.mode, self.size_mib = mode, SIZE_MIB
         self.cell.set_device("forgetful = true")
         self.sabotage = sabotage
@@ -201,17 +215,32 @@ class Proof:
         self.logs = place.path("logs")
         os.mkdir(self.logs)
         os.chown(self.logs, self.database.user.pw_uid, self.database.user.pw_gid)
-        self.round = 0
+        self.round = self.replaced = 0
         self.acknowledged = 0
         self.expected = {}
 
+    @property
+    def cached(self):
+        """The grid disks whose caching mode is that of the round."""
+        return ["data", "wal"] if self.wal == "own" else ["data"]
+
     def attach(self, *more):
-        return self.host.attach("data", self.mount, "-c", self.cell.dir, *more)
+        for name, mount in self.mounts.items():
+            self.host.attach(name, mount, "-c", self.cell.dir, *more)
+
+    def detach(self, *more):
+        for name in self.mounts:
+            self.host.detach(name, *more)
+
+    def set_mode(self, mode):
+        self.mode = mode
+        for name in self.cached:
+            self.cell.cellcli(f"alter griddisk {name} cachingMode={mode}")
 
     def begin(self):
         self.cell.start()
         self.attach("--mkfs", "ext4")
-        self.database.make()
+        self.database.make(wal=os.path.join(self.mounts["wal"], "wal") if "wal" in self.mounts else None)
         self.database.start()
         bench = ("-h", self.database.sock, "-p", PORT, "-U", "bench")
         self.database.run("pgbench", *bench, "-i", "-q", "-s", SCALE, "postgres")
@@ -220,7 +249,7 @@ class Proof:
         if self.sabotage:
             # From here on: what makes the cluster is whole.
             self.database.stop()
-            self.host.detach("data")
+            self.detach()
             self.cell.stop()
             self.cell.sabotage(self.sabotage)
             self.cell.start()
@@ -242,18 +271,20 @@ class Proof:
         return prefix, self.place.spawn(command, cwd="/", stdin=subprocess.DEVNULL, **QUIET)
 
     def kill(self, kind):
-        driver = self.host.row()
+        drivers = self.host.rows()
         if kind in ("database", "all"):
             if kind == "all":
                 # At one moment, as a power cut: nobody writes again what the cell forgets.
-                for name in ("keeper_pid", "driver_pid"):
-                    os.kill(driver[name], signal.SIGSTOP)
+                pids = [driver[name] for driver in drivers for name in ("keeper_pid", "driver_pid")]
+                for pid in pids:
+                    os.kill(pid, signal.SIGSTOP)
                 self.cell.kill()
-                for name in ("keeper_pid", "driver_pid"):
-                    os.kill(driver[name], signal.SIGKILL)
+                for pid in pids:
+                    os.kill(pid, signal.SIGKILL)
             self.database.kill()
         elif kind == "driver":
-            os.kill(driver["driver_pid"], signal.SIGKILL)
+            for driver in drivers:
+                os.kill(driver["driver_pid"], signal.SIGKILL)
         else:
             self.cell.kill()
             time.sleep(0.2)
@@ -262,8 +293,7 @@ class Proof:
     def change(self, kind, rng):
         """What an administrator does under the load."""
         if kind == "mode":
-            self.mode = rng.choice([mode for mode in MODES if mode != self.mode])
-            self.cell.cellcli(f"alter griddisk data cachingMode={self.mode}")
+            self.set_mode(rng.choice([mode for mode in MODES if mode != self.mode]))
         elif kind == "cache":
             self.cell.cellcli("drop flashcache")
             time.sleep(self.seconds * 0.1)
@@ -271,55 +301,118 @@ class Proof:
         elif self.size_mib + GROWTH_MIB <= SIZE_MIB_MAX:
             self.size_mib += GROWTH_MIB
             self.cell.cellcli(f"alter griddisk data size={self.size_mib}M")
-            device = self.host.row()["device"]
+            (device,) = (row["device"] for row in self.host.rows() if row["griddisk"] == "data")
             wait_until(lambda: block_bytes(device) == self.size_mib * MIB, 30, "the device grows")
 
     def recover_a_copy(self):
-        """Copy the frozen disk while the database writes on, and have another database recover on the copy."""
+        """Copy the frozen disks while the database writes on, and have another database recover on the copy."""
         if self.mode != "write-back-ordered":
-            self.mode = "write-back-ordered"
-            self.cell.cellcli(f"alter griddisk data cachingMode={self.mode}")
-        (record,) = self.cell.json("list griddisk data attributes name, offset")
-        run([binary(), "freeze", "data", "--for", "60", "-c", self.cell.dir])
-        image, mount = self.place.path("copy.img"), self.place.path("copy")
-        with open(self.cell.device("disk"), "rb") as disk, open(image, "wb") as copy:
-            disk.seek(record["offset"])
-            for _ in range(self.size_mib):
-                copy.write(disk.read(MIB))
-        run([binary(), "thaw", "data", "-c", self.cell.dir])
-        os.makedirs(mount, exist_ok=True)
-        run(["mount", "-o", "loop", image, mount])
-        other = Database(self.place, mount, sock="copy-sock")
+            self.set_mode("write-back-ordered")
+        names = list(self.mounts)
+        acknowledged = self.acknowledged_so_far()
+        run([binary(), "freeze", *names, "--for", "60", "-c", self.cell.dir])
+        images, mounts = {}, {}
+        for name in names:
+            (record,) = self.cell.json(f"list griddisk {name} attributes name, offset, size")
+            images[name], mounts[name] = self.place.path(f"copy-{name}.img"), self.place.path(f"copy-{name}")
+            with open(self.cell.device("disk"), "rb") as disk, open(images[name], "wb") as copy:
+                disk.seek(record["offset"])
+                for _ in range(record["size"] // MIB):
+                    copy.write(disk.read(MIB))
+        run([binary(), "thaw", *names, "-c", self.cell.dir])
+        for name in names:
+            os.makedirs(mounts[name], exist_ok=True)
+            run(["mount", "-o", "loop", images[name], mounts[name]])
+        other = Database(self.place, mounts["data"], sock="copy-sock")
+        if "wal" in mounts:
+            os.unlink(os.path.join(other.data, "pg_wal"))
+            os.symlink(os.path.join(mounts["wal"], "wal"), os.path.join(other.data, "pg_wal"))
         try:
             other.start()
-            self.verify_copy(other)
+            self.verify_copy(other, acknowledged)
             other.stop()
         finally:
             if other.server is not None and other.server.poll() is None:
                 other.kill()
-            run(["umount", mount])
-            os.unlink(image)
+            for name in names:
+                run(["umount", mounts[name]])
+                os.unlink(images[name])
 
-    def verify_copy(self, database):
-        """The copy is of one moment: what is in it has no gaps, and of rounds that have ended nothing is missing."""
-        for (number, client), (count, low, high) in database.ledger().items():
+    def verify_copy(self, database, acknowledged):
+        """The copy is of one moment, no earlier than the freeze: no gaps, and nothing that was acknowledged before is missing."""
+        found = database.ledger()
+        for (number, client), (count, low, high) in found.items():
             if (low, high) != (1, count):
                 raise Lost(f"copy: round {number}, client {client}: {count} commits there, {low} to {high}")
+        for key, before in {**self.expected, **acknowledged}.items():
+            count = found.get(key, (0, 0, 0))[0]
+            if count < before:
+                raise Lost(f"copy: round {key[0]}, client {key[1]}: {before} commits acknowledged before the freeze, {count} there")
         database.check_balances()
+
+    def lose_flash(self, kind, rng):
+        """What becomes of flash while nothing runs; afterwards all of it is served and attached again, and the database answers."""
+        paths = [self.cell.device("flash", index) for index in range(FLASH_DEVICES)]
+        if kind == "flash-old":
+            for path, old in zip(paths, self.old_flash):
+                shutil.move(old, path)
+        elif kind == "flash-away":
+            for path in paths:
+                os.rename(path, path + ".away")
+        else:
+            paths = [rng.choice(paths)] if kind == "mirror" else paths
+            for path in paths:
+                size = os.path.getsize(path)
+                os.truncate(path, 0)
+                os.truncate(path, size)
+        self.restart()
+        if kind == "flash-away":
+            # What comes back is older than the disk.
+            self.verify()
+            self.kill("all")
+            for path in paths:
+                os.rename(path + ".away", path)
+            self.restart()
+        elif kind != "flash-old":
+            self.replace_flash(paths)
+
+    def replace_flash(self, paths):
+        """Make cell disks of blank flash, in the place of those that were on it."""
+        there = {row["name"] for row in self.cell.json("list celldisk attributes name, status where status = normal")}
+        gone = [row["name"] for row in self.cell.json("list celldisk attributes name") if row["name"] not in there]
+        equal(len(gone), len(paths), f"cell disks that are not there, of {gone}")
+        for path in paths:
+            self.replaced += 1
+            self.cell.cellcli(f"create celldisk FR_{self.replaced} lun='{path}'")
+        self.cell.cellcli("alter flashcache all")
+        for name in gone:
+            self.cell.cellcli(f"drop celldisk {name} force")
+
+    def restart(self):
+        """After all was killed."""
+        self.detach("--force")
+        self.cell.start()
+        self.attach()
+        self.database.start()
 
     def run_round(self, kind, rng):
         """One round; how many commits were acknowledged in it."""
         self.round += 1
+        if kind in FLASH:
+            # With one copy of what is dirty, or none, the flash is as precious as a disk.
+            self.set_mode("write-back" if kind == "mirror" else "write-through")
+        if kind == "flash-old":
+            self.old_flash = [shutil.copy(self.cell.device("flash", n), self.place.path(f"old-{n}.img")) for n in range(FLASH_DEVICES)]
         prefix, bench = self.load()
+        self.prefix = prefix
         time.sleep(self.seconds * (0.3 + 0.4 * rng.random()))
         if kind in CHANGES:
             self.change(kind, rng)
             time.sleep(self.seconds * 0.3 * rng.random())
-            kind = "all"
         if kind == "copy":
             self.recover_a_copy()
         else:
-            self.kill(kind)
+            self.kill("all" if kind in (*CHANGES, *FLASH) else kind)
         goes_on = kind in ("cell", "driver", "copy")
         try:
             code = bench.wait(timeout=self.seconds + 120)
@@ -329,27 +422,34 @@ class Proof:
             raise Failure(f"the database saw an error after {kind}: {self.database.last_log()}")
         if self.sabotage and self.database.server.poll() is not None and goes_on:
             raise Lost(f"the database ended after {kind}: {self.database.last_log()[-300:]}")
-        if kind == "all":
-            self.host.detach("data", "--force")
-            self.cell.start()
-            self.attach()
-        if not goes_on:
+        found = self.account()
+        if kind in FLASH:
+            self.lose_flash(kind, rng)
+        elif kind == "database":
             self.database.start()
-        found = self.account(prefix)
+        elif not goes_on:
+            self.restart()
         self.verify()
         return found
 
-    def account(self, prefix):
-        """Read pgbench's log: the acknowledged transactions of each client of this round."""
+    def acknowledged_so_far(self):
+        """What pgbench's log says of this round: {(round, client): transactions}."""
         counts = {}
-        for path in glob.glob(prefix + ".*"):
+        for path in glob.glob(self.prefix + ".*"):
             with open(path) as file:
                 for line in file:
                     fields = line.split()
-                    if len(fields) >= 6:
-                        counts[int(fields[0])] = counts.get(int(fields[0]), 0) + 1
+                    # The last line may be there in part.
+                    if len(fields) >= 6 and line.endswith("\n"):
+                        key = self.round, int(fields[0])
+                        counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def account(self):
+        """The acknowledged transactions of this round."""
+        counts = self.acknowledged_so_far()
         for client in range(self.clients):
-            self.expected[self.round, client] = counts.get(client, 0)
+            self.expected[self.round, client] = counts.get((self.round, client), 0)
         total = sum(counts.values())
         self.acknowledged += total
         return total
@@ -380,21 +480,29 @@ class Proof:
         """Every checksum, and the file system."""
         self.database.stop()
         self.database.run("pg_checksums", "--check", "-D", self.database.data)
-        self.host.detach("data")
-        device = self.host.attach("data", "-c", self.cell.dir).stdout.strip()
-        run(["e2fsck", "-fn", device])
-        self.host.detach("data")
+        self.detach()
+        for name in self.mounts:
+            device = self.host.attach(name, "-c", self.cell.dir).stdout.strip()
+            run(["e2fsck", "-fn", device])
+            self.host.detach(name)
         self.cell.stop()
 
 
-def proof(rounds, seed, mode="write-back", sabotage=None, kinds=None, seconds=4, say=lambda _: None):
-    """Rounds of it; the number of acknowledged commits. `kinds` names what is killed, in turn; else it is drawn."""
+def kinds_with(wal):
+    """What may be done where `pg_wal` lies so: a redo grid disk is in no copy, and what only the flash log has is lost with it."""
+    return [kind for kind in KINDS if wal != "redo" or kind not in (*FLASH, "copy")]
+
+
+def proof(rounds, seed, mode="write-back", sabotage=None, kinds=None, seconds=4, wal=None, say=lambda _: None):
+    """Rounds of it; the number of acknowledged commits. `kinds` names what is done, in turn; else it is drawn, as is where `pg_wal` lies."""
     rng = random.Random(seed)
+    wal = wal or rng.choice(WALS)
     with Place("proof") as place:
-        whole = Proof(place, mode, sabotage, seconds=seconds)
+        whole = Proof(place, mode, sabotage, seconds=seconds, wal=wal)
+        say(f"pg_wal: {wal}")
         whole.begin()
         for number in range(rounds):
-            kind = kinds[number % len(kinds)] if kinds else rng.choice(KINDS)
+            kind = kinds[number % len(kinds)] if kinds else rng.choice(kinds_with(wal))
             try:
                 found = whole.run_round(kind, rng)
             except Lost:

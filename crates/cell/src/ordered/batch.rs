@@ -46,9 +46,21 @@ pub(super) struct Cut {
     runs: Vec<(usize, DirtyRun)>,
 }
 
+impl Cut {
+    /// The moment.
+    pub(super) fn as_of(&self) -> WallTime {
+        self.as_of
+    }
+
+    /// Whether nothing was dirty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts == 0
+    }
+}
+
 impl GridDisk {
     /// Note a cut. The caller holds the barrier exclusively.
-    fn note_cut(&self, binding: &Binding) -> Option<Cut> {
+    pub(super) fn note_cut(&self, binding: &Binding) -> Option<Cut> {
         let mut runs = Vec::new();
         let mut parts = 0;
         for member in 0..binding.cache.members().count() {
@@ -96,7 +108,7 @@ impl GridDisk {
     }
 
     /// Make one batch of a cut. The caller holds the turn.
-    async fn batch(
+    pub(super) async fn batch(
         &self,
         binding: &Binding,
         journal: &Journal,
@@ -294,7 +306,7 @@ impl GridDisk {
     }
 
     /// A batch of what is dirty now, or of a cut that a FLUSH has made.
-    async fn batch_once(&self, parts: &OrderedParts, pace: Option<&World>) -> Result<(), StillDirty> {
+    pub(super) async fn batch_once(&self, parts: &OrderedParts, pace: Option<&World>) -> Result<(), StillDirty> {
         let _turn = self.ordered.turn.0.acquire(1).await;
         self.check(0, 0).map_err(|_| StillDirty)?;
         let OrderedParts { binding, journal } = parts;

@@ -12,6 +12,7 @@ mod early;
 mod executor;
 mod flash_log;
 mod flush_and_drop;
+mod freeze;
 mod good_seeds;
 mod hot_over_restart;
 mod index_memory;

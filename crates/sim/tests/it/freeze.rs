@@ -1,0 +1,112 @@
+//! Goal: grid disks that are frozen together are copies of one moment, which is no earlier than the freeze. Method: a cell in virtual time
+//! with two of them in flush order on slow disks of their own; clients write a number to the first and, once that has been answered, to the
+//! second. On the frozen disks nothing of a number is on the second that is not whole on the first, and the first is at most one ahead.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use cell::{Cell, CellConfig, Context};
+use celldisk::layout::au_bytes_for;
+use celldisk::{CachingMode, GridDiskSpec, Role};
+use device::layers::{Delay, Memory, Model};
+use device::{Buf, Bufs, Device, SharedBufs, Spawn};
+use sim::plain::{cell_on, in_a_world};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const DISK_BYTES: u64 = 256 * MIB;
+const PAGE: usize = 4096;
+/// Of more than one block of the cache: a write that has not been answered may be there in part.
+const WRITE_BYTES: usize = 192 << 10;
+const CLIENTS: u64 = 24;
+const FREEZES: u32 = 8;
+const FROZEN_FOR: Duration = Duration::from_secs(30);
+/// Far apart, so that a batch takes a while.
+const STRIDE_BYTES: u64 = 2 * MIB;
+const NAMES: [&str; 2] = ["WAL", "DATA"];
+
+/// A write of a number.
+fn write_of(number: u64) -> SharedBufs {
+    let mut buf = Buf::zeroed(WRITE_BYTES);
+    buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&number.to_le_bytes()));
+    Bufs::from(buf).freeze()
+}
+
+/// The least and the greatest number of a client on the disk of a grid disk, whatever flash has.
+async fn on_the_disk(cell: &Cell, disk: &Device, name: &str, client: u64) -> (u64, u64) {
+    let catalog = cell.store().catalog();
+    let record = catalog.grid_disks.values().find(|record| record.name == name).unwrap();
+    let start = record.extents[0].offset(au_bytes_for(DISK_BYTES));
+    let read = disk.read(start + client * STRIDE_BYTES, Bufs::from(Buf::zeroed(WRITE_BYTES))).await;
+    let number = |page: usize| u64::from_le_bytes(read.bufs.to_vec(page * PAGE..page * PAGE + 8).try_into().unwrap());
+    let found = (0..WRITE_BYTES / PAGE).map(number);
+    (found.clone().min().unwrap(), found.max().unwrap())
+}
+
+#[test]
+fn grid_disks_that_are_frozen_together_are_of_one_moment() {
+    in_a_world(async |process, world| {
+        let slow = |name: &str, model: &str| -> Device {
+            let model = model.parse::<Model>().unwrap();
+            Delay::new(Memory::new(DISK_BYTES), model, world.clock.clone(), world.spawn.clone(), world.prng.fork(name))
+        };
+        // Their batches end at different times.
+        let disks = [slow("first", "fixed:1ms:4"), slow("second", "fixed:9ms:2")];
+        let devices = vec![disks[0].clone(), disks[1].clone(), Memory::new(256 * MIB) as Device];
+        let names = [("CD1", Role::Disk), ("CD2", Role::Disk), ("FD1", Role::Flash)];
+        let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
+        cell.create_flash_cache(None, &[]).await.unwrap();
+        let mut grid_disks = Vec::new();
+        for (at, home) in ["CD1", "CD2"].into_iter().enumerate() {
+            let home = cell.store().catalog().member_named(home).unwrap().0;
+            let caching_mode = CachingMode::WriteBackOrdered;
+            let spec =
+                GridDiskSpec { caching_mode, ..GridDiskSpec::new(NAMES[at], home, 96 * MIB, world.clock.wall()) };
+            grid_disks.push(cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap());
+        }
+        let answered: Arc<Vec<AtomicU64>> = Arc::new((0..CLIENTS).map(|_| AtomicU64::new(0)).collect());
+        for client in 0..CLIENTS {
+            let sessions = [0, 1].map(|at: usize| grid_disks[at].open_session(Context::default()));
+            let (answered, clock, mut prng) = (answered.clone(), world.clock.clone(), world.prng.fork("client"));
+            process.spawn(Box::pin(async move {
+                for number in 1_u64.. {
+                    for session in &sessions {
+                        // Nobody writes any more when the cell stops.
+                        if session.write(client * STRIDE_BYTES, write_of(number), false).await.is_err() {
+                            return;
+                        }
+                        clock.sleep(Duration::from_micros(prng.below(3_000))).await;
+                    }
+                    answered[client as usize].store(number, Ordering::Relaxed);
+                }
+            }));
+        }
+        for _ in 0..FREEZES {
+            world.clock.sleep(Duration::from_millis(700)).await;
+            let before: Vec<u64> = answered.iter().map(|number| number.load(Ordering::Relaxed)).collect();
+            assert!(before.iter().all(|number| *number > 0), "every client writes");
+            // One that is named twice is frozen once.
+            let wanted = ["DATA", "WAL", "DATA"].map(str::to_owned);
+            let asked = world.clock.wall();
+            let frozen = cell.freeze(&wanted, FROZEN_FOR).await.unwrap();
+            assert_eq!(frozen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["DATA", "WAL"]);
+            assert!(frozen.iter().all(|(_, as_of)| *as_of >= asked), "{frozen:?}, asked at {asked:?}");
+            for look in 0..2 {
+                for client in 0..CLIENTS {
+                    let first = on_the_disk(&cell, &disks[0], NAMES[0], client).await;
+                    let second = on_the_disk(&cell, &disks[1], NAMES[1], client).await;
+                    // A number goes to the second when the first has answered, and the next to the first when the second has.
+                    let in_order = second.1 <= first.0 && first.1 <= second.0 + 1;
+                    assert!(in_order, "client {client}, look {look}: {first:?} and {second:?}");
+                    assert!(
+                        second.0 >= before[client as usize],
+                        "client {client}: {second:?} is older than the freeze"
+                    );
+                }
+                world.clock.sleep(Duration::from_secs(1)).await;
+            }
+            cell.thaw(&wanted).unwrap();
+        }
+        cell.stop().await.unwrap();
+    });
+}
