@@ -25,8 +25,12 @@ class Host:
     def __init__(self, place):
         self.env = dict(os.environ, FLASHCELL_RUN=place.path("run"))
 
+    @staticmethod
+    def command(*arguments):
+        return [binary(), *map(str, arguments)]
+
     def attach(self, *arguments, ok=True, seconds=60):
-        return run([binary(), "attach", *map(str, arguments)], ok=ok, seconds=seconds, env=self.env)
+        return run(self.command("attach", *arguments), ok=ok, seconds=seconds, env=self.env)
 
     def detach(self, *arguments, ok=True, seconds=90):
         return run([binary(), "detach", *map(str, arguments)], ok=ok, seconds=seconds, env=self.env)

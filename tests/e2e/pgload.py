@@ -28,6 +28,16 @@ class Memory:
             with open(os.path.join(self.dir, "cgroup.procs"), "w") as procs:
                 procs.write(str(pid))
 
+    def failures(self):
+        """How often the limit was reached."""
+        for name, key in (("memory.failcnt", None), ("memory.events", "max")):
+            path = os.path.join(self.dir, name)
+            if os.path.exists(path):
+                with open(path) as file:
+                    words = file.read().split()
+                return int(words[words.index(key) + 1] if key else words[0])
+        return 0
+
     def end(self):
         if self.dir:
             for _ in range(50):

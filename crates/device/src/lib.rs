@@ -27,7 +27,7 @@ pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
 pub use prng::Prng;
 pub use real::{
     Backend, Direct, HeldSignals, MemoryGuard, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, Space,
-    copies_on_write, create_file, free_bytes, give_back_memory, guard_memory,
+    copies_on_write, create_file, free_bytes, give_back_memory, guard_memory, may_skip_own_io,
 };
 pub use spawn::{Spawn, Task};
 pub use sum::data_sum;

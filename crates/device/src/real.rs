@@ -29,7 +29,7 @@ mod worker;
 pub use backend::Backend;
 pub use fuse::{FuseChannel, FuseError, FuseMount, FuseRoot, pass_on, passed_on};
 pub use loop_device::{LoopDevice, unmount};
-pub use memory::{MemoryGuard, give_back_memory, guard_memory};
+pub use memory::{MemoryGuard, give_back_memory, guard_memory, may_skip_own_io};
 pub use open::{Direct, OpenError, OpenOptions, Space, copies_on_write, create_file, free_bytes};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;

@@ -46,6 +46,9 @@ pub const SECTOR_BYTES: u32 = 4096;
 pub const ON_LOSS_SECONDS: u64 = 600;
 /// For the keeper to say what came of it.
 const READY: Duration = Duration::from_secs(60);
+/// Seen with a memory limit (cgroup v1) that driver and writers shared: the driver waited for a page that only it could write out, for ever.
+const MAY_HANG: &str = "without CAP_SYS_RESOURCE the driver may wait for pages that only it can write out: where memory is limited or short, \
+     the device can hang; in a container give it that capability, or keep it outside of the limit";
 /// Between two attempts of `--wait`.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
@@ -115,6 +118,9 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     }
     let mut notes = Vec::new();
     notes.extend(probe(options.driver)?);
+    if !device::may_skip_own_io() {
+        notes.push(MAY_HANG.to_owned());
+    }
     if options.mkfs.is_some() && options.mount_point.is_none() {
         return Err(AttachError::FileSystem {
             what: "--mkfs makes a file system to be mounted, and there is no MOUNTPOINT".to_owned(),

@@ -12,6 +12,8 @@ const OOM_SCORE: i32 = -900;
 const OOM_PATH: &str = "/proc/self/oom_score_adj";
 /// The bit of CAP_IPC_LOCK, in /proc/PID/status.
 const CAP_IPC_LOCK: u32 = 14;
+/// That of CAP_SYS_RESOURCE.
+const CAP_SYS_RESOURCE: u32 = 24;
 
 /// Whether memory is locked. Held while that changes.
 static LOCKED: Mutex<bool> = Mutex::new(false);
@@ -50,6 +52,12 @@ pub fn give_back_memory() {
         // It was allowed before.
         *locked = sys::lock_memory().is_ok();
     }
+}
+
+/// Whether a process with the capabilities of this one is allowed to not wait for its own I/O ([`guard_memory`]).
+#[must_use]
+pub fn may_skip_own_io() -> bool {
+    has_capability(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), CAP_SYS_RESOURCE)
 }
 
 fn lock_memory() -> MemoryGuard {
