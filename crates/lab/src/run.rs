@@ -16,11 +16,12 @@ mod redo_s3;
 mod report;
 mod s10;
 mod s11;
+mod s13;
 mod s9;
+mod told;
 
 use crate::output;
 use arm::{Arm, Configuration};
-use chart::Chart;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Row;
 use sim::executor::Stuck;
@@ -28,6 +29,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use told::Told;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -98,19 +100,6 @@ struct Experiment {
     notes: String,
 }
 
-/// Its rows in each form.
-struct Told {
-    /// A table, its head first.
-    lines: Vec<Vec<String>>,
-    /// Columns of it that hold words.
-    words: Vec<usize>,
-    /// Objects of JSON, one a row.
-    objects: Vec<String>,
-    charts: Vec<Chart>,
-    /// Rows of the field that are reproduced, and that are not.
-    verdicts: [usize; 2],
-}
-
 /// Something that has to hold.
 struct Bound {
     text: String,
@@ -126,7 +115,7 @@ impl Bound {
 type Runs = fn(&RunOptions, &mut dyn FnMut(&str)) -> Result<Experiment, RunError>;
 
 /// The experiments: name, what it shows, how it is run.
-const EXPERIMENTS: [(&str, &str, Runs); 7] = [
+const EXPERIMENTS: [(&str, &str, Runs); 8] = [
     (redo_s1::NAME, redo_s1::ABOUT, redo_s1::run),
     (redo_s3::NAME, redo_s3::ABOUT, redo_s3::run),
     (s9::READS, s9::ABOUT_READS, s9::reads),
@@ -134,6 +123,7 @@ const EXPERIMENTS: [(&str, &str, Runs); 7] = [
     (s9::SCAN, s9::ABOUT_SCAN, s9::scan),
     (s10::NAME, s10::ABOUT, s10::run),
     (s11::NAME, s11::ABOUT, s11::run),
+    (s13::NAME, s13::ABOUT, s13::run),
 ];
 
 /// The experiments: name, what it is about.

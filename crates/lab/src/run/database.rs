@@ -157,7 +157,7 @@ pub(super) struct Pass {
 }
 
 /// A grid disk of a cell as a device.
-struct OnCell(Arc<cell::Session>, Geometry);
+pub(super) struct OnCell(pub(super) Arc<cell::Session>, pub(super) Geometry);
 
 impl Io for OnCell {
     fn geometry(&self) -> Geometry {

@@ -5,15 +5,13 @@
 
 use super::chart::{Bar, Bars, Chart};
 use super::database::{self, Pass, Setup, Storage};
-use super::{Bound, Experiment, RunError, RunOptions, Told};
+use super::told::{self, REPRODUCED_PERCENT, Told};
+use super::{Bound, Experiment, RunError, RunOptions};
 use crate::output::json_string;
 use buffercache::Wait;
-use sim::executor::Stuck;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A prediction within this is reproduced, in percent.
-const REPRODUCED_PERCENT: f64 = 20.0;
 /// A calibrated row within this is calibrated.
 const CALIBRATED_PERCENT: f64 = 3.0;
 
@@ -73,20 +71,18 @@ impl Row {
     }
 }
 
-type Outcome = Result<Vec<Pass>, Stuck>;
-
 /// Run arms two at a time: each is a world of its own, so that the order changes nothing.
-fn run_all(setups: &[Setup]) -> Vec<Outcome> {
-    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(setups.iter().map(|_| None).collect());
+pub(super) fn run_all<Arm: Sync, Result: Send>(arms: &[Arm], run: impl Fn(&Arm) -> Result + Sync) -> Vec<Result> {
+    let results: Mutex<Vec<Option<Result>>> = Mutex::new(arms.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(setups.len());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(arms.len());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((n, setup)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, setups.get(n)?)))
+                while let Some((n, arm)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, arms.get(n)?)))
                 {
-                    let result = database::run(setup);
+                    let result = run(arm);
                     device::sync::lock(&results)[n] = Some(result);
                 }
             });
@@ -121,7 +117,7 @@ pub(super) fn rows(
         let arm = |(storage, _): &(Storage, _)| Setup { storage: *storage, seed: options.seed, ..part.setup.clone() };
         let setups: Vec<Setup> = part.arms.iter().map(arm).collect();
         let mut rows = Vec::new();
-        for ((storage, field), result) in part.arms.iter().zip(run_all(&setups)) {
+        for ((storage, field), result) in part.arms.iter().zip(run_all(&setups, database::run)) {
             let passes = result.map_err(|source| RunError::Stuck {
                 part: part.name.clone(),
                 configuration: storage.name().to_owned(),
@@ -215,7 +211,6 @@ fn judge(part: &Part, rows: &[Row]) -> Vec<Bound> {
 
 /// The rows in each form.
 pub(super) fn told(rows: &[Row]) -> Told {
-    let starting = |with: &str| rows.iter().filter(|row| row.verdict.starts_with(with)).count();
     let passes = rows.iter().map(|row| (row.part.as_str(), row.pass_name));
     let mut parts: Vec<(&str, &str)> = Vec::new();
     passes.for_each(|pass| {
@@ -229,7 +224,7 @@ pub(super) fn told(rows: &[Row]) -> Told {
         words: vec![0, 1, 2, COLUMNS - 1],
         objects: objects(rows),
         charts: parts.iter().map(of).collect(),
-        verdicts: [starting("reproduced"), starting("NOT reproduced")],
+        verdicts: told::count(rows.iter().map(|row| row.verdict.as_str())),
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(super) mod content;
 pub(super) mod disk;
+pub(super) mod elevator;
 pub(super) mod flash;
 
 use content::Content;

@@ -1,8 +1,8 @@
 //! What an experiment with redo is told as: a table, JSON, and how the times lie. Text from rows, nothing else.
 
-use super::Told;
 use super::arm::{Configuration, Outcomes};
 use super::chart::{Axis, Chart, Curve, Curves};
+use super::told::Told;
 use crate::output::json_string;
 use crate::redo::plot::{self, POINTS, Series};
 use crate::redo::{Moments, Share, Welch, welch};

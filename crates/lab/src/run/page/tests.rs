@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
-use super::super::{Experiment, RunOptions, Told, run};
+use super::super::told::Told;
+use super::super::{Experiment, RunOptions, run};
 use super::page;
 use crate::output::escaped;
 
