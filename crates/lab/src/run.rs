@@ -18,6 +18,7 @@ mod s10;
 mod s11;
 mod s13;
 mod s14;
+mod s15;
 mod s9;
 mod sort;
 mod told;
@@ -117,7 +118,7 @@ impl Bound {
 type Runs = fn(&RunOptions, &mut dyn FnMut(&str)) -> Result<Experiment, RunError>;
 
 /// The experiments: name, what it shows, how it is run.
-const EXPERIMENTS: [(&str, &str, Runs); 9] = [
+const EXPERIMENTS: [(&str, &str, Runs); 10] = [
     (redo_s1::NAME, redo_s1::ABOUT, redo_s1::run),
     (redo_s3::NAME, redo_s3::ABOUT, redo_s3::run),
     (s9::READS, s9::ABOUT_READS, s9::reads),
@@ -127,6 +128,7 @@ const EXPERIMENTS: [(&str, &str, Runs); 9] = [
     (s11::NAME, s11::ABOUT, s11::run),
     (s13::NAME, s13::ABOUT, s13::run),
     (s14::NAME, s14::ABOUT, s14::run),
+    (s15::NAME, s15::ABOUT, s15::run),
 ];
 
 /// The experiments: name, what it is about.

@@ -24,7 +24,7 @@ pub(super) struct Bar {
     pub(super) note: String,
     /// Parts, in the order of the kinds of [`Bars`].
     pub(super) parts: Vec<f64>,
-    /// What the field measured of the whole.
+    /// What somebody else says of the whole.
     pub(super) field: Option<f64>,
 }
 
@@ -32,6 +32,8 @@ pub(super) struct Bar {
 pub(super) struct Bars {
     pub(super) title: String,
     pub(super) unit: &'static str,
+    /// Who that is, mostly the field.
+    pub(super) mark: &'static str,
     /// What the parts are.
     pub(super) kinds: Vec<&'static str>,
     pub(super) bars: Vec<Bar>,
@@ -128,9 +130,11 @@ impl Bars {
             );
         }
         if self.bars.iter().any(|bar| bar.field.is_some()) {
-            out.push_str(
+            let _ = write!(
+                out,
                 "<span><svg class=\"box\" width=\"10\" height=\"14\" aria-hidden=\"true\"><line class=\"field\" x1=\"5\" y1=\"0\" x2=\"5\" y2=\"14\"/>\
-                 </svg> the field</span>",
+                 </svg> {}</span>",
+                escaped(self.mark)
             );
         }
         out.push_str("</p>\n");
@@ -171,7 +175,8 @@ impl Bars {
             let x = field / longest * 99.0;
             let _ = writeln!(
                 out,
-                "<line class=\"field\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"0\" y2=\"{BAR_PX}\"><title>the field: {} {}</title></line>",
+                "<line class=\"field\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"0\" y2=\"{BAR_PX}\"><title>{}: {} {}</title></line>",
+                escaped(self.mark),
                 plain(field),
                 self.unit
             );

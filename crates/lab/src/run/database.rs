@@ -182,6 +182,15 @@ impl Io for OnCell {
     }
 }
 
+/// A database is found on a grid disk that was just made on `disk`, which is otherwise empty: nothing of it has been through the cell.
+pub(super) fn fill_grid_disk(cell: &Cell, name: &str, disk: &Modelled, table_bytes: u64) {
+    let catalog = cell.store().catalog();
+    let Some(record) = catalog.grid_disk_named(name) else { unreachable!("it was made") };
+    let Some((_, member)) = catalog.member_named("CD_00") else { unreachable!("it was made") };
+    assert!(record.extents.len() == 1, "an empty disk has one free stretch");
+    disk.fill(record.extents[0].offset(member.au_bytes), table_bytes);
+}
+
 /// What an arm runs on, put together.
 struct Bench {
     data: Device,
@@ -259,12 +268,7 @@ impl Bench {
         spec.caching_mode = mode;
         let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
         let grid_disk = made.unwrap_or_else(|error| panic!("a grid disk is made: {error}"));
-        // The database is found there: nothing of it has been through the cell.
-        let catalog = cell.store().catalog();
-        let Some(record) = catalog.grid_disk_named("DATA") else { unreachable!("it was made") };
-        let Some((_, member)) = catalog.member_named("CD_00") else { unreachable!("it was made") };
-        assert!(record.extents.len() == 1, "an empty disk has one free stretch");
-        self.disk.fill(record.extents[0].offset(member.au_bytes), table_bytes);
+        fill_grid_disk(&cell, "DATA", &self.disk, table_bytes);
         let session = Arc::new(grid_disk.open_session(Context::default()));
         let geometry = Geometry { size_bytes: table_bytes, ..self.disk.geometry() };
         self.data = Arc::new(OnCell(session, geometry));

@@ -242,7 +242,7 @@ fn bars<'a>(rows: impl Iterator<Item = &'a Row>) -> Chart {
         }
     };
     let bars = rows.map(bar).collect();
-    Chart::Bars(Bars { title, unit: "s", kinds: Wait::ALL.map(Wait::name).to_vec(), bars })
+    Chart::Bars(Bars { title, unit: "s", mark: "the field", kinds: Wait::ALL.map(Wait::name).to_vec(), bars })
 }
 
 /// The table: elapsed time as waits.

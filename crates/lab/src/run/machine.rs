@@ -6,6 +6,7 @@
 
 use super::model::disk::DiskModel;
 use super::model::flash::FlashModel;
+use sim::ftl::{Collect, FtlConfig};
 
 /// A machine of the field.
 #[derive(Debug)]
@@ -117,6 +118,36 @@ pub(super) const S13_FLASH: FlashModel = FlashModel {
     random_writes_per_s: None,
     random_burst: 0,
 };
+
+/// A drive with the flash that S15 describes and the channels of an X25-E, a 32nd of its blocks.
+pub(super) const FTL_DRIVE: FtlConfig = FtlConfig {
+    // Data sheet (X25-E).
+    channels: 10,
+    // Document: 4 KiB; 256 KiB.
+    page_bytes: 4096,
+    pages_per_block: 64,
+    // 40 GiB of flash: assumed, what ten channels of its chips make (34 to 40).
+    blocks_per_channel: 512,
+    // 32 GB of it for the user: data sheet; a 32nd.
+    logical_pages: 244_140,
+    // Document: 25 us; 250 us.
+    read_ns: 25_000,
+    program_ns: 250_000,
+    // Data sheet of its chips: 1.5 ms (1.5 to 2).
+    erase_ns: 1_500_000,
+    // Data sheet (X25-E): 75 us a read, of which 25 us are the flash's; so much for controller and channel.
+    transfer_ns: 50_000,
+    // Document: SATA, 300 MB/s.
+    link_ns: 13_650,
+    collect: Collect::Greedy,
+    // Assumed: 64 (16 to 1,000).
+    wear_gap: 64,
+    // Assumed: a hundredth of its blocks (0 to a twentieth).
+    idle_free_blocks: 5,
+};
+
+/// The same flash on eight channels: a block of each is 2 MiB together, as a segment of the flash cache is.
+pub(super) const FTL_DRIVE_OF_8: FtlConfig = FtlConfig { channels: 8, blocks_per_channel: 640, ..FTL_DRIVE };
 
 /// A drive with a write cache that takes redo.
 const REDO_DRIVE: FlashModel = FlashModel {

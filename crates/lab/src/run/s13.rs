@@ -373,7 +373,13 @@ fn told(rows: &[Row]) -> Told {
         };
         let title = rows.first().map_or(String::new(), |row| format!("{}: mean time of a read, ms", row.part));
         let bars = rows.iter().map(bar).collect();
-        Chart::Bars(Bars { title, unit: "ms", kinds: vec!["device", "held back by the elevator"], bars })
+        Chart::Bars(Bars {
+            title,
+            unit: "ms",
+            mark: "the field",
+            kinds: vec!["device", "held back by the elevator"],
+            bars,
+        })
     };
     Told {
         lines,

@@ -281,7 +281,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         };
         let memory = if part == 1 { "all of it".to_owned() } else { format!("1/{part}") };
         let title = format!("sort area {memory}: elapsed seconds");
-        Chart::Bars(Bars { title, unit: "s", kinds: KINDS.to_vec(), bars: of.map(bar).collect() })
+        Chart::Bars(Bars { title, unit: "s", mark: "", kinds: KINDS.to_vec(), bars: of.map(bar).collect() })
     });
     std::iter::once(Chart::Curves(curves)).chain(bars).collect()
 }

@@ -107,6 +107,7 @@ fn names_and_figures_do_not_break_out() {
     let bars = Bars {
         title: name.clone(),
         unit: "s",
+        mark: "<&>",
         kinds: vec!["a<b", "c"],
         bars: vec![bar(vec![0.0, 0.0], None), bar(vec![], Some(3.0)), bar(vec![1e9, 1e-9], Some(1e12))],
     };
