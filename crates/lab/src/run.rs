@@ -7,15 +7,18 @@ mod block_cache;
 mod chart;
 mod database;
 mod field;
+mod l2arc;
 mod machine;
 mod medium;
 mod model;
+mod on_cell;
 mod page;
 mod redo_s1;
 mod redo_s3;
 mod report;
 mod s10;
 mod s11;
+mod s12;
 mod s13;
 mod s14;
 mod s15;
@@ -118,7 +121,7 @@ impl Bound {
 type Runs = fn(&RunOptions, &mut dyn FnMut(&str)) -> Result<Experiment, RunError>;
 
 /// The experiments: name, what it shows, how it is run.
-const EXPERIMENTS: [(&str, &str, Runs); 10] = [
+const EXPERIMENTS: [(&str, &str, Runs); 11] = [
     (redo_s1::NAME, redo_s1::ABOUT, redo_s1::run),
     (redo_s3::NAME, redo_s3::ABOUT, redo_s3::run),
     (s9::READS, s9::ABOUT_READS, s9::reads),
@@ -126,6 +129,7 @@ const EXPERIMENTS: [(&str, &str, Runs); 10] = [
     (s9::SCAN, s9::ABOUT_SCAN, s9::scan),
     (s10::NAME, s10::ABOUT, s10::run),
     (s11::NAME, s11::ABOUT, s11::run),
+    (s12::NAME, s12::ABOUT, s12::run),
     (s13::NAME, s13::ABOUT, s13::run),
     (s14::NAME, s14::ABOUT, s14::run),
     (s15::NAME, s15::ABOUT, s15::run),

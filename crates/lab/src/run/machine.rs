@@ -197,6 +197,18 @@ pub(super) static QUAD_CORES_SCANNED: Machine = Machine {
     redo: REDO_DRIVE,
 };
 
+/// S12: a server with many disks and flash on PCIe, as its author has in mind.
+pub(super) static MANY_DISKS: Machine = Machine {
+    name: "36 SAS disks, ioDrive",
+    disk: SAS_15K,
+    // Assumed: 36 (12 to 96).
+    disks: 36,
+    // Assumed: 1 MiB (128 KiB to 4 MiB).
+    stripe_bytes: 1 << 20,
+    flash: IODRIVE_SLC,
+    redo: REDO_DRIVE,
+};
+
 /// S10: a quarter rack of Exadata V2, 3 cells of 12 SAS disks, seen over InfiniBand; `overhead_ns` of a read from disk with the network and the
 /// cell's server.
 const fn quarter_rack(overhead_ns: u64) -> Machine {

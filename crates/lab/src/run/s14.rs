@@ -1,21 +1,20 @@
 //! Sorts through a temporary segment (S14): on disk, on flash, on a temporary grid disk of a cell.
 
 use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
-use super::database::{OnCell, PAGE_BYTES};
+use super::database::PAGE_BYTES;
 use super::field::run_all;
 use super::machine::QUAD_CORES_SCANNED;
 use super::model::Modelled;
 use super::model::disk::Disks;
 use super::model::flash::Flash;
+use super::on_cell::{self, Wanted};
 use super::sort::{self, Outcomes, PAGES_MIN, Parts};
 use super::told::{Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
-use cell::{Cell, CellConfig, Context};
-use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
-use device::{Device, Geometry, World};
+use cell::CellConfig;
+use celldisk::{CachingMode, GridDiskSpec, Purpose};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
-use sim::plain::{cell_on, process_of};
-use std::sync::Arc;
+use sim::plain::process_of;
 
 pub(super) const NAME: &str = "s14";
 pub(super) const ABOUT: &str =
@@ -87,26 +86,6 @@ impl Row {
     }
 }
 
-/// A grid disk of a cell, found on the member of that role.
-async fn grid_disk(temp: Temp, bytes: u64, devices: [Device; 2], world: &World) -> (Device, Arc<Cell>) {
-    let names = [("CD_00", Role::Disk), ("FD_00", Role::Flash)];
-    let geometry = devices[usize::from(temp == Temp::OnFlash)].geometry();
-    let cell = cell_on(&devices, &names, CellConfig::default(), world).await;
-    let home = if temp == Temp::OnFlash { "FD_00" } else { "CD_00" };
-    if temp == Temp::Cached {
-        let made = cell.create_flash_cache(Some(bytes.next_multiple_of(2 << 20)), &[]).await;
-        assert!(made.is_ok(), "a flash cache is made: {made:?}");
-    }
-    let Some((home, _)) = cell.store().catalog().member_named(home) else { unreachable!("it was made") };
-    let mut spec = GridDiskSpec::new("TEMP", home, bytes, world.clock.wall());
-    spec.purpose = Purpose::Temp;
-    spec.caching_mode = if temp == Temp::Cached { CachingMode::WriteBack } else { CachingMode::None };
-    let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
-    let session =
-        Arc::new(made.unwrap_or_else(|e| panic!("a grid disk is made: {e}")).open_session(Context::default()));
-    (Arc::new(OnCell(session, Geometry { size_bytes: bytes, ..geometry })), cell)
-}
-
 /// One sort in a world of its own.
 fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
     let plain = ExecutorConfig::plain(arm.seed);
@@ -124,12 +103,20 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
         let disk = Modelled::new(disks(), temp_bytes + LABELS_BYTES, arm.temp != Temp::Flash);
         let keeps = arm.temp != Temp::Disk;
         let flash = Modelled::new(Flash::new(machine.flash, &world), 2 * temp_bytes + LABELS_BYTES, keeps);
-        let (temp, _cell) = match arm.temp {
+        let (temp, _made) = match arm.temp {
             Temp::Disk => (disk.device(), None),
             Temp::Flash => (flash.device(), None),
             Temp::Cached | Temp::OnFlash => {
-                let (device, cell) = grid_disk(arm.temp, temp_bytes, [disk.device(), flash.device()], &world).await;
-                (device, Some(cell))
+                let is_cached = arm.temp == Temp::Cached;
+                let home = if is_cached { on_cell::DISK } else { on_cell::FLASH };
+                let cache = is_cached.then_some(Some(temp_bytes));
+                let wanted = Wanted { config: CellConfig::default(), cache, home, bytes: temp_bytes };
+                let shape = |spec: &mut GridDiskSpec| {
+                    spec.purpose = Purpose::Temp;
+                    spec.caching_mode = if is_cached { CachingMode::WriteBack } else { CachingMode::None };
+                };
+                let made = on_cell::make([&disk, &flash], wanted, shape, &world).await;
+                (made.device.clone(), Some(made))
             }
         };
         let parts = Parts {

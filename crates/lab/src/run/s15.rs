@@ -3,25 +3,23 @@
 
 use super::block_cache::BlockCache;
 use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
-use super::database::{OnCell, fill_grid_disk};
 use super::field::run_all;
 use super::machine::{DUAL_CORE, FTL_DRIVE, FTL_DRIVE_OF_8};
 use super::model::Modelled;
 use super::model::disk::Disks;
 use super::model::translated::Translated;
+use super::on_cell::{self, Wanted};
 use super::told::{self, Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
 use buffercache::Version;
 use buffercache::page::{PART_BYTES, Stamp};
-use cell::{CellConfig, Context};
-use celldisk::{GridDiskSpec, Role};
-use device::{Buf, Bufs, Device, Geometry, Outcome, Prng};
+use cell::CellConfig;
+use device::{Buf, Bufs, Device, Outcome, Prng};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
 use sim::ftl::{Collect, Ftl, FtlConfig, FtlFigures};
-use sim::plain::{cell_on, process_of};
+use sim::plain::process_of;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
 pub(super) const NAME: &str = "s15";
 pub(super) const ABOUT: &str =
@@ -289,18 +287,12 @@ fn cache(seed: u64, &(is_ours, config, name): &(bool, FtlConfig, &str), reads: u
         let disk = Modelled::new(disks, table_bytes + (256 << 20), true);
         let drive = Translated::new(config, &world);
         let flash = Modelled::new(drive.clone(), flash_bytes, true);
-        let (device, _cell): (Device, _) = if is_ours {
-            let names = [("CD_00", Role::Disk), ("FD_00", Role::Flash)];
-            let cell = cell_on(&[disk.device(), flash.device()], &names, CellConfig::default(), &world).await;
-            let made = cell.create_flash_cache(None, &[]).await;
-            assert!(made.is_ok(), "a flash cache is made: {made:?}");
-            let Some((home, _)) = cell.store().catalog().member_named("CD_00") else { unreachable!("it was made") };
-            let spec = GridDiskSpec::new("DATA", home, table_bytes, world.clock.wall());
-            let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
-            let grid_disk = made.unwrap_or_else(|error| panic!("a grid disk is made: {error}"));
-            fill_grid_disk(&cell, "DATA", &disk, table_bytes);
-            let geometry = Geometry { size_bytes: table_bytes, ..disk.device().geometry() };
-            (Arc::new(OnCell(Arc::new(grid_disk.open_session(Context::default())), geometry)), Some(cell))
+        let (device, _made): (Device, _) = if is_ours {
+            let config = CellConfig::default();
+            let wanted = Wanted { config, cache: Some(None), home: on_cell::DISK, bytes: table_bytes };
+            let made = on_cell::make([&disk, &flash], wanted, |_| (), &world).await;
+            made.fill(&disk, table_bytes);
+            (made.device.clone(), Some(made))
         } else {
             disk.fill(0, table_bytes);
             let cache = BlockCache::new(disk.device(), flash.device(), flash_bytes, BLOCK, &world);
