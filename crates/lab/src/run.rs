@@ -22,6 +22,7 @@ mod s12;
 mod s13;
 mod s14;
 mod s15;
+mod s16;
 mod s9;
 mod sort;
 mod told;
@@ -121,7 +122,7 @@ impl Bound {
 type Runs = fn(&RunOptions, &mut dyn FnMut(&str)) -> Result<Experiment, RunError>;
 
 /// The experiments: name, what it shows, how it is run.
-const EXPERIMENTS: [(&str, &str, Runs); 11] = [
+const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (redo_s1::NAME, redo_s1::ABOUT, redo_s1::run),
     (redo_s3::NAME, redo_s3::ABOUT, redo_s3::run),
     (s9::READS, s9::ABOUT_READS, s9::reads),
@@ -133,6 +134,7 @@ const EXPERIMENTS: [(&str, &str, Runs); 11] = [
     (s13::NAME, s13::ABOUT, s13::run),
     (s14::NAME, s14::ABOUT, s14::run),
     (s15::NAME, s15::ABOUT, s15::run),
+    (s16::NAME, s16::ABOUT, s16::run),
 ];
 
 /// The experiments: name, what it is about.

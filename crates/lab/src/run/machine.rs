@@ -45,7 +45,7 @@ pub(super) const SEAGATE_7200_7: DiskModel = DiskModel {
 };
 
 /// A disk of 300 GB with 15,000 turns, SAS (Seagate Cheetah 15K.5).
-const SAS_15K: DiskModel = DiskModel {
+pub(super) const SAS_15K: DiskModel = DiskModel {
     // Document.
     rpm: 15_000,
     // 300 GB over 8 surfaces of 0.8 x the outer tracks' bytes: derived from the data sheet.
@@ -69,7 +69,7 @@ const SAS_15K: DiskModel = DiskModel {
 };
 
 /// Intel X25-E, 32 GB SLC, SATA.
-const X25_E: FlashModel = FlashModel {
+pub(super) const X25_E: FlashModel = FlashModel {
     // Data sheet: 75 us; S16: 80 us for SATA flash.
     read_ns: 80_000,
     // Data sheet: 250 MB/s.

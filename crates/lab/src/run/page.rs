@@ -64,7 +64,7 @@ pub(super) fn page(experiments: &[(&str, &str, Experiment)], seed: u64) -> Strin
         page,
         "<h1>Flashcell lab</h1>\n<p>Experiments of the field in virtual time, on models of its devices, with the cell's own engine in the arms \
          named flashcell and flash log. Version {}, seed {seed}: the same seed gives the same bytes. Not measured on hardware; <i>reproduced</i> is within \
-         20 % of the field's ratio to the row without flash.</p>",
+         20 % of the field's figure, or of its ratio to the row without flash where there is one.</p>",
         env!("CARGO_PKG_VERSION")
     );
     page.push_str(&contents(experiments));
