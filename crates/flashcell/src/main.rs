@@ -284,7 +284,7 @@ struct LabRun {
     /// Decides every choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Commits of each arm, over all of its sessions; operations or pages of each where a database is in front
+    /// Commits of each arm, over all of its sessions; in other experiments operations, requests or pages
     #[arg(long, value_name = "N")]
     syncs: Option<u64>,
     /// Only with so many sessions

@@ -184,7 +184,7 @@ impl Channel {
         let full = || self.blocks.iter().enumerate().filter(|(_, block)| block.is_full);
         if !self.has_levelled
             && let Some((least, block)) = full().min_by_key(|(at, block)| (block.erases, *at))
-            && block.erases + config.wear_gap < self.most_erases
+            && self.most_erases - block.erases > config.wear_gap
         {
             self.has_levelled = true;
             return Some((least, true));

@@ -133,7 +133,7 @@ pub(super) const FTL_DRIVE: FtlConfig = FtlConfig {
     // Document: 25 us; 250 us.
     read_ns: 25_000,
     program_ns: 250_000,
-    // Data sheet of its chips: 1.5 ms (1.5 to 2).
+    // Assumed: 1.5 ms (1 to 3), as chips of the day.
     erase_ns: 1_500_000,
     // Data sheet (X25-E): 75 us a read, of which 25 us are the flash's; so much for controller and channel.
     transfer_ns: 50_000,

@@ -146,7 +146,12 @@ fn section(page: &mut String, name: &str, about: &str, experiment: &Experiment) 
         page.push_str(&chart.html());
     }
     page.push_str("</div>\n");
-    let _ = writeln!(page, "<pre>{}</pre>", escaped(experiment.notes.trim_end()));
+    for block in experiment.notes.split("\n\n") {
+        // Lines of a table stay lines.
+        let (tag, text) =
+            if block.starts_with('|') { ("pre", block.to_owned()) } else { ("p", block.replace('\n', " ")) };
+        let _ = writeln!(page, "<{tag}>{}</{tag}>", escaped(text.trim_end()));
+    }
     let missed = missed(experiment);
     let _ = writeln!(page, "<p>{} bounds hold, {} do not.</p>", experiment.bounds.len() - missed.len(), missed.len());
     for bound in missed {

@@ -3,8 +3,9 @@
 //! *None* gives them on as they come. *Deadline* goes over the device in one direction, in batches of reads or of writes, and passes nobody over
 //! for longer than it may. *Fair* (CFQ, what kernels had unless told otherwise in 2010) gives the device to one issuer after another for a
 //! slice of time; where it believes that an issuer goes on nearby, it waits for his next request, and the others wait too. Rules and numbers
-//! are those of Linux 2.6.32, `block/deadline-iosched.c` and `block/cfq-iosched.c`; what is left out: priorities, merging, preemption, and
-//! the plug, which a reader who waits pulls at once.
+//! are those of `block/deadline-iosched.c` and `block/cfq-iosched.c` of Linux 2.6 before CFQ was told of drives without seeks, for which later
+//! ones do not wait if the drive says that it is one. Left out: priorities, merging, preemption, and the plug, which a reader who waits pulls
+//! at once.
 
 use super::Timing;
 use device::sync::{Sender, lock, one_shot};
