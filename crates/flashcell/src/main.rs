@@ -284,7 +284,7 @@ struct LabRun {
     /// Decides every choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Commits of each arm, over all of its sessions; operations or pages of each where a database is in front
+    /// Commits of each arm, over all of its sessions; in other experiments operations, requests or pages
     #[arg(long, value_name = "N")]
     syncs: Option<u64>,
     /// Only with so many sessions
@@ -293,9 +293,12 @@ struct LabRun {
     /// Only on these disks of the experiment
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     disks: Vec<String>,
-    /// Write the rows as JSON
+    /// Write the rows as JSON, all experiments in one document
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page with charts that needs nothing else
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -593,12 +596,9 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
             Ok(true)
         }
-        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, json })) => {
-            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, json };
-            let mut tell = |line: &str| {
-                let _ = writeln!(std::io::stderr(), "{line}");
-            };
-            let (text, good) = lab::run::run(&options, &mut tell)?;
+        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, json, report })) => {
+            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, json, report };
+            let (text, good) = lab::run::run(&options)?;
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(good)
         }

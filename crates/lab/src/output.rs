@@ -30,7 +30,7 @@ pub(crate) fn json_string(text: &str) -> String {
 
 /// Text for HTML and SVG.
 pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The beginning of a picture of so many pixels, on white.
@@ -42,12 +42,13 @@ pub(crate) fn svg_head(width: u64, height: u64) -> String {
 }
 
 /// A table whose first line is its head. `words` are the columns of words, set to the left; the others are numbers.
-pub(crate) fn table<const COLUMNS: usize>(lines: &[[String; COLUMNS]], words: &[usize]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+pub(crate) fn table(lines: &[impl AsRef<[String]>], words: &[usize]) -> String {
+    let columns = lines.first().map_or(0, |line| line.as_ref().len());
+    let width = |column: usize| lines.iter().map(|line| line.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (i, line) in lines.iter().enumerate() {
-        for ((column, cell), width) in line.iter().enumerate().zip(&widths) {
+        for ((column, cell), width) in line.as_ref().iter().enumerate().zip(&widths) {
             let _ = if words.contains(&column) {
                 write!(text, "| {cell:<width$} ")
             } else {
@@ -63,5 +64,32 @@ pub(crate) fn table<const COLUMNS: usize>(lines: &[[String; COLUMNS]], words: &[
             text.push_str("|\n");
         }
     }
+    text
+}
+
+/// Words up to this are not broken into lines.
+const SHORT_CHARS: usize = 36;
+
+/// The same table as HTML, well-formed as XML is. Classes: `n` a number, `s` few words.
+pub(crate) fn html_table(lines: &[impl AsRef<[String]>], words: &[usize]) -> String {
+    let mut text = String::from("<table>\n");
+    for (i, line) in lines.iter().enumerate() {
+        let cell = if i == 0 { "th" } else { "td" };
+        text.push_str(match i {
+            0 => "<thead><tr>",
+            1 => "<tbody>\n<tr>",
+            _ => "<tr>",
+        });
+        for (column, words_or_number) in line.as_ref().iter().enumerate() {
+            let class = match words.contains(&column) {
+                false => " class=\"n\"",
+                true if words_or_number.chars().count() <= SHORT_CHARS => " class=\"s\"",
+                true => "",
+            };
+            let _ = write!(text, "<{cell}{class}>{}</{cell}>", escaped(words_or_number));
+        }
+        text.push_str(if i == 0 { "</tr></thead>\n" } else { "</tr>\n" });
+    }
+    text.push_str(if lines.len() > 1 { "</tbody></table>\n" } else { "</table>\n" });
     text
 }

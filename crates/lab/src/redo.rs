@@ -8,7 +8,7 @@
 pub mod capture;
 mod columns;
 mod format;
-mod plot;
+pub(crate) mod plot;
 mod report;
 mod rprint;
 mod samples;

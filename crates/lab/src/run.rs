@@ -4,24 +4,39 @@
 
 mod arm;
 mod block_cache;
+mod chart;
 mod database;
 mod field;
+mod l2arc;
 mod machine;
 mod medium;
 mod model;
+mod on_cell;
+mod page;
 mod redo_s1;
 mod redo_s3;
 mod report;
 mod s10;
 mod s11;
+mod s12;
+mod s13;
+mod s14;
+mod s15;
+mod s16;
 mod s9;
+mod sort;
+mod told;
 
 use crate::output;
 use arm::{Arm, Configuration};
+use indicatif::{ProgressBar, ProgressStyle};
 use report::Row;
 use sim::executor::Stuck;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use told::Told;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +53,10 @@ pub struct RunOptions {
     pub sessions: Vec<usize>,
     /// Disks of the experiment, by name; all when empty.
     pub disks: Vec<String>,
-    /// Write the rows as JSON.
+    /// Write the rows as JSON, those of all experiments in one document.
     pub json: Option<PathBuf>,
+    /// Write a page of HTML with charts.
+    pub report: Option<PathBuf>,
 }
 
 /// Why there is no result.
@@ -84,9 +101,7 @@ pub enum RunError {
 
 /// What an experiment comes to.
 struct Experiment {
-    rows: Vec<Row>,
-    /// Those of experiments with a database in front.
-    field: Vec<field::Row>,
+    told: Told,
     bounds: Vec<Bound>,
     /// What to see beside it.
     notes: String,
@@ -107,7 +122,7 @@ impl Bound {
 type Runs = fn(&RunOptions, &mut dyn FnMut(&str)) -> Result<Experiment, RunError>;
 
 /// The experiments: name, what it shows, how it is run.
-const EXPERIMENTS: [(&str, &str, Runs); 7] = [
+const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (redo_s1::NAME, redo_s1::ABOUT, redo_s1::run),
     (redo_s3::NAME, redo_s3::ABOUT, redo_s3::run),
     (s9::READS, s9::ABOUT_READS, s9::reads),
@@ -115,6 +130,11 @@ const EXPERIMENTS: [(&str, &str, Runs); 7] = [
     (s9::SCAN, s9::ABOUT_SCAN, s9::scan),
     (s10::NAME, s10::ABOUT, s10::run),
     (s11::NAME, s11::ABOUT, s11::run),
+    (s12::NAME, s12::ABOUT, s12::run),
+    (s13::NAME, s13::ABOUT, s13::run),
+    (s14::NAME, s14::ABOUT, s14::run),
+    (s15::NAME, s15::ABOUT, s15::run),
+    (s16::NAME, s16::ABOUT, s16::run),
 ];
 
 /// The experiments: name, what it is about.
@@ -126,40 +146,74 @@ pub fn list() -> String {
     output::table(&lines, &[0, 1])
 }
 
-/// Run experiments; what belongs on standard output, and whether every bound holds. Progress goes to `tell`.
+/// Run experiments; what belongs on standard output, and whether every bound holds. Where standard error is a terminal, it shows how far
+/// they are.
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<(String, bool), RunError> {
+pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     let is_known = |name: &str| EXPERIMENTS.iter().any(|(known, ..)| *known == name);
     if let Some(name) = options.names.iter().find(|name| !is_known(name)) {
         return Err(RunError::NoExperiment(name.clone()));
     }
     let wanted = |name: &str| options.all || options.names.iter().any(|n| n == name);
-    if !EXPERIMENTS.iter().any(|(name, ..)| wanted(name)) {
+    let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| wanted(name)).collect();
+    if chosen.is_empty() {
         return Err(RunError::Nothing);
     }
-    let (mut text, mut objects, mut good) = (String::new(), Vec::new(), true);
-    for (_, _, runs) in EXPERIMENTS.iter().filter(|(name, ..)| wanted(name)) {
-        let experiment = runs(options, tell)?;
-        let is_redo = experiment.field.is_empty();
-        let table = if is_redo { report::table(&experiment.rows) } else { field::table(&experiment.field) };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{table}\n{}", experiment.notes);
-        let missed: Vec<&Bound> = experiment.bounds.iter().filter(|bound| !bound.holds).collect();
-        let _ = writeln!(text, "{} bounds hold, {} do not", experiment.bounds.len() - missed.len(), missed.len());
-        missed.iter().for_each(|bound| {
-            let _ = writeln!(text, "missed: {}", bound.text);
-        });
-        good &= missed.is_empty();
-        objects.extend(report::objects(&experiment.rows));
-        objects.extend(field::objects(&experiment.field));
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::new(chosen.len() as u64);
+        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_secs(1));
+        bar
+    });
+    let mut tell = |line: &str| {
+        if let Some(bar) = &bar {
+            bar.set_message(line.to_owned());
+        }
+    };
+    let mut experiments = Vec::new();
+    for (name, about, runs) in chosen {
+        experiments.push((*name, *about, runs(options, &mut tell)?));
+        if let Some(bar) = &bar {
+            bar.inc(1);
+        }
     }
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let save = |path: &Path, text: &str| {
+        output::save(path, text).map_err(|source| RunError::Write { path: path.to_owned(), source })
+    };
     if let Some(path) = &options.json {
-        let json = format!("[\n{}\n]\n", objects.join(",\n"));
-        output::save(path, &json).map_err(|source| RunError::Write { path: path.clone(), source })?;
+        let objects: Vec<&str> = experiments
+            .iter()
+            .flat_map(|(.., experiment)| experiment.told.objects.iter().map(String::as_str))
+            .collect();
+        save(path, &format!("[\n{}\n]\n", objects.join(",\n")))?;
     }
-    Ok((text, good))
+    if let Some(path) = &options.report {
+        save(path, &page::page(&experiments, options.seed))?;
+    }
+    let good = experiments.iter().all(|(.., experiment)| experiment.bounds.iter().all(|bound| bound.holds));
+    Ok((text(&experiments), good))
+}
+
+/// For a terminal.
+fn text(experiments: &[(&str, &str, Experiment)]) -> String {
+    let mut text = String::new();
+    for (name, about, Experiment { told, bounds, notes }) in experiments {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name}: {about}\n\n{}\n{notes}", output::table(&told.lines, &told.words));
+        let missed: Vec<&Bound> = bounds.iter().filter(|bound| !bound.holds).collect();
+        let _ = writeln!(text, "{} bounds hold, {} do not", bounds.len() - missed.len(), missed.len());
+        for bound in missed {
+            let _ = writeln!(text, "missed: {}", bound.text);
+        }
+        text.push('\n');
+    }
+    text
 }
 
 fn measure(
@@ -221,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_figures() {
-        let run_once = || run(&options("redo-s1", &["4 ms"]), &mut |_| {});
+        let run_once = || run(&options("redo-s1", &["4 ms"]));
         let (Ok(first), Ok(second)) = (run_once(), run_once()) else { unreachable!("it runs") };
         assert_eq!(first, second);
         assert!(first.1, "{}", first.0);
@@ -229,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_ring_pads_what_a_device_misreports() {
-        let Ok((text, good)) = run(&options("redo-s3", &[]), &mut |_| {}) else { unreachable!("it runs") };
+        let Ok((text, good)) = run(&options("redo-s3", &[])) else { unreachable!("it runs") };
         assert!(good, "{text}");
     }
 
@@ -241,7 +295,7 @@ mod tests {
             [("s9-reads", 1_500), ("s9-updates", 1_500), ("s9-scan", 3_000), ("s10", 500), ("s11", 3_000)]
         {
             let options = RunOptions { syncs: Some(operations), ..options(name, &[]) };
-            let run_once = |seed| run(&RunOptions { seed, ..options.clone() }, &mut |_| {}).map_err(|e| e.to_string());
+            let run_once = |seed| run(&RunOptions { seed, ..options.clone() }).map_err(|e| e.to_string());
             let first = run_once(1);
             assert!(first.is_ok(), "{name}: {first:?}");
             if name.starts_with("s9") {
@@ -253,9 +307,9 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_named() {
-        let error = run(&options("redo-s9", &[]), &mut |_| {}).err().map(|e| e.to_string());
+        let error = run(&options("redo-s9", &[])).err().map(|e| e.to_string());
         assert_eq!(error.as_deref(), Some("no experiment redo-s9\nhint: flashcell lab list"));
-        let error = run(&options("redo-s1", &["tape"]), &mut |_| {}).err().map(|e| e.to_string());
+        let error = run(&options("redo-s1", &["tape"])).err().map(|e| e.to_string());
         assert!(error.is_some_and(|e| e.contains("one of healthy")));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`executor`]: tasks, threads and time. One seed decides every scheduling choice; the clock jumps.
 //! - [`disk`]: devices in memory, with caches that lose data, writes that tear and media that lie.
+//! - [`ftl`]: a flash drive's translation layer: what it costs, and how it wears.
 //! - [`net`]: byte streams that are delayed, cut up, cut off and partitioned.
 //! - [`plain`]: a world without faults.
 //! - [`model`]: what a grid disk may answer, whatever happened to it.
@@ -16,6 +17,7 @@
 pub mod cli;
 pub mod disk;
 pub mod executor;
+pub mod ftl;
 pub mod harness;
 pub mod model;
 pub mod net;

@@ -275,7 +275,7 @@ mod tests {
     fn plot_shows_every_policy_on_the_log_once_a_line() {
         let svg = plot(&[row("flashcell", 510), row("lru/log", 600), row("arc/log", 500), row("arc", 400)]);
         assert_eq!(svg.matches("<title>").count(), 3);
-        assert!(svg.contains("a\"&lt;b&gt; 1%") && svg.ends_with("</svg>\n"));
+        assert!(svg.contains("a&quot;&lt;b&gt; 1%") && svg.ends_with("</svg>\n"));
         assert_eq!(plot(&[row("flashcell", 510), row("lru", 600)]).matches("<title>").count(), 2);
     }
 }

@@ -16,14 +16,14 @@ const TOP_PX: f64 = 60.0;
 const BETWEEN_PX: f64 = 64.0;
 const COLOURS: [&str; 2] = ["#c0392b", "#2980b9"];
 /// Points of a curve, as of R's `density`.
-const POINTS: usize = 512;
+pub(crate) const POINTS: usize = 512;
 /// The last percentile drawn is the one that rests on this many times.
 const TAIL_TIMES: f64 = 1.0;
 
 /// A sample and its name.
-pub(super) struct Series<'a> {
-    pub(super) name: &'a str,
-    pub(super) samples: &'a Samples,
+pub(crate) struct Series<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) samples: &'a Samples,
 }
 
 /// Decimal logarithms of times in microseconds with their weights; times of zero have none.
@@ -33,7 +33,7 @@ fn logarithms(samples: &Samples) -> impl Iterator<Item = (f64, f64)> {
 }
 
 /// The ends of the axis of times; a decade when all are the same.
-fn range(series: &[Series<'_>]) -> Option<(f64, f64)> {
+pub(crate) fn range(series: &[Series<'_>]) -> Option<(f64, f64)> {
     let mut ends: Option<(f64, f64)> = None;
     for one in series {
         for (log, _) in logarithms(one.samples) {
@@ -45,7 +45,7 @@ fn range(series: &[Series<'_>]) -> Option<(f64, f64)> {
 }
 
 /// Densities per decade at `POINTS` points: a Gaussian kernel of Silverman's width (R's `bw.nrd0`) over narrow bins.
-fn density(samples: &Samples, low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn density(samples: &Samples, low: f64, high: f64) -> Vec<f64> {
     let step = (high - low) / (POINTS - 1) as f64;
     let mut bins = vec![0.0_f64; POINTS];
     let (mut total, mut sum) = (0.0, 0.0);
@@ -86,7 +86,7 @@ fn density(samples: &Samples, low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Times by how many nines are below them: (-log10 of the share above, log10 of the time).
-fn percentiles(samples: &Samples) -> Vec<(f64, f64)> {
+pub(crate) fn percentiles(samples: &Samples) -> Vec<(f64, f64)> {
     let count = samples.count() as f64;
     let mut passed = 0.0;
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -110,7 +110,7 @@ fn percentiles(samples: &Samples) -> Vec<(f64, f64)> {
     points
 }
 
-fn label(us: f64) -> String {
+pub(crate) fn label(us: f64) -> String {
     let (value, unit) = match us {
         ..1.0 => (us * 1e3, "ns"),
         1.0..1e3 => (us, "us"),
@@ -120,8 +120,18 @@ fn label(us: f64) -> String {
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 
+/// `99.9%` for three of them.
+pub(crate) fn nines_label(nines: usize) -> String {
+    match nines {
+        0 => "0%".to_owned(),
+        1 => "90%".to_owned(),
+        2 => "99%".to_owned(),
+        _ => format!("99.{}%", "9".repeat(nines - 2)),
+    }
+}
+
 /// Marks of the axis of times: 1, 2, 5 of every decade when there are few, else decades.
-fn marks(low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn marks(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = if high - low < 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let decades = (low.floor() as i32)..=(high.ceil() as i32);
     let all = decades.flat_map(|decade| steps.iter().map(move |step| step.log10() + f64::from(decade)));
@@ -196,12 +206,7 @@ pub(super) fn plot(series: &[Series<'_>]) -> String {
         text(&mut svg, LEFT_PX - 6.0, y(mark) + 4.0, "end", &label(10_f64.powf(mark)));
     }
     for nine in 0..=nines.floor() as usize {
-        let name = match nine {
-            0 => "0%".to_owned(),
-            1 => "90%".to_owned(),
-            2 => "99%".to_owned(),
-            _ => format!("99.{}%", "9".repeat(nine - 2)),
-        };
+        let name = nines_label(nine);
         rule(&mut svg, (x(nine as f64), top), (x(nine as f64), bottom), grid);
         text(&mut svg, x(nine as f64), bottom + 16.0, "middle", &name);
     }

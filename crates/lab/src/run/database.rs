@@ -8,14 +8,15 @@ use super::machine::Machine;
 use super::model::disk::Disks;
 use super::model::flash::Flash;
 use super::model::{Asked, Modelled};
+use super::on_cell::{self, Made, Wanted};
 use buffercache::{
     BufferCache, CacheParts, Config, FlashCache, PageError, PageNumber, RedoLog, Session, Stamped, Version, Wait, Waits,
 };
-use cell::{Cell, CellConfig, Context, GridDisk};
-use celldisk::{CachingMode, GridDiskSpec, Role};
-use device::{Completed, Completion, Device, FailKind, Geometry, Io, Op, Outcome, Prng, World};
+use cell::CellConfig;
+use celldisk::{CachingMode, GridDiskSpec};
+use device::{Device, Prng, World};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
-use sim::plain::{cell_on, process_of};
+use sim::plain::process_of;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,32 +157,6 @@ pub(super) struct Pass {
     pub(super) flash: Asked,
 }
 
-/// A grid disk of a cell as a device.
-struct OnCell(Arc<cell::Session>, Geometry);
-
-impl Io for OnCell {
-    fn geometry(&self) -> Geometry {
-        self.1.clone()
-    }
-
-    fn submit(&self, op: Op) -> Completion {
-        let session = self.0.clone();
-        Completion::future(async move {
-            let failed = Outcome::Failed(FailKind::Media);
-            let of = |ok: bool| Completed::bare(if ok { Outcome::Done } else { failed });
-            match op {
-                Op::Read { offset, bufs } => {
-                    let (read, bufs) = session.read(offset, bufs).await;
-                    Completed { bufs, ..of(read.is_ok()) }
-                }
-                Op::Write { offset, data, fua } => of(session.write(offset, data, fua).await.is_ok()),
-                Op::Flush => of(session.flush().await.is_ok()),
-                Op::WriteZeroes { .. } | Op::Discard { .. } | Op::Status { .. } => of(false),
-            }
-        })
-    }
-}
-
 /// What an arm runs on, put together.
 struct Bench {
     data: Device,
@@ -189,8 +164,7 @@ struct Bench {
     disk: Arc<Modelled>,
     flash: Arc<Modelled>,
     line_cache: Option<Arc<BlockCache>>,
-    grid_disk: Option<Arc<GridDisk>>,
-    _cell: Option<Arc<Cell>>,
+    on_cell: Option<Made>,
     /// Bytes of the buffer cache that go for what is on flash.
     header_bytes: u64,
 }
@@ -209,8 +183,7 @@ impl Bench {
             data: disk.device(),
             flash_cache: None,
             line_cache: None,
-            grid_disk: None,
-            _cell: None,
+            on_cell: None,
             header_bytes: 0,
             disk,
             flash,
@@ -245,37 +218,22 @@ impl Bench {
 
     /// A cell with one grid disk and a flash cache, as it is shipped.
     async fn on_cell(&mut self, setup: &Setup, table_bytes: u64, mode: CachingMode, fills_scans: bool, world: &World) {
-        let devices = [self.disk.device(), self.flash.device()];
         let mut config = CellConfig::default();
         if fills_scans {
             config.sequential_cutoff_bytes = 0;
         }
-        let names = [("CD_00", Role::Disk), ("FD_00", Role::Flash)];
-        let cell = cell_on(&devices, &names, config, world).await;
-        let made = cell.create_flash_cache(Some(setup.flash_bytes.next_multiple_of(2 << 20)), &[]).await;
-        assert!(made.is_ok(), "a flash cache is made: {made:?}");
-        let Some((home, _)) = cell.store().catalog().member_named("CD_00") else { unreachable!("it was made") };
-        let mut spec = GridDiskSpec::new("DATA", home, table_bytes, world.clock.wall());
-        spec.caching_mode = mode;
-        let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
-        let grid_disk = made.unwrap_or_else(|error| panic!("a grid disk is made: {error}"));
-        // The database is found there: nothing of it has been through the cell.
-        let catalog = cell.store().catalog();
-        let Some(record) = catalog.grid_disk_named("DATA") else { unreachable!("it was made") };
-        let Some((_, member)) = catalog.member_named("CD_00") else { unreachable!("it was made") };
-        assert!(record.extents.len() == 1, "an empty disk has one free stretch");
-        self.disk.fill(record.extents[0].offset(member.au_bytes), table_bytes);
-        let session = Arc::new(grid_disk.open_session(Context::default()));
-        let geometry = Geometry { size_bytes: table_bytes, ..self.disk.geometry() };
-        self.data = Arc::new(OnCell(session, geometry));
-        self.grid_disk = Some(grid_disk);
-        self._cell = Some(cell);
+        let wanted = Wanted { config, cache: Some(Some(setup.flash_bytes)), home: on_cell::DISK, bytes: table_bytes };
+        let shape = |spec: &mut GridDiskSpec| spec.caching_mode = mode;
+        let made = on_cell::make([&self.disk, &self.flash], wanted, shape, world).await;
+        made.fill(&self.disk, table_bytes);
+        self.data = made.device.clone();
+        self.on_cell = Some(made);
     }
 
     fn hits(&self, cache: &BufferCache<Stamped>) -> u64 {
         let in_database = cache.flash().map_or(0, |flash| flash.figures().hits);
         let lines = self.line_cache.as_ref().map_or(0, |lines| lines.hits());
-        let on_cell = self.grid_disk.as_ref().map_or(0, |disk| disk.counters.cache_hits.requests.get());
+        let on_cell = self.on_cell.as_ref().map_or(0, |made| made.grid_disk.counters.cache_hits.requests.get());
         in_database + lines + on_cell
     }
 }

@@ -3,16 +3,15 @@
 //! The rows without flash and with the table on flash calibrate the model; all others are predictions. A prediction is *reproduced* when its
 //! ratio to the row without flash is within 20 % of the field's.
 
+use super::chart::{Bar, Bars, Chart};
 use super::database::{self, Pass, Setup, Storage};
+use super::told::{self, REPRODUCED_PERCENT, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
-use crate::output::{self, json_string};
+use crate::output::json_string;
 use buffercache::Wait;
-use sim::executor::Stuck;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A prediction within this is reproduced, in percent.
-const REPRODUCED_PERCENT: f64 = 20.0;
 /// A calibrated row within this is calibrated.
 const CALIBRATED_PERCENT: f64 = 3.0;
 
@@ -72,20 +71,18 @@ impl Row {
     }
 }
 
-type Outcome = Result<Vec<Pass>, Stuck>;
-
 /// Run arms two at a time: each is a world of its own, so that the order changes nothing.
-fn run_all(setups: &[Setup]) -> Vec<Outcome> {
-    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(setups.iter().map(|_| None).collect());
+pub(super) fn run_all<Arm: Sync, Result: Send>(arms: &[Arm], run: impl Fn(&Arm) -> Result + Sync) -> Vec<Result> {
+    let results: Mutex<Vec<Option<Result>>> = Mutex::new(arms.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(setups.len());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(arms.len());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((n, setup)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, setups.get(n)?)))
+                while let Some((n, arm)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, arms.get(n)?)))
                 {
-                    let result = database::run(setup);
+                    let result = run(arm);
                     device::sync::lock(&results)[n] = Some(result);
                 }
             });
@@ -95,7 +92,7 @@ fn run_all(setups: &[Setup]) -> Vec<Outcome> {
     results.into_iter().flatten().collect()
 }
 
-/// Run the parts of an experiment.
+/// Run the parts of an experiment, and tell.
 pub(super) fn run(
     experiment: &'static str,
     parts: Vec<Part>,
@@ -103,13 +100,24 @@ pub(super) fn run(
     options: &RunOptions,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Experiment, RunError> {
+    let (rows, bounds) = rows(experiment, parts, options, tell)?;
+    Ok(Experiment { told: told(&rows), bounds, notes: notes.to_owned() })
+}
+
+/// Run the parts of an experiment: their rows, and what is asked of them.
+pub(super) fn rows(
+    experiment: &'static str,
+    parts: Vec<Part>,
+    options: &RunOptions,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(Vec<Row>, Vec<Bound>), RunError> {
     let (mut all, mut bounds) = (Vec::new(), Vec::new());
     for part in parts {
         tell(&format!("{experiment}: {}: {} arms", part.name, part.arms.len()));
         let arm = |(storage, _): &(Storage, _)| Setup { storage: *storage, seed: options.seed, ..part.setup.clone() };
         let setups: Vec<Setup> = part.arms.iter().map(arm).collect();
         let mut rows = Vec::new();
-        for ((storage, field), result) in part.arms.iter().zip(run_all(&setups)) {
+        for ((storage, field), result) in part.arms.iter().zip(run_all(&setups, database::run)) {
             let passes = result.map_err(|source| RunError::Stuck {
                 part: part.name.clone(),
                 configuration: storage.name().to_owned(),
@@ -138,7 +146,7 @@ pub(super) fn run(
         bounds.extend(judge(&part, &rows));
         all.extend(rows);
     }
-    Ok(Experiment { rows: Vec::new(), field: all, bounds, notes: notes.to_owned() })
+    Ok((all, bounds))
 }
 
 fn compare(part: &Part, rows: &mut [Row]) {
@@ -201,8 +209,44 @@ fn judge(part: &Part, rows: &[Row]) -> Vec<Bound> {
     bounds
 }
 
+/// The rows in each form.
+pub(super) fn told(rows: &[Row]) -> Told {
+    let passes = rows.iter().map(|row| (row.part.as_str(), row.pass_name));
+    let mut parts: Vec<(&str, &str)> = Vec::new();
+    passes.for_each(|pass| {
+        if !parts.contains(&pass) {
+            parts.push(pass);
+        }
+    });
+    let of = |(part, pass): &(&str, &str)| bars(rows.iter().filter(|row| row.part == *part && row.pass_name == *pass));
+    Told {
+        lines: lines(rows),
+        words: vec![0, 1, 2, COLUMNS - 1],
+        objects: objects(rows),
+        charts: parts.iter().map(of).collect(),
+        verdicts: told::count(rows.iter().map(|row| row.verdict.as_str())),
+    }
+}
+
+/// The arms of a part in one pass, in the manner of the field's charts.
+fn bars<'a>(rows: impl Iterator<Item = &'a Row>) -> Chart {
+    let mut title = String::new();
+    let bar = |row: &Row| {
+        title = format!("{}, {}: elapsed seconds", row.part, row.pass_name);
+        let field = row.field_s.map_or_else(String::new, |s| format!(", the field {s:.1} s: {}", row.verdict));
+        Bar {
+            name: row.storage.name().to_owned(),
+            note: format!("{:.1} s{field}", row.elapsed_s),
+            parts: Wait::ALL.iter().map(|wait| row.wait_s(*wait)).collect(),
+            field: row.field_s,
+        }
+    };
+    let bars = rows.map(bar).collect();
+    Chart::Bars(Bars { title, unit: "s", mark: "the field", kinds: Wait::ALL.map(Wait::name).to_vec(), bars })
+}
+
 /// The table: elapsed time as waits.
-pub(super) fn table(rows: &[Row]) -> String {
+fn lines(rows: &[Row]) -> Vec<Vec<String>> {
     let waits = Wait::ALL.map(Wait::name);
     let mut lines = vec![columns(
         ["part", "pass", "configuration", "field s", "model s", "off by"],
@@ -229,19 +273,18 @@ pub(super) fn table(rows: &[Row]) -> String {
         ];
         lines.push(columns(first, waits, last));
     }
-    output::table(&lines, &[0, 1, 2, COLUMNS - 1])
+    lines
 }
 
 /// Of the table.
 const COLUMNS: usize = 6 + Wait::ALL.len() + 5;
 
-fn columns<T: ToString>(first: [T; 6], waits: [T; Wait::ALL.len()], last: [T; 5]) -> [String; COLUMNS] {
-    let mut all = first.into_iter().chain(waits).chain(last).map(|text| text.to_string());
-    std::array::from_fn(|_| all.next().unwrap_or_default())
+fn columns<T: ToString>(first: [T; 6], waits: [T; Wait::ALL.len()], last: [T; 5]) -> Vec<String> {
+    first.into_iter().chain(waits).chain(last).map(|text| text.to_string()).collect()
 }
 
 /// The rows as scripts read them, an object each.
-pub(super) fn objects(rows: &[Row]) -> Vec<String> {
+fn objects(rows: &[Row]) -> Vec<String> {
     let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { "null".to_owned() };
     let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), number);
     let object = |row: &Row| {

@@ -6,6 +6,7 @@
 
 use super::model::disk::DiskModel;
 use super::model::flash::FlashModel;
+use sim::ftl::{Collect, FtlConfig};
 
 /// A machine of the field.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(super) struct Machine {
 }
 
 /// Seagate Barracuda 7200.7, 80 GB, SATA.
-const SEAGATE_7200_7: DiskModel = DiskModel {
+pub(super) const SEAGATE_7200_7: DiskModel = DiskModel {
     // Data sheet.
     rpm: 7_200,
     // 80 GB over 2 surfaces of 0.75 x the outer tracks' bytes: derived from the data sheet.
@@ -44,7 +45,7 @@ const SEAGATE_7200_7: DiskModel = DiskModel {
 };
 
 /// A disk of 300 GB with 15,000 turns, SAS (Seagate Cheetah 15K.5).
-const SAS_15K: DiskModel = DiskModel {
+pub(super) const SAS_15K: DiskModel = DiskModel {
     // Document.
     rpm: 15_000,
     // 300 GB over 8 surfaces of 0.8 x the outer tracks' bytes: derived from the data sheet.
@@ -68,7 +69,7 @@ const SAS_15K: DiskModel = DiskModel {
 };
 
 /// Intel X25-E, 32 GB SLC, SATA.
-const X25_E: FlashModel = FlashModel {
+pub(super) const X25_E: FlashModel = FlashModel {
     // Data sheet: 75 us; S16: 80 us for SATA flash.
     read_ns: 80_000,
     // Data sheet: 250 MB/s.
@@ -102,6 +103,51 @@ const IODRIVE_SLC: FlashModel = FlashModel {
     // Assumed.
     random_burst: 10_000,
 };
+
+/// The flash of S13: several modules behind one device.
+pub(super) const S13_FLASH: FlashModel = FlashModel {
+    // Calibrated: answers in 0.3 ms.
+    read_ns: 290_000,
+    // Assumed: 2.6 GB/s (1 to 4), as 100,000 blocks of 8 KiB a second came from it.
+    read_ns_per_kib: 390,
+    // Assumed: 0.29 ms (0.1 to 0.5), as reads.
+    write_ns: 290_000,
+    write_ns_per_kib: 390,
+    // Assumed: 48 (40 to 64): what two nodes have under way is answered at once.
+    channels: 48,
+    random_writes_per_s: None,
+    random_burst: 0,
+};
+
+/// A drive with the flash that S15 describes and the channels of an X25-E, a 32nd of its blocks.
+pub(super) const FTL_DRIVE: FtlConfig = FtlConfig {
+    // Data sheet (X25-E).
+    channels: 10,
+    // Document: 4 KiB; 256 KiB.
+    page_bytes: 4096,
+    pages_per_block: 64,
+    // 40 GiB of flash: assumed, what ten channels of its chips make (34 to 40).
+    blocks_per_channel: 512,
+    // 32 GB of it for the user: data sheet; a 32nd.
+    logical_pages: 244_140,
+    // Document: 25 us; 250 us.
+    read_ns: 25_000,
+    program_ns: 250_000,
+    // Assumed: 1.5 ms (1 to 3), as chips of the day.
+    erase_ns: 1_500_000,
+    // Data sheet (X25-E): 75 us a read, of which 25 us are the flash's; so much for controller and channel.
+    transfer_ns: 50_000,
+    // Document: SATA, 300 MB/s.
+    link_ns: 13_650,
+    collect: Collect::Greedy,
+    // Assumed: 64 (16 to 1,000).
+    wear_gap: 64,
+    // Assumed: a hundredth of its blocks (0 to a twentieth).
+    idle_free_blocks: 5,
+};
+
+/// The same flash on eight channels: a block of each is 2 MiB together, as a segment of the flash cache is.
+pub(super) const FTL_DRIVE_OF_8: FtlConfig = FtlConfig { channels: 8, blocks_per_channel: 640, ..FTL_DRIVE };
 
 /// A drive with a write cache that takes redo.
 const REDO_DRIVE: FlashModel = FlashModel {
@@ -146,6 +192,18 @@ pub(super) static QUAD_CORES_SCANNED: Machine = Machine {
     // Fitted to the scan without flash, beyond what is plausible (0.1 to 0.4 ms): these drives read ahead better than the field's did.
     disk: DiskModel { overhead_ns: 850_000, ..SAS_15K },
     disks: 4,
+    stripe_bytes: 1 << 20,
+    flash: IODRIVE_SLC,
+    redo: REDO_DRIVE,
+};
+
+/// S12: a server with many disks and flash on PCIe, as its author has in mind.
+pub(super) static MANY_DISKS: Machine = Machine {
+    name: "36 SAS disks, ioDrive",
+    disk: SAS_15K,
+    // Assumed: 36 (12 to 96).
+    disks: 36,
+    // Assumed: 1 MiB (128 KiB to 4 MiB).
     stripe_bytes: 1 << 20,
     flash: IODRIVE_SLC,
     redo: REDO_DRIVE,

@@ -4,7 +4,9 @@
 
 pub(super) mod content;
 pub(super) mod disk;
+pub(super) mod elevator;
 pub(super) mod flash;
+pub(super) mod translated;
 
 use content::Content;
 use device::sync::lock;

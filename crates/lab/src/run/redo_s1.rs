@@ -5,7 +5,7 @@
 
 use super::arm::{Arm, Configuration};
 use super::medium::{Model, Quantiles, Stalls};
-use super::report::Row;
+use super::report::{self, Row};
 use super::{Bound, Experiment, RunError, RunOptions};
 use flashlog::Mode;
 use std::time::Duration;
@@ -125,7 +125,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             bounds.extend(judge(name, &rows[first..]));
         }
     }
-    Ok(Experiment { rows, field: Vec::new(), bounds, notes: field_table() })
+    Ok(Experiment { told: report::told(&rows), bounds, notes: field_table() })
 }
 
 /// What the design asks of the log, held against one part.

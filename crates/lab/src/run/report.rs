@@ -1,7 +1,10 @@
-//! What an experiment is told as: a table that is Markdown too, and JSON. Text from rows, nothing else.
+//! What an experiment with redo is told as: a table, JSON, and how the times lie. Text from rows, nothing else.
 
 use super::arm::{Configuration, Outcomes};
-use crate::output::{self, json_string};
+use super::chart::{Axis, Chart, Curve, Curves};
+use super::told::Told;
+use crate::output::json_string;
+use crate::redo::plot::{self, POINTS, Series};
 use crate::redo::{Moments, Share, Welch, welch};
 
 /// The rare quantile that bounds are about.
@@ -54,8 +57,60 @@ impl Row {
     }
 }
 
+/// Every so manyth point of a density is drawn.
+const DRAWN: usize = 4;
+
+/// The rows in each form.
+pub(super) fn told(rows: &[Row]) -> Told {
+    let charts = rows.chunk_by(|a, b| a.part == b.part).flat_map(charts).collect();
+    Told { lines: lines(rows), words: vec![0, 1], objects: objects(rows), charts, verdicts: [0, 0] }
+}
+
+/// Of the arms of one part: how dense their times lie, and their percentiles.
+fn charts(rows: &[Row]) -> Vec<Chart> {
+    let names: Vec<String> = rows.iter().map(Row::name).collect();
+    let series: Vec<Series<'_>> =
+        rows.iter().zip(&names).map(|(row, name)| Series { name, samples: &row.outcomes.samples }).collect();
+    let (Some(first), Some((low, high))) = (rows.first(), plot::range(&series)) else { return Vec::new() };
+    let times = |name: &str| Axis {
+        name: name.to_owned(),
+        low,
+        high,
+        marks: plot::marks(low, high).into_iter().map(|log| (log, plot::label(10_f64.powf(log)))).collect(),
+    };
+    let curves = |points: &dyn Fn(&Series<'_>) -> Vec<(f64, f64)>| -> Vec<Curve> {
+        series.iter().map(|one| Curve { name: one.name.to_owned(), points: points(one) }).collect()
+    };
+    let step = (high - low) / (POINTS - 1) as f64;
+    let densities = curves(&|one| {
+        let density = plot::density(one.samples, low, high);
+        let points = density.iter().enumerate().map(|(i, d)| (low + i as f64 * step, *d));
+        points.step_by(DRAWN).collect()
+    });
+    let highest = densities.iter().flat_map(|curve| &curve.points).fold(f64::MIN_POSITIVE, |most, p| most.max(p.1));
+    let density = Curves {
+        title: format!("{}: density of the times", first.part),
+        x: times("time of a redo write (logarithmic)"),
+        y: Axis::linear("density, for a decade", highest),
+        curves: densities,
+        dots: false,
+        has_tops: true,
+    };
+    let nines = rows.iter().map(|row| (row.outcomes.samples.count() as f64).log10()).fold(1.0, f64::max);
+    let marks = (0..=nines.floor() as usize).map(|n| (n as f64, plot::nines_label(n))).collect();
+    let percentiles = Curves {
+        title: format!("{}: percentiles", first.part),
+        x: Axis { name: "share of the writes that were no slower".to_owned(), low: 0.0, high: nines, marks },
+        y: times("time of a redo write (logarithmic)"),
+        curves: curves(&|one| plot::percentiles(one.samples)),
+        dots: false,
+        has_tops: false,
+    };
+    vec![Chart::Curves(density), Chart::Curves(percentiles)]
+}
+
 /// The table.
-pub(super) fn table(rows: &[Row]) -> String {
+fn lines(rows: &[Row]) -> Vec<Vec<String>> {
     let head = [
         "part",
         "configuration",
@@ -73,11 +128,11 @@ pub(super) fn table(rows: &[Row]) -> String {
         "mean to disk alone, 95 %",
         "elapsed s",
     ];
-    let mut lines = vec![head.map(str::to_owned)];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
     for row in rows {
         let us = |share| format!("{:.1}", row.quantile_us(share));
         let log = row.outcomes.log;
-        lines.push([
+        lines.push(vec![
             row.part.clone(),
             row.name(),
             row.outcomes.samples.count().to_string(),
@@ -95,7 +150,7 @@ pub(super) fn table(rows: &[Row]) -> String {
             format!("{:.2}", row.outcomes.elapsed.as_secs_f64()),
         ]);
     }
-    output::table(&lines, &[0, 1])
+    lines
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
@@ -103,7 +158,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// The rows as scripts read them, an object each. Times are microseconds where a key says so, else seconds.
-pub(super) fn objects(rows: &[Row]) -> Vec<String> {
+fn objects(rows: &[Row]) -> Vec<String> {
     let or_null =
         |value: Option<f64>| value.filter(|v| v.is_finite()).map_or_else(|| "null".to_owned(), |v| format!("{v:.6}"));
     let object = |row: &Row| {

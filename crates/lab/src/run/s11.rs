@@ -52,18 +52,18 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         flash_calibrates: false,
     };
     let notes = "The row without a cache calibrates the size of the table. The model scans a 32nd of it.\n";
-    let mut experiment = field::run(NAME, vec![part], notes, options, tell)?;
+    let (rows, mut bounds) = field::rows(NAME, vec![part], options, tell)?;
     let elapsed = |storage: Storage| -> Vec<f64> {
-        experiment.field.iter().filter(|row| row.storage == storage).map(|row| row.elapsed_s).collect()
+        rows.iter().filter(|row| row.storage == storage).map(|row| row.elapsed_s).collect()
     };
     let (disk, defaults, filling) = (elapsed(Storage::Disk), elapsed(THROUGH), elapsed(FILLING));
     let mut add = |what: &str, slow: f64, fast: f64, times: f64| {
         let text = format!("full scan: {what}: {slow:.1} s and {fast:.1} s, {:.2} times", slow / fast);
-        experiment.bounds.push(Bound { text, holds: slow >= times * fast });
+        bounds.push(Bound { text, holds: slow >= times * fast });
     };
     add("with scans filling the second is 4 times as fast as the first", filling[0], filling[1], 4.0);
     add("with defaults the third is 4 times as fast as the first", defaults[0], defaults[2], 4.0);
     add("with scans filling the first is no slower than without a cache", disk[0] * 1.01, filling[0], 1.0);
     add("with defaults the first is no slower than without a cache", disk[0] * 1.01, defaults[0], 1.0);
-    Ok(experiment)
+    Ok(Experiment { told: field::told(&rows), bounds, notes: notes.to_owned() })
 }
