@@ -137,6 +137,23 @@ check "list at the end" "$(flashcell attach --list --json)" "[]"
 device=$(flashcell attach data /mnt --driver "$DRIVER" 2>/tmp/attach.err) || fail "attach at the end: $(cat /tmp/attach.err)"
 check "records at the end" "$(head -c $((acknowledged * 512)) /mnt/records | awk '$1 == NR' | wc -l)" "$acknowledged"
 flashcell detach data 2>/dev/null || fail "detach at the end"
+
+# Without the cell nothing is taken apart that would be lost, unless it is given up.
+device=$(flashcell attach data --driver "$DRIVER" 2>/dev/null) || fail "attach for giving up"
+dd if=/dev/zero of="$device" bs=4k seek=9000 count=1 oflag=direct 2>/dev/null || fail "a write that is not flushed"
+cell_kill
+waits() { [ "$(of_row state)" = "waiting for the cell" ]; }
+within 10 waits
+fails_write() { dd if=/dev/zero of="$device" bs=4k seek=9001 count=1 oflag=direct 2>/dev/null && echo "a write was lost and nobody told" >>/tmp/errors; }
+fails_write & under_way=$!
+flashcell detach data 2>/tmp/detach.err && fail "detached without the cell"
+grep -q "without a loss" /tmp/detach.err || fail "detach without the cell: $(cat /tmp/detach.err)"
+flashcell detach data --force 2>/tmp/detach.err || fail "detach --force: $(cat /tmp/detach.err)"
+grep -q "gave up 4096 bytes" /tmp/detach.err || fail "what was given up: $(cat /tmp/detach.err)"
+wait "$under_way"
+[ ! -s /tmp/errors ] || fail "$(cat /tmp/errors)"
+check "list after --force" "$(flashcell attach --list --json)" "[]"
+cell_start
 kill -TERM "$cell"
 wait "$cell" || fail "the cell did not stop cleanly"
 longest=$(cat /tmp/longest)
