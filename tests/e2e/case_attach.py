@@ -91,7 +91,9 @@ class Writer(threading.Thread):
 
 @test
 def attach_gives_a_block_device():
-    with hosted("nbdinfo", "nbdcopy", "blkdiscard", griddisks=("data:64M", "other:32M")) as (cell, host, place):
+    # A name of its own: the link is the host's, and tests run side by side.
+    name = f"cell{os.getpid()}"
+    with hosted("nbdinfo", "nbdcopy", "blkdiscard", griddisks=("data:64M", "other:32M"), name=name) as (cell, host, place):
         attached = host.attach("data", "-c", cell.dir, "--driver", "auto")
         device = attached.stdout.strip()
         driver = host.row()["driver"]
@@ -101,7 +103,7 @@ def attach_gives_a_block_device():
         equal(queue(device, "logical_block_size"), "4096", "sector")
         is_rotational = json.loads(run(["nbdinfo", "--json", cell.uri()]).stdout)["exports"][0]["is_rotational"]
         equal(queue(device, "rotational"), str(int(is_rotational)), "rotational")
-        equal(os.readlink("/dev/flashcell/cell/data"), device, "link")
+        equal(os.readlink(f"/dev/flashcell/{name}/data"), device, "link")
         # Again: nothing changes. By another name of the same grid disk too.
         equal(host.attach("data", "-c", cell.dir, "--driver", "auto").stdout.strip(), device, "attached again")
         equal(host.attach("DATA", "-c", cell.dir, "--driver", driver).stdout.strip(), device, "attached again, spelled otherwise")
@@ -129,7 +131,7 @@ def attach_gives_a_block_device():
         equal([half[:1] * len(half) == half and half[:1] for half in halves], [b"\0", b"x", b"\0", b"x"], "zeroed, left, discarded, left")
         equal(host.detach("data").stdout, "", "stdout of detach")
         equal(host.rows(), [], "attachments")
-        check(not os.path.islink("/dev/flashcell/cell/data"), "the link is gone")
+        check(not os.path.islink(f"/dev/flashcell/{name}/data"), "the link is gone")
         contains(host.detach("data").stderr, "is not attached", "detached again")
         cell.check_alive()
         cell.stop()
