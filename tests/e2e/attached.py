@@ -26,8 +26,11 @@ class Host:
         self.env = dict(os.environ, FLASHCELL_RUN=place.path("run"))
 
     @staticmethod
-    def command(*arguments):
-        return [binary(), *map(str, arguments)]
+    def command(verb, *arguments):
+        # What these tests look at is this driver's; the others have tests/guest.
+        if verb == "attach" and "--driver" not in arguments and "--list" not in arguments:
+            arguments = (*arguments, "--driver", "fuse")
+        return [binary(), verb, *map(str, arguments)]
 
     def attach(self, *arguments, ok=True, seconds=60):
         return run(self.command("attach", *arguments), ok=ok, seconds=seconds, env=self.env)

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use server::attach::{
-    self, AttachOptions, DetachOptions, DriverDescriptors, FileSystem, ON_LOSS_SECONDS, SECTOR_BYTES,
+    self, AttachOptions, DetachOptions, DriverDescriptors, DriverEnd, FileSystem, ON_LOSS_SECONDS, SECTOR_BYTES,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -107,8 +107,10 @@ pub(crate) struct Keeper {
 #[derive(Args)]
 pub(crate) struct Driver {
     spec: PathBuf,
-    #[arg(long)]
-    fuse: i32,
+    #[arg(long, required_unless_present = "nbd")]
+    fuse: Option<i32>,
+    #[arg(long, conflicts_with = "fuse")]
+    nbd: Option<i32>,
     #[arg(long)]
     words: i32,
     #[arg(long)]
@@ -171,7 +173,12 @@ pub(crate) fn drive(driver: &Driver) -> Result<bool, crate::Failure> {
     server::log_to_stderr();
     let mut locks = driver.lock.iter().copied();
     let locks = [locks.next(), locks.next()];
-    let descriptors = DriverDescriptors { fuse: driver.fuse, words: driver.words, locks, resumed: driver.resumed };
+    let end = match (driver.nbd, driver.fuse) {
+        (Some(fd), _) => DriverEnd::Nbd(fd),
+        // The command line has one of them.
+        (None, fd) => DriverEnd::Fuse(fd.unwrap_or(-1)),
+    };
+    let descriptors = DriverDescriptors { end, words: driver.words, locks, resumed: driver.resumed };
     attach::drive(&driver.spec, descriptors)?;
     Ok(true)
 }

@@ -1,29 +1,35 @@
 //! `flashcell attach`, `detach`: a grid disk as a block device of this host.
 //!
 //! ```text
-//!   /dev/loopN ── a file without a path ── /dev/fuse ──► driver ── NBD ──► cell
-//!                                              └────── keeper (holds it open; starts another driver when one dies)
+//!   fuse:  /dev/loopN ── a file without a path ── /dev/fuse ──► driver ── NBD ──► cell
+//!   nbd:   /dev/nbdN ───────────────────────── a socket pair ──► driver ── NBD ──► cell
+//!                                                     └────── keeper (holds it open; starts another driver when one dies)
 //! ```
 //!
 //! The driver is replaceable: what it must not lose is in memory the keeper has too ([`shared`]), what it had under way the kernel
-//! hands out again. The cell is replaceable: [`nbd::client::RemoteDisk`] connects again and keeps what no FLUSH has covered (DESIGN I9).
+//! hands out again, at once (fuse) or when its time is over (nbd). The cell is replaceable: [`nbd::client::RemoteDisk`] connects again and keeps what no FLUSH has covered (DESIGN I9).
 //!
 //! Never decides what is durable, and acknowledges nothing that the cell has not.
 
+mod block;
 mod detach;
 mod driver;
 mod error;
 mod file_system;
+mod fuse_front;
+mod gate;
 mod host;
 mod keeper;
 mod list;
+mod nbd_front;
+mod probe;
 mod reach;
 mod shared;
 mod spec;
 mod wire;
 
 pub use detach::{DetachOptions, detach};
-pub use driver::{DriverDescriptors, DriverError, drive};
+pub use driver::{DriverDescriptors, DriverEnd, DriverError, drive};
 pub use error::AttachError;
 pub use file_system::FileSystem;
 pub use keeper::keep;
@@ -33,8 +39,9 @@ pub(crate) use spec::attached_by;
 
 use file_system::Mounting;
 use keeper::Ask;
+use nbd::codec::TransmissionFlags;
 use reach::Reached;
-use spec::{Place, Record, Spec};
+use spec::{Kind, Place, Record, Spec};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -117,10 +124,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         return Err(AttachError::NotRoot { what: "attach" });
     }
     let mut notes = Vec::new();
-    notes.extend(probe(options.driver)?);
-    if !device::may_skip_own_io() {
-        notes.push(MAY_HANG.to_owned());
-    }
+    let (driver, why) = probe::probe(options.driver)?;
     if options.mkfs.is_some() && options.mount_point.is_none() {
         return Err(AttachError::FileSystem {
             what: "--mkfs makes a file system to be mounted, and there is no MOUNTPOINT".to_owned(),
@@ -128,12 +132,16 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         });
     }
     let reached = reach_patiently(options)?;
-    let spec = spec(options, reached)?;
+    let spec = spec(options, driver, reached)?;
     let place = Place::of(&spec.id());
     let (record, is_new) = match existing(&place, &spec, options)? {
         Some(record) => (record, false),
         None => (begin_patiently(&place, &spec, options)?, true),
     };
+    notes.extend(why.filter(|_| is_new));
+    if is_new && !device::may_skip_own_io() {
+        notes.push(MAY_HANG.to_owned());
+    }
     if let Some(path) = &options.mount_point {
         let mounting = Mounting {
             device: &record.device,
@@ -156,28 +164,6 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     Ok(Attached { device: record.device, notes })
 }
 
-/// Whether the driver can be had; which one it is, and why not a better one.
-fn probe(driver: Driver) -> Result<Option<String>, AttachError> {
-    const HINT: &str = "--driver fuse, or without --driver";
-    let absent = |driver| AttachError::Driver { driver, why: "it is not in this release".to_owned(), hint: HINT };
-    let note = match driver {
-        Driver::Ublk => return Err(absent("ublk")),
-        Driver::Nbd => return Err(absent("nbd")),
-        Driver::Fuse => None,
-        Driver::Auto => Some("driver fuse (ublk and nbd are not in this release)".to_owned()),
-    };
-    let needed = [
-        ("/dev/fuse", "`modprobe fuse`; in a container, pass /dev/fuse"),
-        ("/dev/loop-control", "`modprobe loop`; in a container, pass /dev/loop-control and /dev/loop*"),
-    ];
-    for (path, hint) in needed {
-        if let Err(error) = std::fs::File::options().read(true).write(true).open(path) {
-            return Err(AttachError::Driver { driver: "fuse", why: format!("{path}: {error}"), hint });
-        }
-    }
-    Ok(note)
-}
-
 fn reach_patiently(options: &AttachOptions) -> Result<Reached, AttachError> {
     loop {
         match reach::reach(options) {
@@ -187,15 +173,15 @@ fn reach_patiently(options: &AttachOptions) -> Result<Reached, AttachError> {
     }
 }
 
-fn spec(options: &AttachOptions, reached: Reached) -> Result<Spec, AttachError> {
+fn spec(options: &AttachOptions, driver: Kind, reached: Reached) -> Result<Spec, AttachError> {
     let Reached { export, address, cell, cell_dir } = reached;
     let unsuitable = |why: String, hint| AttachError::Unsuitable { grid_disk: options.grid_disk.clone(), why, hint };
     if !export.size_bytes.is_multiple_of(u64::from(options.sector_bytes)) {
         let why = format!("has {} bytes, not a multiple of a sector of {}", export.size_bytes, options.sector_bytes);
         return Err(unsuitable(why, "--sector-size 512"));
     }
-    let is_read_only = export.flags.contains(nbd::codec::TransmissionFlags::READ_ONLY);
-    if is_read_only && !options.read_only {
+    let has = |flag| export.flags.contains(flag);
+    if has(TransmissionFlags::READ_ONLY) && !options.read_only {
         return Err(unsuitable("is read-only for this client".to_owned(), "--readonly"));
     }
     let (socket, host) = match address {
@@ -204,12 +190,15 @@ fn spec(options: &AttachOptions, reached: Reached) -> Result<Spec, AttachError> 
     };
     Ok(Spec {
         grid_disk: options.grid_disk.clone(),
+        driver,
         cell,
         cell_dir,
         socket,
         host,
         size_bytes: export.size_bytes,
-        rotational: export.flags.contains(nbd::codec::TransmissionFlags::ROTATIONAL),
+        rotational: has(TransmissionFlags::ROTATIONAL),
+        trims: has(TransmissionFlags::SEND_TRIM),
+        zeroes: has(TransmissionFlags::SEND_WRITE_ZEROES),
         read_only: options.read_only,
         sector_bytes: options.sector_bytes,
         connections: options.connections,
@@ -239,7 +228,8 @@ fn existing(place: &Place, spec: &Spec, options: &AttachOptions) -> Result<Optio
     let elsewhere = options.mount_point.is_some()
         && !mounts.is_empty()
         && !mounts.iter().any(|mount| Some(&mount.path) == options.mount_point.as_ref());
-    if same(&other) == same(spec) && !elsewhere {
+    let is_this_way = options.driver == Driver::Auto || other.driver == spec.driver;
+    if same(&other) == same(spec) && is_this_way && !elsewhere {
         return Ok(Some(record));
     }
     if options.wait {
@@ -357,12 +347,12 @@ pub(crate) fn attached_as(device: u64) -> Option<AttachedAs> {
     })
 }
 
-/// Where what is known of this host alone is.
 /// Where a device (`major:minor`) is mounted first, in any mount namespace.
 pub(crate) fn mounted_at(number: &str) -> Option<String> {
     host::mounts(number).first().map(|mount| mount.path.display().to_string())
 }
 
+/// Where what is known of this host alone is.
 pub(crate) fn runtime_dir() -> PathBuf {
     let root = Place::root();
     root.parent().map_or(root.clone(), Path::to_owned)

@@ -129,13 +129,6 @@ impl LoopDevice {
         call(self.file.as_fd(), LOOP_SET_CAPACITY, 0).map(drop)
     }
 
-    /// Whether anybody has it open for himself: a mounted file system, swap, a device on top.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        let held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.path);
-        held.err().and_then(|error| error.raw_os_error()) == Some(libc::EBUSY)
-    }
-
     /// Make durable what was written to it.
     ///
     /// # Errors
@@ -148,12 +141,19 @@ impl LoopDevice {
     ///
     /// # Errors
     /// The system's.
-    pub fn clear(self) -> Result<()> {
+    pub fn clear(&self) -> Result<()> {
         match call(self.file.as_fd(), LOOP_CLR_FD, 0) {
             Err(error) if error.raw_os_error() != Some(libc::ENXIO) => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether anybody has a block device open for himself: a mounted file system, swap, a device on top.
+#[must_use]
+pub fn is_held(device: &Path) -> bool {
+    let held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device);
+    held.err().and_then(|error| error.raw_os_error()) == Some(libc::EBUSY)
 }
 
 /// Unmount what is mounted last at `path` in this process's mount namespace; `lazily`: it is out of sight at once, and gone when

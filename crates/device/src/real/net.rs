@@ -6,7 +6,7 @@ use super::backend::Engine;
 use super::executor;
 use super::inbox::Message;
 use super::request::Request;
-use super::runtime::Shared;
+use super::runtime::{Runtime, Shared};
 use super::sys;
 use super::timers::Sleep;
 use crate::buf::{Buf, SharedBufs};
@@ -197,6 +197,24 @@ fn peer_of_unix(fd: &OwnedFd) -> (String, Option<Credentials>) {
     }
     let text = format!("unix pid {} uid {}", who.pid, who.uid);
     (text, Some(Credentials { uid: who.uid, gid: who.gid }))
+}
+
+impl Runtime {
+    /// One end of a connection that another process has made, on this runtime's executors.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connection(&self, fd: OwnedFd) -> io::Result<Arc<dyn Conn>> {
+        // As `new_socket` has it.
+        sys::set_nonblocking(fd.as_raw_fd(), self.shared().engine == Engine::Threads)?;
+        let conn = RealConn {
+            shared: self.shared().clone(),
+            socket: Socket::new(fd),
+            peer: "kernel".to_owned(),
+            credentials: None,
+        };
+        Ok(Arc::new(conn))
+    }
 }
 
 impl Conn for RealConn {

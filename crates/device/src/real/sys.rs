@@ -299,6 +299,15 @@ pub(crate) fn shutdown(fd: RawFd) {
     let _ = unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
+/// Whether calls on a descriptor return at once when they would wait.
+pub(crate) fn set_nonblocking(fd: RawFd, is: bool) -> Result<()> {
+    // SAFETY: no memory is passed.
+    let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
+    let flags = if is { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags) }).map(drop)
+}
+
 /// Set an integer socket option.
 pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> Result<()> {
     // SAFETY: four bytes of a live integer.

@@ -117,6 +117,18 @@ impl Keep {
         self.changed.notify_all();
     }
 
+    /// The server acknowledged it as durable. It need not be kept, unless what is kept would undo it when it is written again.
+    pub(super) fn durable(&self, seq: WriteSeq) {
+        let is_alone = {
+            let state = lock(&self.state);
+            let Some((start, end)) = state.entries.get(&seq).map(|entry| entry.what.range()) else { return };
+            let overlaps = |entry: &Entry| entry.what.range().0 < end && start < entry.what.range().1;
+            !state.entries.range(..seq).any(|(_, entry)| overlaps(entry))
+        };
+        // What comes in between is newer.
+        if is_alone { self.forget(seq) } else { self.acked(seq) }
+    }
+
     /// It failed, or nobody knows: it was not acknowledged and need not be kept.
     pub(super) fn forget(&self, seq: WriteSeq) {
         let gone = lock(&self.state).entries.remove(&seq);
@@ -157,5 +169,32 @@ impl Keep {
     /// Whether nothing is kept.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.state).entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// A durable write is forgotten, but for one whose place an older write has too: written again alone, that would undo it.
+    #[test]
+    fn a_durable_write_is_kept_where_an_older_one_is() {
+        let keep = Keep::new(1 << 20);
+        let write = |offset| keep.zeroes(offset, 4096, true).unwrap();
+        let (old, beside) = (write(0), write(8192));
+        keep.acked(old);
+        let over = write(2048);
+        keep.durable(over);
+        assert_eq!(keep.acked_bytes(), 8192);
+        keep.durable(beside);
+        assert_eq!(keep.all().len(), 2);
+        keep.flushed(keep.point());
+        assert!(keep.is_empty());
+        let alone = write(0);
+        let newer = write(0);
+        keep.durable(alone);
+        keep.acked(newer);
+        assert_eq!(keep.acked_bytes(), 4096);
     }
 }

@@ -483,6 +483,7 @@ impl Shared {
             }
         };
         match outcome {
+            Ok(()) if native => self.keep.durable(seq),
             Ok(()) => self.keep.acked(seq),
             Err(failure) => {
                 self.keep.forget(seq);

@@ -2,12 +2,12 @@
 //!
 //! Never takes a device from under who uses it, unless it is forced.
 
+use super::block::BlockDevice;
 use super::host::{self, Mount};
 use super::keeper::{Ask, Told};
 use super::shared::State;
 use super::spec::{Place, Record, Spec};
 use super::{AttachError, await_end, told, trimmed};
-use device::real::LoopDevice;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -82,12 +82,6 @@ fn mounts_of(record: &Record) -> Vec<Mount> {
     host::number(&record.device).map(|number| host::mounts(&number)).unwrap_or_default()
 }
 
-/// Whether the device is (still) the one of this attachment: loop devices are used again. One that cannot tell is one whose driver is
-/// gone, as ours may be.
-fn is_ours(device: &LoopDevice, spec: &Spec) -> bool {
-    device.name().is_some_and(|name| spec.device_name().starts_with(&*name))
-}
-
 fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachError> {
     let Ok(record) = place.record() else {
         // One that never came about, or is coming about.
@@ -115,10 +109,13 @@ fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachErr
             return Err(AttachError::Away { grid_disk: spec.grid_disk.clone(), why });
         }
     }
+    let mut how = How::Gently;
     if force {
-        notes.push(give_up(place, spec, &record));
+        let (note, answers) = give_up(place, spec, &record);
+        notes.push(note);
+        how = if answers { How::Forced } else { How::Dead };
     }
-    release(spec, &record, force)?;
+    release(spec, &record, how)?;
     let _ = Ask::End.of(place);
     let patience = if force { FORCED_END } else { END };
     match await_end(place, patience) {
@@ -145,38 +142,37 @@ fn told_up(place: &Place, patience: Duration) -> Option<Told> {
     }
 }
 
-/// Have everything answered EIO; how much is lost by that, in a line. Does nothing to an attachment that is up and has all flushed
+/// Have everything answered EIO; how much is lost by that, in a line, and whether anybody answers. Does nothing to an attachment that is up and has all flushed
 /// before its device is taken apart.
-fn give_up(place: &Place, spec: &Spec, record: &Record) -> String {
+fn give_up(place: &Place, spec: &Spec, record: &Record) -> (String, bool) {
     if let Some(told) = told(place)
         && told.state == State::Up
-        && let Ok(device) = LoopDevice::open(&record.device)
-        && is_ours(&device, spec)
+        && let Ok(device) = BlockDevice::open(&record.device)
+        && device.is_of(spec)
         && syncs_in_time(device)
     {
-        return format!("{}: flushed; nothing is given up", spec.grid_disk);
+        return (format!("{}: flushed; nothing is given up", spec.grid_disk), true);
     }
     match Ask::GiveUp.of(place) {
         Ok(told) => {
-            format!("{}: gave up {} bytes that were acknowledged and not flushed", spec.grid_disk, told.given_up_bytes)
+            let lost = told.given_up_bytes;
+            (format!("{}: gave up {lost} bytes that were acknowledged and not flushed", spec.grid_disk), true)
         }
         Err(_) => {
-            // Without a keeper the driver is the last that has the file system: it ends with it, and everything is answered.
+            // Without a keeper the driver is the last that has the file system, or the connection: it ends with it.
             if is_driver(record.driver_pid)
                 && let Some(pid) = i32::try_from(record.driver_pid).ok().and_then(rustix::process::Pid::from_raw)
             {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
-            format!(
-                "{}: ended its driver; what was acknowledged and not flushed is given up, how much is not known",
-                spec.grid_disk
-            )
+            let note = "ended its driver; what was acknowledged and not flushed is given up, how much is not known";
+            (format!("{}: {note}", spec.grid_disk), false)
         }
     }
 }
 
 /// A cell that goes away just then has the FLUSH wait, for longer than whoever forces it likes.
-fn syncs_in_time(device: LoopDevice) -> bool {
+fn syncs_in_time(device: BlockDevice) -> bool {
     let (done, hear) = std::sync::mpsc::channel();
     let sync = move || {
         let _ = done.send(device.sync().is_ok());
@@ -190,10 +186,22 @@ fn is_driver(pid: u32) -> bool {
     line.split(|byte| *byte == 0).any(|word| word == b"attach-driver")
 }
 
+/// How a device is taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// When nobody uses it, and all is flushed.
+    Gently,
+    /// From under who uses it.
+    Forced,
+    /// The same, and nobody is there to answer its requests.
+    Dead,
+}
+
 /// Unmount and take apart.
-fn release(spec: &Spec, record: &Record, force: bool) -> Result<(), AttachError> {
-    let Ok(device) = LoopDevice::open(&record.device) else { return Ok(()) };
-    if !is_ours(&device, spec) {
+fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
+    let force = how != How::Gently;
+    let Ok(device) = BlockDevice::open(&record.device) else { return Ok(()) };
+    if !device.is_of(spec) {
         return Ok(());
     }
     let busy = |users: String| AttachError::Busy { what: record.device.display().to_string(), users };
@@ -201,7 +209,14 @@ fn release(spec: &Spec, record: &Record, force: bool) -> Result<(), AttachError>
     if !on_top.is_empty() && !force {
         return Err(busy(on_top.join(", ")));
     }
-    for mount in mounts_of(record) {
+    let apart = || device.clear().map_err(|source| AttachError::File { path: record.device.clone(), source });
+    let mounts = mounts_of(record);
+    // The kernel would wait for a driver: with the device apart everything fails at once, and unmounting waits for nothing.
+    let at_once = how == How::Dead && matches!(device, BlockDevice::Nbd(_));
+    if at_once {
+        apart()?;
+    }
+    for mount in mounts {
         match host::unmount(&mount, false) {
             Ok(()) => {}
             Err(_) if force => host::unmount(&mount, true)?,
@@ -224,14 +239,14 @@ fn release(spec: &Spec, record: &Record, force: bool) -> Result<(), AttachError>
             why: format!("FLUSH: {source}"),
         })?;
     }
-    let path = record.device.clone();
-    device.clear().map_err(|source| AttachError::File { path, source })
+    // Not twice: once it is free it may be somebody else's.
+    if at_once { Ok(()) } else { apart() }
 }
 
 /// What is left of an attachment whose keeper and driver are gone: its device answers EIO to everything.
 pub(super) fn bury(place: &Place) -> Result<(), AttachError> {
     if let (Ok(spec), Ok(record)) = (place.spec(), place.record()) {
-        release(&spec, &record, true)?;
+        release(&spec, &record, How::Dead)?;
         let link = spec.link();
         if std::fs::read_link(&link).is_ok_and(|target| target == record.device) {
             let _ = std::fs::remove_file(&link);

@@ -1,18 +1,18 @@
-//! The driver of an attachment: what comes out of `/dev/fuse` goes to the cell, and back.
+//! The driver of an attachment: what the kernel asks goes to the cell, and back. Which way it comes is the front's: `fuse_front`, `nbd_front`.
 //!
 //! It acknowledges what the cell has acknowledged and nothing else. [`RemoteDisk`] connects again, keeps what no FLUSH has covered
 //! and writes it again to a cell that may have lost it (DESIGN I9). What has to outlive this process (whether there are such writes,
 //! and of which instance of the cell) is in memory that the keeper has as well.
 //!
-//! Never makes the file system and never ends it: the keeper does.
+//! Never makes the device and never ends it: the keeper does.
 
 use super::shared::{Shared, State};
 use super::spec::Spec;
-use super::wire::{self, Message, TRANSFER_BYTES_MAX, Unique};
+use super::wire::TRANSFER_BYTES_MAX;
+use super::{fuse_front, nbd_front};
 use device::real::{FuseChannel, SharedWords, passed_on};
-use device::{Arena, Buf, FailKind, Io, Op, Outcome, Runtime, RuntimeConfig, World};
+use device::{Arena, Completed, Conn, FailKind, Io, Op, Outcome, Runtime, RuntimeConfig, World};
 use nbd::client::{RemoteDisk, RemoteOptions, Standing};
-use std::io::IoSlice;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,24 +22,29 @@ use tracing::{error, info, warn};
 const DATA_BYTES_MAX: usize = 64 << 20;
 /// Memory for what no FLUSH has covered. A write that finds it full has one sent first.
 const KEEP_BYTES_MAX: usize = 64 << 20;
-/// Messages taken in a row before other tasks have their turn.
-const MESSAGES_AT_ONCE: usize = 64;
 /// Between two looks at what is told to the keeper, and what it wants.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 /// Between two questions how large the grid disk is: of these.
 const TELLS_PER_SIZE: u32 = 10;
 /// Between two attempts of a new driver to reach the cell.
 const CONNECT_EVERY: Duration = Duration::from_millis(100);
-/// For the last FLUSH, when the file system has ended.
+/// For the last FLUSH, when the device has ended.
 const LAST_FLUSH: Duration = Duration::from_secs(30);
-/// Pieces of one answer. The kernel takes 1024; a buffer of the arena has few.
-const PIECES_MAX: usize = 64;
+
+/// Where the kernel's requests come out.
+#[derive(Clone, Copy, Debug)]
+pub enum DriverEnd {
+    /// The end of a FUSE file system.
+    Fuse(RawFd),
+    /// The end of a connection of the kernel's NBD client.
+    Nbd(RawFd),
+}
 
 /// What a driver is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverDescriptors {
-    /// The end of the file system.
-    pub fuse: RawFd,
+    /// Where requests come from.
+    pub end: DriverEnd,
     /// The numbers shared with the keeper.
     pub words: RawFd,
     /// The locks that say that the attachment lives.
@@ -63,6 +68,9 @@ pub enum DriverError {
     /// The kernel does not speak as it should.
     #[error("{0}")]
     Wire(String),
+    /// The kernel's NBD client has dropped its connection, and not because it was told to.
+    #[error("the kernel has dropped its connection: {0}")]
+    Dropped(device::NetError),
     /// The file system is not to be read.
     #[error("/dev/fuse: {0}")]
     Channel(std::io::Error),
@@ -71,24 +79,30 @@ pub enum DriverError {
     Unflushed(u64),
 }
 
-struct Drive {
-    world: World,
-    channel: FuseChannel,
+/// What carries requests out, whichever way they come.
+pub(super) struct Drive {
+    pub(super) world: World,
     /// None: everything fails.
     disk: Option<Arc<RemoteDisk>>,
-    arena: Arena,
+    pub(super) arena: Arena,
     shared: Shared,
     size_bytes_at_start: u64,
-    read_only: bool,
+    pub(super) read_only: bool,
 }
 
-/// Serve an attachment until its file system ends.
+enum Front {
+    Fuse(FuseChannel),
+    Nbd(Arc<dyn Conn>),
+}
+
+/// Serve an attachment until its device ends.
 ///
 /// # Errors
 /// See [`DriverError`].
 pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(), DriverError> {
     let take = |fd| passed_on(fd).map_err(DriverError::Descriptors);
-    let (fuse, words) = (take(descriptors.fuse)?, take(descriptors.words)?);
+    let (DriverEnd::Fuse(end) | DriverEnd::Nbd(end)) = descriptors.end;
+    let (end, words) = (take(end)?, take(descriptors.words)?);
     let _locks = descriptors.locks.into_iter().flatten().map(take).collect::<Result<Vec<_>, _>>()?;
     let spec = Spec::read(spec)?;
     super::guard();
@@ -96,12 +110,14 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
     // One thread: more of them wake each other up for nothing, and the cell needs the processors.
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
     let world = runtime.world(seed());
-    let channel = runtime.fuse_channel(fuse);
+    let front = match descriptors.end {
+        DriverEnd::Fuse(_) => Front::Fuse(runtime.fuse_channel(end)),
+        DriverEnd::Nbd(_) => Front::Nbd(runtime.connection(end).map_err(DriverError::Descriptors)?),
+    };
     runtime.block_on(async move {
         let disk = connect(&world, &spec, &shared).await;
         let mut drive = Drive {
             world,
-            channel,
             disk,
             arena: Arena::new(DATA_BYTES_MAX),
             size_bytes_at_start: spec.size_bytes,
@@ -109,10 +125,16 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
             shared,
         };
         drive.begin();
-        if descriptors.resumed {
-            drive.resend();
-        }
-        Arc::new(drive).run().await
+        let drive = Arc::new(drive);
+        let beside = drive.clone();
+        drive.world.spawn.spawn(Box::pin(async move { beside.keep_telling().await }));
+        let served = match front {
+            Front::Fuse(channel) => fuse_front::serve(&drive, channel, descriptors.resumed).await,
+            // What was taken and not answered, the kernel sends again by itself.
+            Front::Nbd(conn) => nbd_front::serve(&drive, conn).await,
+        };
+        drive.end().await?;
+        served
     })
 }
 
@@ -183,18 +205,7 @@ impl Drive {
         self.tell();
     }
 
-    /// Have what the earlier driver had taken and not answered.
-    fn resend(&self) {
-        match self.channel.send(&[IoSlice::new(&wire::resend())]) {
-            Ok(()) => info!("took over from a driver that died"),
-            Err(error) => warn!(
-                "took over from a driver that died; what it had taken and not answered hangs until `flashcell detach --force`: this \
-                 kernel does not hand it out again ({error}; Linux 6.9 does)"
-            ),
-        }
-    }
-
-    fn size_bytes(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         self.disk.as_ref().map_or(self.shared.size_bytes().max(self.size_bytes_at_start), |d| d.geometry().size_bytes)
     }
 
@@ -220,31 +231,7 @@ impl Drive {
         self.shared.set_size_bytes(self.size_bytes());
     }
 
-    async fn run(self: Arc<Self>) -> Result<(), DriverError> {
-        let beside = self.clone();
-        self.world.spawn.spawn(Box::pin(async move { beside.keep_telling().await }));
-        let mut buf = Buf::zeroed(wire::MESSAGE_BYTES_MAX);
-        let mut in_a_row = 0;
-        loop {
-            let count = match self.channel.next(&mut buf).await {
-                Ok(count) => count,
-                // Unmounted (ENODEV), or ended by the kernel (ECONNABORTED).
-                Err(error) if matches!(error.raw_os_error(), Some(19 | 103)) => break,
-                Err(error) => return Err(DriverError::Channel(error)),
-            };
-            let (unique, message) =
-                wire::decode(&buf[..count]).map_err(|error| DriverError::Wire(error.to_string()))?;
-            self.take(unique, message).await;
-            in_a_row += 1;
-            if in_a_row == MESSAGES_AT_ONCE {
-                in_a_row = 0;
-                device::spawn::yield_now().await;
-            }
-        }
-        self.end().await
-    }
-
-    /// The file system is gone: nobody will ask for a FLUSH any more.
+    /// The device is gone, or the way its requests come: nobody will ask for a FLUSH here any more.
     async fn end(&self) -> Result<(), DriverError> {
         let Some(disk) = &self.disk else { return Ok(()) };
         if !self.shared.is_unflushed() || matches!(disk.standing(), Standing::Dead) {
@@ -283,79 +270,49 @@ impl Drive {
         }
     }
 
-    /// Carry out a request, beside the others. Waits for memory only.
-    async fn take(self: &Arc<Self>, unique: Unique, message: Message<'_>) {
-        match message {
-            Message::Read { offset, len } => {
-                let left = self.size_bytes().saturating_sub(offset);
-                let len = u64::from(len).min(left) as usize;
-                let (Some(disk), true) = (self.disk.clone(), len > 0) else {
-                    return self.answer(unique, if self.disk.is_some() { 0 } else { EIO }, &[]);
-                };
-                let bufs = self.arena.alloc(len).await;
-                let drive = self.clone();
-                self.world.spawn.spawn(Box::pin(async move {
-                    let done = disk.submit(Op::Read { offset, bufs }).await;
-                    drive.answer_read(unique, done.outcome, &done.bufs);
-                }));
-            }
-            Message::Write { offset, data } => {
-                if self.read_only {
-                    return self.answer(unique, EPERM, &[]);
-                }
-                let Some(disk) = self.disk.clone() else { return self.answer(unique, EIO, &[]) };
-                let mut bufs = self.arena.alloc(data.len()).await;
-                bufs.copy_in(0, data);
-                let (drive, len) = (self.clone(), data.len() as u32);
-                self.world.spawn.spawn(Box::pin(async move {
-                    let op = Op::Write { offset, data: bufs.freeze(), fua: false };
-                    let done = disk.submit(op).await;
-                    drive.answer_change(&disk, unique, done.outcome, &wire::written(len));
-                }));
-            }
-            Message::PunchHole { offset, len } | Message::ZeroRange { offset, len } => {
-                if self.read_only {
-                    return self.answer(unique, EPERM, &[]);
-                }
-                let Some(disk) = self.disk.clone() else { return self.answer(unique, EIO, &[]) };
-                let (drive, may_unmap) = (self.clone(), matches!(message, Message::PunchHole { .. }));
-                self.world.spawn.spawn(Box::pin(async move {
-                    let done = if may_unmap {
-                        // A loop device punches a hole for a discard and for zeroes that may be unmapped, so it must read as zeroes.
-                        // Where that would be slow, the kernel is told that there is no such thing, and writes zeroes itself where it
-                        // needs them.
-                        disk.zero_fast(offset, len).await
-                    } else {
-                        disk.submit(Op::WriteZeroes { offset, len, fua: false, may_unmap }).await
-                    };
-                    drive.answer_change(&disk, unique, done.outcome, &[]);
-                }));
-            }
-            Message::Sync => {
-                let Some(disk) = self.disk.clone() else { return self.answer(unique, EIO, &[]) };
-                let drive = self.clone();
-                self.world.spawn.spawn(Box::pin(async move {
-                    let done = disk.submit(Op::Flush).await;
-                    if done.outcome == Outcome::Done && !disk.has_unflushed() {
-                        // On this thread, and so at one moment with the look at what is kept.
-                        drive.shared.set_unflushed(false);
-                    }
-                    drive.answer(unique, errno_of(done.outcome), &[]);
-                }));
-            }
-            Message::Attributes => {
-                self.answer(unique, 0, &wire::attributes(self.size_bytes(), self.read_only));
-            }
-            Message::StatFs => self.answer(unique, 0, &wire::stat_fs(self.size_bytes())),
-            Message::Open => self.answer(unique, 0, &wire::opened()),
-            Message::Release | Message::Destroy => self.answer(unique, 0, &[]),
-            Message::NoAnswer => {}
-            Message::Init { .. } | Message::Other => self.answer(unique, ENOSYS, &[]),
-        }
+    /// One that everything fails on, as after a loss.
+    #[cfg(test)]
+    pub(super) fn failed(world: World, size_bytes: u64) -> std::io::Result<Drive> {
+        let shared = Shared(SharedWords::new()?);
+        let arena = Arena::new(DATA_BYTES_MAX);
+        Ok(Drive { world, disk: None, arena, shared, size_bytes_at_start: size_bytes, read_only: false })
     }
 
-    /// A change is done: it is on record as not flushed before anybody hears of it.
-    fn answer_change(&self, disk: &RemoteDisk, unique: Unique, outcome: Outcome, payload: &[u8]) {
+    /// Whether everything fails.
+    pub(super) fn has_failed(&self) -> bool {
+        self.disk.is_none()
+    }
+
+    /// Longest read and write.
+    pub(super) fn transfer_bytes_max(&self) -> u32 {
+        self.disk.as_ref().map_or(TRANSFER_BYTES_MAX, |disk| disk.geometry().transfer_bytes_max)
+    }
+
+    /// Have the cell carry it out. A change is on record as not flushed before anybody hears of it.
+    pub(super) async fn perform(&self, op: Op) -> Completed {
+        let Some(disk) = &self.disk else { return Completed::bare(Outcome::Failed(FailKind::Gone)) };
+        let (is_read, is_flush) = (matches!(op, Op::Read { .. }), matches!(op, Op::Flush));
+        let done = disk.submit(op).await;
+        if done.outcome == Outcome::Done && is_flush {
+            // On this thread, and so at one moment with the look at what is kept.
+            if !disk.has_unflushed() {
+                self.shared.set_unflushed(false);
+            }
+        } else if !is_read {
+            self.note_change(disk, done.outcome);
+        }
+        done
+    }
+
+    /// Zeroes, where that is quick; else it is not supported.
+    pub(super) async fn zero_fast(&self, offset: u64, len: u64) -> Completed {
+        let Some(disk) = &self.disk else { return Completed::bare(Outcome::Failed(FailKind::Gone)) };
+        let done = disk.zero_fast(offset, len).await;
+        self.note_change(disk, done.outcome);
+        done
+    }
+
+    fn note_change(&self, disk: &RemoteDisk, outcome: Outcome) {
         if outcome == Outcome::Done && disk.has_unflushed() {
             if let Standing::Up { stamp } = disk.standing()
                 && stamp != self.shared.stamp()
@@ -364,54 +321,6 @@ impl Drive {
             }
             self.shared.set_unflushed(true);
         }
-        self.answer(unique, errno_of(outcome), payload);
-    }
-
-    fn answer_read(&self, unique: Unique, outcome: Outcome, bufs: &device::Bufs) {
-        let errno = errno_of(outcome);
-        if errno != 0 || bufs.pieces().len() > PIECES_MAX {
-            return if errno == 0 {
-                self.answer(unique, 0, &bufs.to_vec(0..bufs.len_bytes()))
-            } else {
-                self.answer(unique, errno, &[])
-            };
-        }
-        let head = wire::answer(unique, 0, bufs.len_bytes());
-        let mut pieces = vec![IoSlice::new(&head)];
-        pieces.extend(bufs.pieces().iter().map(|piece| IoSlice::new(piece)));
-        self.send(&pieces);
-    }
-
-    fn answer(&self, unique: Unique, errno: i32, payload: &[u8]) {
-        let payload = if errno == 0 { payload } else { &[] };
-        let head = wire::answer(unique, errno, payload.len());
-        self.send(&[IoSlice::new(&head), IoSlice::new(payload)]);
-    }
-
-    fn send(&self, pieces: &[IoSlice<'_>]) {
-        match self.channel.send(pieces) {
-            Ok(()) => {}
-            // Nobody waits for it any more, or the file system has ended.
-            Err(error) if matches!(error.raw_os_error(), Some(2 | 19 | 103)) => {}
-            Err(error) => error!("/dev/fuse does not take an answer: {error}"),
-        }
-    }
-}
-
-const EPERM: i32 = 1;
-const EIO: i32 = 5;
-const EINVAL: i32 = 22;
-const ENOSPC: i32 = 28;
-const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
-
-fn errno_of(outcome: Outcome) -> i32 {
-    match outcome {
-        Outcome::Done => 0,
-        Outcome::Failed(FailKind::NoSpace) => ENOSPC,
-        Outcome::Failed(FailKind::Unsupported) => EOPNOTSUPP,
-        Outcome::Failed(FailKind::Invalid) => EINVAL,
-        Outcome::Failed(_) | Outcome::Short(_) | Outcome::Unknown => EIO,
     }
 }
 

@@ -1,27 +1,27 @@
-//! The keeper of an attachment: it makes the file system and the block device, starts the driver, starts another when that dies, and
-//! ends all of it when asked. It holds `/dev/fuse` open, so the device outlives its driver.
+//! The keeper of an attachment: it makes the block device, starts the driver, starts another when that dies, and ends all of it when
+//! asked. It holds the [`Gate`] that requests come through, so the device outlives its driver.
 //!
-//! Never touches a request. Never waits for the file of the device on the thread that starts drivers: only a driver can answer.
+//! Never touches a request. Never waits for the device on the thread that starts drivers: only a driver can answer.
 
 use super::AttachError;
+use super::block::BlockDevice;
+use super::gate::{Gate, Grow, Renewed};
 use super::host;
 use super::shared::{Shared, State};
 use super::spec::{Place, Record, Spec, sign, take_lock};
-use super::wire::{self, Message, TRANSFER_BYTES_MAX};
-use device::real::{FuseChannel, FuseMount, FuseRoot, LoopDevice, SharedWords, pass_on};
+use device::real::{SharedWords, pass_on};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// For the kernel's first message, and for the first driver to come up.
+/// For the first driver to come up.
 const START: Duration = Duration::from_secs(20);
 /// Between two looks whether the grid disk has grown.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -86,7 +86,7 @@ struct Keeper {
     spec: Spec,
     place: Place,
     shared: Shared,
-    fuse: OwnedFd,
+    gate: Gate,
     locks: [Option<OwnedFd>; 2],
     driver_pid: u32,
     drivers_started: u32,
@@ -103,15 +103,15 @@ pub fn keep(dir: &Path) -> Result<(), AttachError> {
     let place = Place { dir: dir.to_owned() };
     let outcome = begin(&place);
     let line = match &outcome {
-        Ok((_, _, device, _)) => format!("ready {}", device.path().display()),
+        Ok((_, device, _)) => format!("ready {}", device.path().display()),
         Err(error) => format!("failed {}", error.to_string().replace('\n', "\u{1}")),
     };
     let mut stdout = std::io::stdout().lock();
     // Who started this may have gone: then nobody wants to know.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     drop(stdout);
-    let (keeper, root, device, events) = outcome?;
-    keeper.run(root, device, &events);
+    let (keeper, device, events) = outcome?;
+    keeper.run(device, &events);
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn failed(spec: &Spec, why: impl std::fmt::Display) -> AttachError {
     AttachError::Failed { grid_disk: spec.grid_disk.clone(), why: why.to_string() }
 }
 
-type Begun = (Keeper, Arc<FuseRoot>, LoopDevice, Receiver<Event>);
+type Begun = (Keeper, BlockDevice, Receiver<Event>);
 
 fn begin(place: &Place) -> Result<Begun, AttachError> {
     // A session of its own: what happens to the terminal is nothing to it.
@@ -136,15 +136,12 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
         }
     };
     super::guard();
-    let mount = FuseMount::new(&spec.device_name(), TRANSFER_BYTES_MAX)
-        .map_err(|error| failed(&spec, format!("{error}\nhint: root, Linux 5.4 or later, and /dev/fuse are needed")))?;
-    let (fuse, root) = mount.into_parts();
-    let fuse = greet(&spec, fuse)?;
+    let gate = Gate::new(&spec)?;
     let words = SharedWords::new().map_err(|error| failed(&spec, format!("memory: {error}")))?;
     let (events, received) = mpsc::channel();
     let mut keeper = Keeper {
         shared: Shared(words),
-        fuse,
+        gate,
         locks: [Some(OwnedFd::from(lock)), cell_lock],
         driver_pid: 0,
         drivers_started: 0,
@@ -164,11 +161,10 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
             }
             Err(_) => continue,
         };
-        // It ends by itself when `fuse` is closed.
+        // It ends by itself when the gate is closed.
         return Err(failed(&keeper.spec, why));
     }
-    let root = Arc::new(root);
-    let device = configure(&keeper.spec, &root)?;
+    let device = keeper.gate.make_device(&keeper.spec)?;
     let listened = keeper.listen().map_err(|source| AttachError::File { path: place.control_path(), source });
     if let Err(error) = listened.and_then(|()| keeper.record(device.path())) {
         // Nobody would find it.
@@ -177,58 +173,14 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
     }
     make_link(&keeper.spec, device.path());
     info!(device = %device.path().display(), "attached");
-    Ok((keeper, root, device, received))
-}
-
-/// The kernel's first message, which comes once: no driver that takes over would ever see it.
-fn greet(spec: &Spec, fuse: OwnedFd) -> Result<OwnedFd, AttachError> {
-    let channel = FuseChannel::new(fuse);
-    let mut buf = vec![0; wire::MESSAGE_BYTES_MAX];
-    let late = i32::try_from(START.as_millis()).unwrap_or(i32::MAX);
-    let count = channel.next_blocking(&mut buf, late).map_err(|error| failed(spec, format!("/dev/fuse: {error}")))?;
-    let strange = |what: &dyn std::fmt::Display| failed(spec, format!("{what}\nhint: Linux 5.4 or later is needed"));
-    let (unique, message) = wire::decode(&buf[..count]).map_err(|error| strange(&error))?;
-    let Message::Init { major, minor, readahead, flags } = message else {
-        return Err(strange(&"the kernel does not begin with INIT"));
-    };
-    let (answer, resends) = wire::init(major, minor, readahead, flags).map_err(|error| strange(&error))?;
-    if !resends {
-        warn!(
-            "when the driver dies, what it has taken and not answered is lost: this kernel does not hand it out again (6.9 does)"
-        );
-    }
-    let head = wire::answer(unique, 0, answer.len());
-    let sent = channel.send(&[IoSlice::new(&head), IoSlice::new(&answer)]);
-    sent.map_err(|error| failed(spec, format!("/dev/fuse: {error}")))?;
-    channel.into_fd().ok_or_else(|| failed(spec, "the descriptor is in use"))
-}
-
-/// Make the block device. The driver is up and answers.
-fn configure(spec: &Spec, root: &FuseRoot) -> Result<LoopDevice, AttachError> {
-    let file = root.open(spec.read_only).map_err(|error| failed(spec, format!("cannot open the file: {error}")))?;
-    let configured = LoopDevice::configure(&file, spec.sector_bytes, spec.read_only, &spec.device_name());
-    let device = configured.map_err(|error| {
-        failed(
-            spec,
-            format!(
-                "no loop device: {error}\nhint: `modprobe loop`; in a container, pass /dev/loop-control and /dev/loop*"
-            ),
-        )
-    })?;
-    if let Some(name) = device.path().file_name() {
-        let path = Path::new("/sys/block").join(name).join("queue/rotational");
-        // Tuning of the kernel's; it works without.
-        let _ = std::fs::write(path, if spec.rotational { "1" } else { "0" });
-    }
-    Ok(device)
+    Ok((keeper, device, received))
 }
 
 fn make_link(spec: &Spec, device: &Path) {
     let link = spec.link();
     if std::fs::symlink_metadata(&link).is_ok_and(|found| found.is_symlink()) {
         // A dead one of ours, or that of another cell of this name, which is attached.
-        let live = LoopDevice::open(&link).ok().and_then(|device| device.name());
-        if live.is_some_and(|name| name == spec.device_name()) {
+        if BlockDevice::open(&link).is_ok_and(|device| device.is_of(spec)) {
             return warn!("{} belongs to another attached cell of this name", link.display());
         }
         let _ = std::fs::remove_file(&link);
@@ -244,7 +196,8 @@ impl Keeper {
     fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {
         let mut command = Command::new(&self.spec.program);
         command.arg("attach-driver").arg(self.place.spec_path());
-        command.arg("--fuse").arg(pass_on(&self.fuse)?.to_string());
+        let (option, end) = self.gate.end();
+        command.arg(option).arg(pass_on(end)?.to_string());
         command.arg("--words").arg(pass_on(self.shared.0.fd())?.to_string());
         for lock in self.locks.iter().flatten() {
             command.arg("--lock").arg(pass_on(lock)?.to_string());
@@ -291,7 +244,7 @@ impl Keeper {
     fn record(&self, device: &Path) -> Result<(), AttachError> {
         self.place.write_record(&Record {
             device: device.to_owned(),
-            driver: "fuse".to_owned(),
+            driver: self.spec.driver.word().to_owned(),
             keeper_pid: std::process::id(),
             driver_pid: self.driver_pid,
         })
@@ -315,10 +268,9 @@ impl Keeper {
     }
 
     /// Until it is detached.
-    fn run(mut self, root: Arc<FuseRoot>, device: LoopDevice, events: &Receiver<Event>) {
+    fn run(mut self, device: BlockDevice, events: &Receiver<Event>) {
         let path = device.path().to_owned();
         drop(device);
-        let mut root = Some(root);
         let mut size_bytes = self.shared.size_bytes();
         loop {
             match events.recv_timeout(LOOK_EVERY) {
@@ -332,7 +284,7 @@ impl Keeper {
                     self.answer(stream);
                 }
                 Ok(Event::Asked(Ask::End, stream)) => {
-                    root = None;
+                    self.gate.let_go();
                     self.answer(stream);
                 }
                 Ok(Event::DriverGone(gone)) => {
@@ -345,10 +297,10 @@ impl Keeper {
             }
             let now = self.shared.size_bytes();
             if now > size_bytes
-                && let Some(root) = &root
+                && let Some(see) = self.gate.grow(&self.spec, &path)
             {
                 size_bytes = now;
-                grow(root.clone(), path.clone(), self.spec.grow_fs, now);
+                grow(see, path.clone(), self.spec.grow_fs, now);
             }
         }
         let link = self.spec.link();
@@ -360,15 +312,14 @@ impl Keeper {
     }
 
     fn has_device(&self, device: &Path) -> bool {
-        let name = LoopDevice::open(device).ok().and_then(|device| device.name());
-        name.is_some_and(|name| self.spec.device_name().starts_with(&*name))
+        BlockDevice::open(device).is_ok_and(|device| device.is_of(&self.spec))
     }
 
     /// A driver has ended: whether that is the end of it all. If not, another is there.
     fn is_over(&mut self, device: &Path, gone: std::io::Result<ExitStatus>) -> bool {
         match gone {
             Ok(status) if status.success() => return true,
-            // It says so when the file system has ended and the last FLUSH has failed.
+            // It says so when the device has ended and the last FLUSH has failed.
             Ok(status) if status.code() == Some(1) && !self.has_device(device) => {
                 return true;
             }
@@ -381,6 +332,14 @@ impl Keeper {
         loop {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
+            match self.gate.renew(&self.spec) {
+                Renewed::Ready => {}
+                Renewed::Gone => return true,
+                Renewed::Failed(error) => {
+                    error!("no connection for another driver: {error}");
+                    continue;
+                }
+            }
             match self.start_driver(true) {
                 Ok(()) => break,
                 Err(error) => error!("cannot start a driver: {error}"),
@@ -394,11 +353,9 @@ impl Keeper {
 }
 
 /// Have the device, and the file system on it, see that the grid disk has grown. On a thread of its own: the kernel asks the driver.
-fn grow(root: Arc<FuseRoot>, device: PathBuf, with_fs: bool, size_bytes: u64) {
+fn grow(see: Grow, device: PathBuf, with_fs: bool, size_bytes: u64) {
     let grow = move || {
-        let seen = root.open(true).and_then(|file| file.metadata().map(drop));
-        let grown = seen.and_then(|()| LoopDevice::open(&device)).and_then(|device| device.look_for_growth());
-        match grown {
+        match see(size_bytes) {
             Err(error) => return error!("{} does not grow: {error}", device.display()),
             Ok(()) => info!(size_bytes, "{} has grown", device.display()),
         }

@@ -26,10 +26,32 @@ const LOCK: &str = "lock";
 /// Longer ones were not written by us.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What was asked for.
+/// Which way the block device comes about, chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// What was there before there was a choice.
+    #[default]
+    Fuse,
+    Nbd,
+}
+
+impl Kind {
+    /// As it is written.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Kind::Fuse => "fuse",
+            Kind::Nbd => "nbd",
+        }
+    }
+}
+
+/// What was asked for. An attachment outlives the program that made it: what is new here has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) grid_disk: String,
+    #[serde(default)]
+    pub(super) driver: Kind,
     /// The name of the cell for people, and in the path of the link.
     pub(super) cell: String,
     /// Its directory, when it is one of this host.
@@ -39,6 +61,11 @@ pub(super) struct Spec {
     pub(super) host: Option<(String, u16)>,
     pub(super) size_bytes: u64,
     pub(super) rotational: bool,
+    /// Space can be given back, and ranges zeroed.
+    #[serde(default)]
+    pub(super) trims: bool,
+    #[serde(default)]
+    pub(super) zeroes: bool,
     pub(super) read_only: bool,
     pub(super) sector_bytes: u32,
     pub(super) connections: usize,

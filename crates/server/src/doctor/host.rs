@@ -96,23 +96,20 @@ fn limits(root: &Root) -> Vec<Finding> {
 }
 
 fn attach(root: &Root) -> Finding {
+    let nbd = root.exists("sys/module/nbd");
     let missing: Vec<&str> = [("dev/fuse", "fuse"), ("dev/loop-control", "loop")]
         .iter()
         .filter(|(path, _)| !root.exists(path))
         .map(|(_, name)| *name)
         .collect();
-    let others: Vec<&str> = [("sys/module/ublk_drv", "ublk"), ("sys/module/nbd", "nbd")]
-        .iter()
-        .filter(|(path, _)| root.exists(path))
-        .map(|(_, name)| *name)
-        .collect();
-    let others = if others.is_empty() { String::new() } else { format!("; not used: {}", others.join(", ")) };
-    if missing.is_empty() {
-        return Finding::good("attach", "host", format!("fuse and loop are there{others}"));
+    match (nbd, &missing[..]) {
+        (true, []) => Finding::good("attach", "host", "nbd is there, and fuse and loop besides"),
+        (true, missing) => Finding::good("attach", "host", format!("nbd is there; missing: {}", missing.join(", "))),
+        (false, []) => Finding::good("attach", "host", "fuse and loop are there; nbd is not loaded"),
+        (false, missing) => Finding::good("attach", "host", format!("missing: nbd, {}", missing.join(", ")))
+            .with(Verdict::Note, "`flashcell attach` makes block devices of this host with nbd, or with fuse and loop")
+            .mended_by(format!("modprobe nbd, or modprobe -a {}", missing.join(" "))),
     }
-    Finding::good("attach", "host", format!("missing: {}{others}", missing.join(", ")))
-        .with(Verdict::Note, "`flashcell attach` makes block devices of this host with both")
-        .mended_by(format!("modprobe -a {}", missing.join(" ")))
 }
 
 fn clock(root: &Root) -> Finding {

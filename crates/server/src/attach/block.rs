@@ -1,0 +1,62 @@
+//! The block device of an attachment, whichever driver it is of.
+
+use super::spec::Spec;
+use device::real::{LoopDevice, NbdDevice};
+use std::io;
+use std::path::Path;
+
+/// It stays configured when this is dropped.
+#[derive(Debug)]
+pub(super) enum BlockDevice {
+    Loop(LoopDevice),
+    Nbd(NbdDevice),
+}
+
+impl BlockDevice {
+    /// The device that a path names; it need not be configured.
+    pub(super) fn open(path: &Path) -> io::Result<BlockDevice> {
+        // A link of ours names it too.
+        let path = &std::fs::canonicalize(path)?;
+        match NbdDevice::of(path) {
+            Some(device) => Ok(BlockDevice::Nbd(device)),
+            None => LoopDevice::open(path).map(BlockDevice::Loop),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            BlockDevice::Loop(device) => device.path(),
+            BlockDevice::Nbd(device) => device.path(),
+        }
+    }
+
+    /// Whether it is (still) the one of this attachment: numbers of devices are used again. A loop device that cannot tell is one whose
+    /// driver is gone, as ours may be.
+    pub(super) fn is_of(&self, spec: &Spec) -> bool {
+        match self {
+            BlockDevice::Loop(device) => device.name().is_some_and(|name| spec.device_name().starts_with(&*name)),
+            BlockDevice::Nbd(device) => device.name().is_some_and(|name| name == spec.device_name()),
+        }
+    }
+
+    /// Whether anybody has it open for himself.
+    pub(super) fn is_held(&self) -> bool {
+        device::real::is_held(self.path())
+    }
+
+    /// Make durable what was written to it.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        match self {
+            BlockDevice::Loop(device) => device.sync(),
+            BlockDevice::Nbd(device) => std::fs::File::open(device.path())?.sync_all(),
+        }
+    }
+
+    /// Take it apart: at once, or when the last who has it open closes it. One that is apart already stays so.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        match self {
+            BlockDevice::Loop(device) => device.clear(),
+            BlockDevice::Nbd(device) => device.disconnect(),
+        }
+    }
+}
