@@ -227,7 +227,8 @@ def tls_keeps_out_the_unproven():
         os.mkdir(bare)
         os.symlink(os.path.join(door.own, "ca.pem"), os.path.join(bare, "ca-cert.pem"))
         door.refused(certificates=bare)
-        contains(door.cell.log(), "no TLS came about with an NBD client", "log")
+        # The client hears of it before the log has it.
+        wait_until(lambda: "no TLS came about with an NBD client" in door.cell.log(), 10, "the log tells of it")
         # A client of another group does not believe this cell.
         other = place.path("other")
         run([binary(), "trust", "--trust", other, "--client", "x", "--role", "administrator", "--out", other])
