@@ -262,13 +262,14 @@ class Proof:
         self.host.end()
 
     def load(self):
-        prefix = os.path.join(self.logs, f"round-{self.round}")
+        """Start pgbench; its log begins with `prefix`."""
+        self.prefix = os.path.join(self.logs, f"round-{self.round}")
         command = self.database.command(
             "pgbench", "-h", self.database.sock, "-p", PORT, "-U", "bench", "-n", "-f", self.script, "-T", self.seconds,
             "-c", self.clients, "-j", 1, "-D", f"scale={SCALE}", "-D", "n=0", "-D", f"round={self.round}",
-            "-l", f"--log-prefix={prefix}", "postgres",
+            "-l", f"--log-prefix={self.prefix}", "postgres",
         )  # fmt: skip
-        return prefix, self.place.spawn(command, cwd="/", stdin=subprocess.DEVNULL, **QUIET)
+        return self.place.spawn(command, cwd="/", stdin=subprocess.DEVNULL, **QUIET)
 
     def kill(self, kind):
         drivers = self.host.rows()
@@ -378,8 +379,7 @@ class Proof:
 
     def replace_flash(self, paths):
         """Make cell disks of blank flash, in the place of those that were on it."""
-        there = {row["name"] for row in self.cell.json("list celldisk attributes name, status where status = normal")}
-        gone = [row["name"] for row in self.cell.json("list celldisk attributes name") if row["name"] not in there]
+        gone = [row["name"] for row in self.cell.json("list celldisk attributes name, status") if row["status"] != "normal"]
         equal(len(gone), len(paths), f"cell disks that are not there, of {gone}")
         for path in paths:
             self.replaced += 1
@@ -403,8 +403,7 @@ class Proof:
             self.set_mode("write-back" if kind == "mirror" else "write-through")
         if kind == "flash-old":
             self.old_flash = [shutil.copy(self.cell.device("flash", n), self.place.path(f"old-{n}.img")) for n in range(FLASH_DEVICES)]
-        prefix, bench = self.load()
-        self.prefix = prefix
+        bench = self.load()
         time.sleep(self.seconds * (0.3 + 0.4 * rng.random()))
         if kind in CHANGES:
             self.change(kind, rng)

@@ -70,7 +70,7 @@ pub(crate) fn table(lines: &[impl AsRef<[String]>], words: &[usize]) -> String {
 /// Words up to this are not broken into lines.
 const SHORT_CHARS: usize = 36;
 
-/// The same table as HTML, well-formed as XML is. Classes: `n` a number, `s` few words.
+/// A table as HTML that is well-formed XML. Classes: `n` a number, `s` few words.
 pub(crate) fn html_table(lines: &[impl AsRef<[String]>], words: &[usize]) -> String {
     let mut text = String::from("<table>\n");
     for (i, line) in lines.iter().enumerate() {

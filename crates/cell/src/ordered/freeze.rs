@@ -58,7 +58,7 @@ impl GridDisk {
         was
     }
 
-    /// What a freeze of it needs, unless it cannot be frozen. Its disk gets most of what is dirty, with writes going on.
+    /// Check that the grid disk can be frozen, and destage most of its dirty data while writes go on. Its cache and journal.
     async fn prepare_freeze(self: &Arc<Self>) -> Result<OrderedParts, AdminError> {
         let Some(parts) = self.ordered_parts() else {
             return Err(self.cannot_freeze("it is not in write-back-ordered, or not cached"));

@@ -94,7 +94,7 @@ fn encode(family: u16, command: u8, sequence: u32, attributes: &Attributes) -> V
     out
 }
 
-/// What the kernel said.
+/// One message of the kernel's answer to a question.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     /// It is done; or an errno.

@@ -33,7 +33,7 @@ pub struct NbdDevice {
     index: u32,
 }
 
-/// What a device is to be.
+/// The settings a device is connected with.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdSetup<'a> {
     /// A multiple of a block.
@@ -42,7 +42,7 @@ pub struct NbdSetup<'a> {
     pub block_bytes: u32,
     /// The protocol's transmission flags.
     pub flags: u16,
-    /// What it says it is of.
+    /// The name that the kernel shows of the device (`/sys/block/nbdN/backend`).
     pub name: &'a str,
     /// How long requests wait for another connection when theirs is dead.
     pub dead_for: Duration,
@@ -93,7 +93,7 @@ impl NbdDevice {
         match missing {
             None => Ok(device),
             Some(what) => {
-                // Nobody would find it.
+                // A device without a name or a path would be found by no later command.
                 let _ = device.disconnect();
                 Err(Error::new(ErrorKind::NotFound, what))
             }
@@ -106,7 +106,7 @@ impl NbdDevice {
         &self.path
     }
 
-    /// What it says it is of; none when it is not connected.
+    /// The name it was connected with; none when it is not connected.
     #[must_use]
     pub fn name(&self) -> Option<String> {
         let text = std::fs::read_to_string(format!("/sys/block/nbd{}/backend", self.index)).ok()?;

@@ -18,13 +18,13 @@ const BELOW_PX: f64 = 36.0;
 
 /// One bar.
 pub(super) struct Bar {
-    /// What it is of; stands above it.
+    /// The configuration whose time the bar shows; printed above the bar.
     pub(super) name: String,
     /// The whole, and what is to be said of it.
     pub(super) note: String,
     /// Parts, in the order of the kinds of [`Bars`].
     pub(super) parts: Vec<f64>,
-    /// What somebody else says of the whole.
+    /// The field's figure for the whole bar.
     pub(super) field: Option<f64>,
 }
 
