@@ -369,6 +369,19 @@ def taken_over_waited_for_and_read_only():
 
 
 @test
+def who_looks_into_the_device_for_a_moment_does_not_keep_it():
+    """udev and blkid do, after each unmount."""
+    with hosted(griddisks=("data:64M",)) as (cell, host, place):
+        device = host.attach("data", "-c", cell.dir).stdout.strip()
+        with open(device, "rb") as looked_into:
+            looker = place.spawn(["sleep", "0.7"], stdin=looked_into)
+        host.detach("data")
+        equal(looker.wait(), 0, "it was waited for")
+        equal(host.rows(), [], "attachments")
+        cell.stop()
+
+
+@test
 def keeper_and_driver_are_gone():
     """Everything fails, nothing hangs, and detach cleans up; a new attach does so by itself."""
     with hosted(griddisks=("data:64M",)) as (cell, host, place):

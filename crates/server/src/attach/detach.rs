@@ -19,6 +19,8 @@ const FORCED_END: Duration = Duration::from_secs(5);
 /// For a cell that is away to come back, before a detach without force is refused: a cell that has just been started is connected to
 /// again within a second, and what the keeper tells is half a second old.
 const RETURN: Duration = Duration::from_secs(5);
+/// For the last user to close the device: udev and blkid look into one for a moment, after each unmount too.
+const LAST_USER: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to detach.
@@ -223,17 +225,14 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
             Err(AttachError::Command { why, .. }) if why.contains("busy") => {
                 return Err(AttachError::Busy {
                     what: mount.path.display().to_string(),
-                    users: host::users(&mount.path),
+                    users: host::users(&mount.path).unwrap_or_else(|| host::NOBODY.to_owned()),
                 });
             }
             Err(error) => return Err(error),
         }
     }
     if !force {
-        let users = host::users(&record.device);
-        if device.is_held() || !users.starts_with("nobody") {
-            return Err(busy(users));
-        }
+        await_last_user(&device).map_err(busy)?;
         device.sync().map_err(|source| AttachError::Away {
             grid_disk: spec.grid_disk.clone(),
             why: format!("FLUSH: {source}"),
@@ -241,6 +240,21 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
     }
     // Not twice: once it is free it may be somebody else's.
     if at_once { Ok(()) } else { apart() }
+}
+
+/// Wait until nobody has the device open; who has, when that takes too long.
+fn await_last_user(device: &BlockDevice) -> Result<(), String> {
+    let deadline = Instant::now() + LAST_USER;
+    loop {
+        let users = host::users(device.path());
+        if !device.is_held() && users.is_none() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(users.unwrap_or_else(|| host::NOBODY.to_owned()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// What is left of an attachment whose keeper and driver are gone: its device answers EIO to everything.

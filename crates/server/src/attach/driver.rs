@@ -13,6 +13,7 @@ use super::{fuse_front, nbd_front};
 use device::real::{FuseChannel, SharedWords, passed_on};
 use device::{Arena, Completed, Conn, FailKind, Io, Op, Outcome, Runtime, RuntimeConfig, World};
 use nbd::client::{RemoteDisk, RemoteOptions, Standing};
+use nbd::codec::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,17 @@ pub(super) struct Drive {
     shared: Shared,
     size_bytes_at_start: u64,
     pub(super) read_only: bool,
+}
+
+/// The error that the kernel is answered an outcome with; none: it is done.
+pub(super) fn errno_of(outcome: Outcome) -> Option<Errno> {
+    match outcome {
+        Outcome::Done => None,
+        Outcome::Failed(FailKind::NoSpace) => Some(Errno::NoSpc),
+        Outcome::Failed(FailKind::Unsupported) => Some(Errno::NotSup),
+        Outcome::Failed(FailKind::Invalid) => Some(Errno::Inval),
+        Outcome::Failed(_) | Outcome::Short(_) | Outcome::Unknown => Some(Errno::Io),
+    }
 }
 
 enum Front {

@@ -1,9 +1,9 @@
 //! The driver's front for `/dev/fuse`: messages of the kernel to requests, outcomes to answers.
 
-use super::driver::{Drive, DriverError};
+use super::driver::{Drive, DriverError, errno_of};
 use super::wire::{self, Message, Unique};
 use device::real::FuseChannel;
-use device::{Buf, Bufs, FailKind, Op, Outcome};
+use device::{Buf, Bufs, Op, Outcome};
 use std::io::IoSlice;
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -15,10 +15,7 @@ const PIECES_MAX: usize = 64;
 
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
-const EINVAL: i32 = 22;
-const ENOSPC: i32 = 28;
 const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
 
 struct Front {
     drive: Arc<Drive>,
@@ -89,23 +86,23 @@ impl Front {
                 self.spawn(async move {
                     let op = Op::Write { offset, data: bufs.freeze(), fua: false };
                     let done = front.drive.perform(op).await;
-                    front.answer(unique, errno_of(done.outcome), &wire::written(len));
+                    front.answer(unique, number_of(done.outcome), &wire::written(len));
                 });
             }
             // A loop device punches a hole for a discard and for zeroes that may be unmapped, so it must read as zeroes. Where that would
             // be slow, the kernel is told that there is no such thing, and writes zeroes itself where it needs them.
             Message::PunchHole { offset, len } => self.spawn(async move {
                 let done = front.drive.zero_fast(offset, len).await;
-                front.answer(unique, errno_of(done.outcome), &[]);
+                front.answer(unique, number_of(done.outcome), &[]);
             }),
             Message::ZeroRange { offset, len } => self.spawn(async move {
                 let op = Op::WriteZeroes { offset, len, fua: false, may_unmap: false };
                 let done = front.drive.perform(op).await;
-                front.answer(unique, errno_of(done.outcome), &[]);
+                front.answer(unique, number_of(done.outcome), &[]);
             }),
             Message::Sync => self.spawn(async move {
                 let done = front.drive.perform(Op::Flush).await;
-                front.answer(unique, errno_of(done.outcome), &[]);
+                front.answer(unique, number_of(done.outcome), &[]);
             }),
             Message::Attributes => {
                 self.answer(unique, 0, &wire::attributes(drive.size_bytes(), drive.read_only));
@@ -123,7 +120,7 @@ impl Front {
     }
 
     fn answer_read(&self, unique: Unique, outcome: Outcome, bufs: &Bufs) {
-        let errno = errno_of(outcome);
+        let errno = number_of(outcome);
         if errno != 0 || bufs.pieces().len() > PIECES_MAX {
             return if errno == 0 {
                 self.answer(unique, 0, &bufs.to_vec(0..bufs.len_bytes()))
@@ -153,12 +150,7 @@ impl Front {
     }
 }
 
-fn errno_of(outcome: Outcome) -> i32 {
-    match outcome {
-        Outcome::Done => 0,
-        Outcome::Failed(FailKind::NoSpace) => ENOSPC,
-        Outcome::Failed(FailKind::Unsupported) => EOPNOTSUPP,
-        Outcome::Failed(FailKind::Invalid) => EINVAL,
-        Outcome::Failed(_) | Outcome::Short(_) | Outcome::Unknown => EIO,
-    }
+/// The kernel's number of an outcome; 0: done. NBD's numbers are Linux's.
+fn number_of(outcome: Outcome) -> i32 {
+    errno_of(outcome).map_or(0, |errno| errno.to_wire() as i32)
 }

@@ -91,8 +91,11 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Who has something open at or below `path`, or works there: `NAME (pid N)`.
-pub(super) fn users(path: &Path) -> String {
+/// In place of users, where something is in use and nobody is found.
+pub(super) const NOBODY: &str = "nobody that can be seen from here";
+
+/// Who has something open at or below `path`, or works there: `NAME (pid N)`. This process does not count.
+pub(super) fn users(path: &Path) -> Option<String> {
     let inside = |target: Option<PathBuf>| target.is_some_and(|target| target.starts_with(path));
     let mut found = Vec::new();
     for pid in processes().into_iter().filter(|pid| *pid != std::process::id()) {
@@ -107,9 +110,9 @@ pub(super) fn users(path: &Path) -> String {
     let more = found.len().saturating_sub(USERS_MAX);
     found.truncate(USERS_MAX);
     match (found.is_empty(), more) {
-        (true, _) => "nobody that can be seen from here".to_owned(),
-        (false, 0) => found.join(", "),
-        (false, more) => format!("{} and {more} more", found.join(", ")),
+        (true, _) => None,
+        (false, 0) => Some(found.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", found.join(", "))),
     }
 }
 
@@ -144,7 +147,8 @@ pub(super) fn unmount(mount: &Mount, lazily: bool) -> Result<(), AttachError> {
     let Some(pid) = mount.pid else {
         return device::real::unmount(&mount.path, lazily).map_err(|source| match source.kind() {
             std::io::ErrorKind::ResourceBusy => {
-                AttachError::Busy { what: mount.path.display().to_string(), users: users(&mount.path) }
+                let users = users(&mount.path).unwrap_or_else(|| NOBODY.to_owned());
+                AttachError::Busy { what: mount.path.display().to_string(), users }
             }
             _ => AttachError::File { path: mount.path.clone(), source },
         });

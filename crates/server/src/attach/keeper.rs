@@ -171,16 +171,21 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
         let _ = device.clear();
         return Err(error);
     }
-    make_link(&keeper.spec, device.path());
+    make_link(place, &keeper.spec, device.path());
     info!(device = %device.path().display(), "attached");
     Ok((keeper, device, received))
 }
 
-fn make_link(spec: &Spec, device: &Path) {
+fn make_link(place: &Place, spec: &Spec, device: &Path) {
     let link = spec.link();
     if std::fs::symlink_metadata(&link).is_ok_and(|found| found.is_symlink()) {
-        // A dead one of ours, or that of another cell of this name, which is attached.
-        if BlockDevice::open(&link).is_ok_and(|device| device.is_of(spec)) {
+        // A dead one of ours, or that of another cell of this name, which is attached. The device is not asked: one that hangs would not
+        // answer, and one that is open, if only for a moment, is in use.
+        let target = std::fs::read_link(&link).unwrap_or_default();
+        let has_it = |other: &Place| {
+            other.dir != place.dir && other.is_live() && other.record().is_ok_and(|record| record.device == target)
+        };
+        if Place::all().iter().any(has_it) {
             return warn!("{} belongs to another attached cell of this name", link.display());
         }
         let _ = std::fs::remove_file(&link);

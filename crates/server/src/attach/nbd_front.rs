@@ -2,9 +2,9 @@
 //!
 //! Takes no more from the connection than there is memory for; answers in whatever order requests end.
 
-use super::driver::{Drive, DriverError};
+use super::driver::{Drive, DriverError, errno_of};
 use device::sync::{Notify, lock};
-use device::{Buf, Bufs, Conn, FailKind, NetError, Op, Outcome, SharedBuf, SharedBufs};
+use device::{Buf, Bufs, Conn, NetError, Op, SharedBuf, SharedBufs};
 use nbd::codec::{
     Command, CommandFlags, Cookie, Errno, ExportShape, PAYLOAD_BYTES_MAX, Request, TransmissionFlags, encode_simple,
 };
@@ -195,16 +195,6 @@ impl Front {
                 }
             }
         }
-    }
-}
-
-fn errno_of(outcome: Outcome) -> Option<Errno> {
-    match outcome {
-        Outcome::Done => None,
-        Outcome::Failed(FailKind::NoSpace) => Some(Errno::NoSpc),
-        Outcome::Failed(FailKind::Unsupported) => Some(Errno::NotSup),
-        Outcome::Failed(FailKind::Invalid) => Some(Errno::Inval),
-        Outcome::Failed(_) | Outcome::Short(_) | Outcome::Unknown => Some(Errno::Io),
     }
 }
 
