@@ -21,7 +21,7 @@ use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Flag, Notify, lock};
 use device::{Arena, Buf, Device, Io, Outcome, SharedBuf};
-use flashcache::{DiskHandle, FlashCache, Sabotage};
+use flashcache::{DirtyOfDisk, DiskHandle, FlashCache, Sabotage};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -432,7 +432,13 @@ impl GridDisk {
     /// Bytes of it that flash alone holds; of blocks with several parts, those that are dirty.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        self.cache().map_or(0, |binding| binding.cache.dirty_bytes(&binding.disk))
+        self.dirty().bytes
+    }
+
+    /// What of it flash alone holds: a walk over all of that.
+    #[must_use]
+    pub fn dirty(&self) -> DirtyOfDisk {
+        self.cache().map(|binding| binding.cache.dirty(&binding.disk)).unwrap_or_default()
     }
 
     /// Whether acknowledged writes may live on flash alone.

@@ -368,17 +368,6 @@ impl GridDisk {
         }
     }
 
-    /// Since when the oldest write that the disk does not have has been acknowledged, at the latest.
-    #[must_use]
-    pub fn oldest_undestaged(&self) -> Option<Instant> {
-        if self.is_ordered() {
-            let shared = lock(&self.ordered.shared);
-            return [shared.oldest_in_batch, shared.oldest].into_iter().flatten().min();
-        }
-        let binding = self.cache().filter(|b| b.cache.has_dirty(&b.disk))?;
-        binding.cache.members().filter_map(|member| member.oldest_dirty()).min()
-    }
-
     /// Whether its writes are taken on flash, to reach the disk in batches; else they go to the disk.
     #[must_use]
     pub fn is_on_flash_in_order(&self) -> bool {

@@ -303,7 +303,7 @@ impl Member {
                 return false;
             }
             let still = now.is_some_and(|now| now.valid() == entry.valid());
-            let since = self.dirty.since(self.segment_of(page));
+            let since = self.dirty.since(self.segment_of(page), key.slot());
             if still
                 && self.append_dirty(&mut log, kind, &new, Bufs::from(copy).freeze(), true, since, &mut writes).is_ok()
             {

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// See the module's head.
 pub(crate) struct Dirty {
     blocks: Mutex<Blocks>,
-    /// By segment: when its first dirty page was appended.
-    since: Mutex<BTreeMap<SegmentId, Instant>>,
+    /// By segment and grid disk: when the first dirty page of the one was appended to the other.
+    since: Mutex<BTreeMap<(SegmentId, DiskSlot), Instant>>,
     by_segment: Vec<AtomicU32>,
     pages: AtomicU64,
 }
@@ -69,7 +69,7 @@ impl Dirty {
         blocks.listed.insert(entry.key());
         drop(blocks);
         let mut since = lock(&self.since);
-        let first = since.entry(segment).or_insert(now);
+        let first = since.entry((segment, entry.key().slot())).or_insert(now);
         *first = (*first).min(now);
         drop(since);
         Ok(dead)
@@ -88,7 +88,7 @@ impl Dirty {
         if before == pages {
             let mut since = lock(&self.since);
             if !self.holds(segment) {
-                since.remove(&segment);
+                since.retain(|&(of, _), _| of != segment);
             }
         }
     }
@@ -113,9 +113,9 @@ impl Dirty {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Since when a segment has held a dirty page.
-    pub(crate) fn since(&self, segment: SegmentId) -> Option<Instant> {
-        lock(&self.since).get(&segment).copied()
+    /// Since when a segment has held a dirty page of a grid disk, at the latest.
+    pub(crate) fn since(&self, segment: SegmentId, slot: DiskSlot) -> Option<Instant> {
+        lock(&self.since).get(&(segment, slot)).copied()
     }
 
     /// When the oldest of them was written, to the moment its segment got its first one: an upper bound of its age.

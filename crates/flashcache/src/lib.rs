@@ -64,4 +64,4 @@ pub use snapshot::CheckpointPlace;
 pub use tenant::{TENANTS_MAX, Tenant, TenantSet};
 pub use units::{BLOCKS_MAX, DiskSlot, PART_BYTES, REGION_BYTES};
 pub use worth::{Worth, WorthMap};
-pub use write_back::{DestagedList, DirtyRefused, DirtyRun, RunLimits};
+pub use write_back::{DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, RunLimits};

@@ -15,7 +15,7 @@ use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
-use crate::write_back::{Destaged, DestagedList, DirtyRefused, DirtyRun, Places, RunLimits};
+use crate::write_back::{Destaged, DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, Places, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
 use futures_util::future::{Either, join_all, select};
@@ -41,10 +41,18 @@ impl FlashCache {
         self.config.mirrored && (self.seats.len() < 2 || self.seats.iter().any(|seat| seat.member.has_failed()))
     }
 
+    /// What is dirty of a grid disk, mirrors not counted.
+    #[must_use]
+    pub fn dirty(&self, disk: &DiskHandle) -> DirtyOfDisk {
+        let of: Vec<DirtyOfDisk> = self.seats.iter().map(|seat| seat.member.dirty_of(disk.slot)).collect();
+        let bytes = self.once(of.iter().map(|it| it.bytes).sum());
+        DirtyOfDisk { bytes, oldest: of.iter().filter_map(|it| it.oldest).min() }
+    }
+
     /// Bytes of a grid disk that are dirty, mirrors not counted.
     #[must_use]
     pub fn dirty_bytes(&self, disk: &DiskHandle) -> u64 {
-        self.once(self.seats.iter().map(|seat| seat.member.dirty_bytes_of(disk.slot)).sum())
+        self.dirty(disk).bytes
     }
 
     /// Bytes that are dirty, mirrors not counted: those that flash has, and those that were on failed flash alone.

@@ -22,7 +22,7 @@ use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, Segm
 use device::sync::lock;
 use device::{Instant, SharedBufs};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -588,12 +588,19 @@ impl Member {
         Ok(true)
     }
 
-    pub(crate) fn dirty_bytes_of(&self, slot: DiskSlot) -> u64 {
-        let mut parts = 0;
+    /// Walks over every block that is dirty.
+    pub(crate) fn dirty_of(&self, slot: DiskSlot) -> DirtyOfDisk {
+        let (mut parts, mut segments) = (0, BTreeSet::new());
         for key in self.dirty.blocks(slot) {
-            self.index.visit(key, |e| parts += if e.dirty() { u64::from(e.valid().count_ones()) } else { 0 });
+            self.index.visit(key, |entry| {
+                if entry.dirty() {
+                    parts += u64::from(entry.valid().count_ones());
+                    segments.insert(self.segment_of(entry.page()));
+                }
+            });
         }
-        parts * PART_BYTES
+        let oldest = segments.into_iter().filter_map(|segment| self.dirty.since(segment, slot)).min();
+        DirtyOfDisk { bytes: parts * PART_BYTES, oldest }
     }
 
     /// Bytes that live here alone.
@@ -614,6 +621,15 @@ impl Member {
         let log = lock(&self.log);
         log.dirty_segments() >= self.dirty_segments_max() / 2
     }
+}
+
+/// What is dirty of a grid disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirtyOfDisk {
+    /// Of blocks with several parts, those that are dirty.
+    pub bytes: u64,
+    /// When the oldest of them was acknowledged, at the latest.
+    pub oldest: Option<device::Instant>,
 }
 
 /// Free segments that dirty data leaves; what is dirty already may use one more.

@@ -13,6 +13,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "data of a grid disk in the cache that is newer than on disk",
         Formula::Gauge(Reading::HeldOfGridDisk(|it| it.dirty_bytes))
     ),
+    metric!(
+        GridDisk,
+        "GD_FC_DIRTY_AGE",
+        Nanoseconds,
+        "age of the oldest acknowledged write of a grid disk that is not on disk, at most",
+        Formula::Gauge(Reading::HeldOfGridDisk(|it| it.dirty_age_ns))
+    ),
     counter!(GridDisk, "GD_IO_BY_R_LG", Bytes, "bytes of large reads of a grid disk", |c| c.reads.large.bytes.get()),
     counter!(GridDisk, "GD_IO_BY_R_SM", Bytes, "bytes of small reads of a grid disk", |c| c.reads.small.bytes.get()),
     counter!(GridDisk, "GD_IO_BY_W_LG", Bytes, "bytes of large writes to a grid disk", |c| c.writes.large.bytes.get()),

@@ -15,6 +15,8 @@ pub struct Held {
     pub name: String,
     /// Newer than what is on disk.
     pub dirty_bytes: u64,
+    /// Age of the oldest of it, at most.
+    pub dirty_age_ns: u64,
 }
 
 /// Of a cell.
@@ -27,17 +29,26 @@ pub(super) struct AllHeld {
 
 impl AllHeld {
     pub(super) fn of(cell: &Cell, served: &[Arc<GridDisk>]) -> AllHeld {
-        let held = |disk: &Arc<GridDisk>| Held { name: disk.name(), dirty_bytes: disk.dirty_bytes() };
+        let now = cell.world.clock.now();
+        let held = |disk: &Arc<GridDisk>| {
+            let dirty = disk.dirty();
+            let dirty_age_ns = dirty.oldest.map_or(0, |since| now.ns_since(since));
+            Held { name: disk.name(), dirty_bytes: dirty.bytes, dirty_age_ns }
+        };
         let grid_disks: Vec<Held> = served.iter().map(held).collect();
         let Some(catalog) = cell.store.as_ref().map(|store| store.catalog()) else {
             return AllHeld { grid_disks, cell_disks: Vec::new() };
         };
-        let dirty: BTreeMap<&str, u64> = grid_disks.iter().map(|it| (it.name.as_str(), it.dirty_bytes)).collect();
+        let dirty: BTreeMap<&str, &Held> = grid_disks.iter().map(|it| (it.name.as_str(), it)).collect();
         let disks = catalog.members.iter().filter(|(_, member)| member.role == Role::Disk);
         let on = disks.map(|(id, member)| {
             let own = catalog.grid_disks.values().filter(|record| record.cell_disk == *id);
-            let dirty_bytes = own.filter_map(|record| dirty.get(record.name.as_str())).sum();
-            Held { name: member.name.clone(), dirty_bytes }
+            let mut sum = Held { name: member.name.clone(), ..Held::default() };
+            for held in own.filter_map(|record| dirty.get(record.name.as_str())) {
+                sum.dirty_bytes += held.dirty_bytes;
+                sum.dirty_age_ns = sum.dirty_age_ns.max(held.dirty_age_ns);
+            }
+            sum
         });
         let cell_disks = on.collect();
         AllHeld { grid_disks, cell_disks }

@@ -7,6 +7,11 @@ use crate::alerting::{Condition, Severity};
 use cell::metrics::Sample;
 use celldisk::{MemberStatus, Role};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Writes that are on flash alone for so long are an alert: a disk that works has them within minutes, whatever else it does.
+const DIRTY_AGE_MAX: Duration = Duration::from_secs(3600);
+const NS_PER_MINUTE: u64 = 60_000_000_000;
 
 /// What has been seen, for what tells of a moment.
 #[derive(Default)]
@@ -150,6 +155,13 @@ pub(super) fn of_minute(samples: &[Sample], seen: &mut Seen) -> Vec<Condition> {
                 let what = format!("the endurance budget of {object} is spent: nothing more is cached on it for now");
                 found.push(Condition::new("FlashCache_EnduranceSpent", object, Severity::Warning, what));
             }
+            "GD_FC_DIRTY_AGE" if Duration::from_nanos(*value) >= DIRTY_AGE_MAX => {
+                let minutes = value / NS_PER_MINUTE;
+                let what = format!(
+                    "writes of {object} have been on flash alone for {minutes} minutes: its disk is behind, gone or frozen"
+                );
+                found.push(Condition::new("GridDisk_DirtyAge", object, Severity::Warning, what));
+            }
             "FC_IO_ROT" => {
                 let before = seen.rot.replace(*value).unwrap_or(0);
                 if *value > before {
@@ -188,10 +200,19 @@ mod tests {
             of_minute(samples, seen).into_iter().map(|it| it.definition).collect()
         };
         let mut seen = Seen::default();
-        let quiet = [sample("FL_BY_KEEP", 0), sample("FC_BY_STALE_DIRTY", 0), sample("CD_BY_FC_BUDGET", 1)];
-        assert!(names(&quiet, &mut seen).is_empty());
-        let loud = [sample("FL_BY_KEEP", 1), sample("FC_BY_STALE_DIRTY", 1), sample("CD_BY_FC_BUDGET", 0)];
-        let all = ["FlashLog_SavedRedo", "FlashCache_StaleDirty", "FlashCache_EnduranceSpent"];
+        let hour_ns = 60 * NS_PER_MINUTE;
+        let readings = |redo, stale, budget, age_ns| {
+            let of = [
+                ("FL_BY_KEEP", redo),
+                ("FC_BY_STALE_DIRTY", stale),
+                ("CD_BY_FC_BUDGET", budget),
+                ("GD_FC_DIRTY_AGE", age_ns),
+            ];
+            of.map(|(name, value)| sample(name, value))
+        };
+        assert!(names(&readings(0, 0, 1, hour_ns - 1), &mut seen).is_empty());
+        let loud = readings(1, 1, 0, hour_ns);
+        let all = ["FlashLog_SavedRedo", "FlashCache_StaleDirty", "FlashCache_EnduranceSpent", "GridDisk_DirtyAge"];
         assert_eq!(names(&loud, &mut seen), all);
         assert_eq!(names(&[sample("FC_IO_ROT", 2)], &mut seen), ["FlashCache_Rot"]);
         assert!(names(&[sample("FC_IO_ROT", 2)], &mut seen).is_empty(), "told");

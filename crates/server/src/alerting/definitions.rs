@@ -117,6 +117,13 @@ const OWN: &[Definition] = {
             "cached data did not match its checksum, and was read from elsewhere",
         ),
         own("FlashCache_StaleDirty", Stateful, Hardware, Minute, "flash that has failed holds data that no disk has"),
+        own(
+            "GridDisk_DirtyAge",
+            Stateful,
+            Hardware,
+            Minute,
+            "writes of a grid disk have been on flash alone for an hour: its disk is behind, gone, or frozen",
+        ),
         own("FlashLog_SavedRedo", Stateful, Hardware, Minute, "the flash log holds redo that its disk does not take"),
     ]
 };

@@ -28,6 +28,10 @@ impl Rig {
             if !is_short {
                 assert_eq!(self.cache.dirty_bytes(handle), dirty);
             }
+            let oldest = self.cache.dirty(handle).oldest;
+            assert_eq!(oldest.is_some(), dirty > 0);
+            let least = self.cache.members().filter_map(|member| member.oldest_dirty()).min();
+            assert!(least <= oldest || oldest.is_none(), "the oldest of all is no younger than that of one disk");
             assert!(!self.cache.has_lost(handle));
             assert_eq!(self.cache.has_dirty(handle), dirty > 0);
             let runs = self.cache.residence(handle, 0..DISK_PARTS);
