@@ -1,7 +1,9 @@
-"""A disk that loses what it had not made durable: what every connection of clients nobody here wrote hears of it."""
+"""Devices that do not have what they had: a disk that loses what it had not made durable, and flash that is put back in time."""
 
 import json
 import os
+import shutil
+import time
 
 from case_clients import nbdsh
 from harness import Place, QUIET, check, equal, need, test, wait_until
@@ -76,4 +78,43 @@ def no_connection_believes_in_writes_that_a_disk_has_lost():
         good = ("flush before", "a new connection writes", "and flushes")
         equal(heard, {name: 0 if name in good else EIO for name in heard}, "what the clients heard")
         check(len(heard) == 8, f"all of them: {heard}")
+        cell.stop()
+
+
+# What is on flash counts as settled when its region has been quiet for five seconds, which is looked at every five.
+SETTLED_SECONDS = 12
+
+
+@test
+def flash_of_an_earlier_moment_of_the_same_life_is_not_believed():
+    """A flash volume is restored from a snapshot that was taken while the cell was served, which has not been stopped since."""
+    need("nbdsh")
+    with Place("losses") as place:
+        cell = place.cell(griddisks=("data:64M:data:write-through",))
+        cell.tune(stamps_every="1s", sequential_cutoff="0")
+        cell.start()
+        write = "for at in range(0, 4 << 20, 65536): h.pwrite({!r} * 65536, at)\nh.flush()\n"
+        read = "print(sorted({bytes([byte]).decode() for at in range(0, 4 << 20, 65536) for byte in h.pread(65536, at)}))\n"
+
+        def asked(script):
+            return nbdsh(cell, script).strip()
+
+        asked(write.format(b"a"))
+        equal(asked(read + read), "['a']\n['a']", "what was written")
+        check(cell.metric("FC_IO_RQ_R", "FLASHCACHE") > 0, "it is cached")
+        time.sleep(SETTLED_SECONDS)
+        # That it is settled is on flash with what is written there next.
+        asked("h.pwrite(b'z' * 65536, 32 << 20); h.flush()")
+        time.sleep(1.5)
+        flash, old = cell.device("flash"), place.path("old")
+        shutil.copy(flash, old)
+        asked(write.format(b"b"))
+        # Two periods of the stamps.
+        time.sleep(2.5)
+        cell.kill()
+        os.replace(old, flash)
+        cell.start()
+        equal(asked(read), "['b']", "what the disk has, whatever the flash of before says")
+        asked(write.format(b"c"))
+        equal(asked(read), "['c']", "and it serves on")
         cell.stop()

@@ -117,6 +117,34 @@ def files_are_pinned_by_path_and_followed():
         cell.stop()
 
 
+def as_a_view(database, command, host):
+    """The same by SQL, for a role that may look and no more."""
+    contains(run([*command, "--view", "make"], env=host.env).stdout, "view flashcell.contents made in database postgres", "said")
+    run([*command, "--view", "make"], env=host.env)
+    database.sql("CREATE ROLE looker LOGIN; GRANT pg_monitor TO looker; CREATE ROLE stranger LOGIN")
+    asked = "SELECT relation, kept_bytes FROM flashcell.contents WHERE kept_bytes > 0 ORDER BY relation"
+    rows = [row[0] for row in database.rows(asked, user="looker")]
+    equal(rows, ["public.pgbench_accounts", "public.pgbench_accounts_pkey"], "relations that are kept, by the view")
+    joined = "SELECT count(*) FROM flashcell.contents JOIN pg_class ON oid = relation::regclass WHERE relation LIKE 'public.%'"
+    equal(database.rows(joined, user="looker"), [["7"]], "it joins with the catalog: four tables, three keys")
+    for user, what in (("stranger", "SELECT * FROM flashcell.contents"), ("looker", "SELECT * FROM flashcell.report")):
+        contains(database.sql(what, user=user, ok=False).stderr, "permission denied", f"{user} is refused")
+    # A tablespace that is on no grid disk is said to be, and hides nothing.
+    away = database.place.path("away")
+    os.mkdir(away)
+    os.chown(away, database.user.pw_uid, database.user.pw_gid)
+    database.sql(f"CREATE TABLESPACE away LOCATION '{away}'")
+    database.sql("CREATE TABLE far TABLESPACE away AS SELECT 1 AS n")
+    told = run([*command, "--json"], ok=False, env=host.env)
+    contains(told.stderr, "are on no grid disk", "what is left out")
+    names = [row["relation"] for row in json.loads(told.stdout)["relations"]]
+    check("public.pgbench_accounts" in names and "public.far" not in names, "the rest is told of")
+    equal([row[0] for row in database.rows(asked, user="looker")], rows, "by the view too")
+    contains(run([*command, "--view", "drop"], env=host.env).stdout, "dropped", "said")
+    run([*command, "--view", "drop"], env=host.env)
+    contains(database.sql(asked, ok=False).stderr, "does not exist", "it is gone")
+
+
 @test
 def a_table_is_pinned_with_its_indexes_through_vacuum_full():
     programs()
@@ -157,6 +185,7 @@ def a_table_is_pinned_with_its_indexes_through_vacuum_full():
             equal(sorted(kept), ["public.pgbench_accounts", "public.pgbench_accounts_pkey"], "relations that are kept")
             check(any(row["relation"] == "pg_catalog.pg_class" for row in told), "all relations are told of")
             contains(run(command, env=host.env).stdout, "public.pgbench_accounts_pkey", "as a table")
+            as_a_view(database, command, host)
             sweep(host, cell, 700)
             check(is_kept(), f"kept through scans of more than the cache: {pinner.held(*files())}")
             before = files()

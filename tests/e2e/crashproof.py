@@ -30,6 +30,7 @@ KINDS = (*KILLS, *CHANGES, *FLASH, "copy")
 WALS = ("with-data", "own", "redo")
 FLASH_DEVICES = 2
 WAL_MIB = 320
+STAMPS_SECONDS = 1
 MODES = ("write-through", "write-back", "write-back-ordered")
 # The grid disk grows by so much in a round, up to the room its disk has.
 GROWTH_MIB = 32
@@ -172,11 +173,11 @@ class Database:
         self.server.send_signal(signal.SIGINT)
         equal(self.server.wait(timeout=120), 0, "exit code of postgres")
 
-    def sql(self, text, ok=True):
-        return self.run("psql", "-h", self.sock, "-p", PORT, "-U", "bench", "-d", "postgres", "-AtX", "-c", text, ok=ok)
+    def sql(self, text, ok=True, user="bench"):
+        return self.run("psql", "-h", self.sock, "-p", PORT, "-U", user, "-d", "postgres", "-AtX", "-c", text, ok=ok)
 
-    def rows(self, text):
-        return [line.split("|") for line in self.sql(text).stdout.splitlines()]
+    def rows(self, text, **options):
+        return [line.split("|") for line in self.sql(text, **options).stdout.splitlines()]
 
     def ledger(self):
         """{(round, client): (commits there, lowest number, highest number)}"""
@@ -207,6 +208,7 @@ class Proof:
         self.cell = place.cell(disks=("2G",), flash=("320M",) * FLASH_DEVICES, griddisks=griddisks)
         self.mode, self.size_mib = mode, SIZE_MIB
         self.cell.set_device("forgetful = true")
+        self.cell.tune(stamps_every=f"{STAMPS_SECONDS}s")
         self.sabotage = sabotage
         self.host = Host(place)
         place.cleanups.append(self.end)
@@ -261,11 +263,11 @@ class Proof:
             self.database.kill()
         self.host.end()
 
-    def load(self):
+    def load(self, seconds):
         """Start pgbench; its log begins with `prefix`."""
         self.prefix = os.path.join(self.logs, f"round-{self.round}")
         command = self.database.command(
-            "pgbench", "-h", self.database.sock, "-p", PORT, "-U", "bench", "-n", "-f", self.script, "-T", self.seconds,
+            "pgbench", "-h", self.database.sock, "-p", PORT, "-U", "bench", "-n", "-f", self.script, "-T", seconds,
             "-c", self.clients, "-j", 1, "-D", f"scale={SCALE}", "-D", "n=0", "-D", f"round={self.round}",
             "-l", f"--log-prefix={self.prefix}", "postgres",
         )  # fmt: skip
@@ -403,8 +405,10 @@ class Proof:
             self.set_mode("write-back" if kind == "mirror" else "write-through")
         if kind == "flash-old":
             self.old_flash = [shutil.copy(self.cell.device("flash", n), self.place.path(f"old-{n}.img")) for n in range(FLASH_DEVICES)]
-        bench = self.load()
-        time.sleep(self.seconds * (0.3 + 0.4 * rng.random()))
+        # Flash of a moment before the last renewal of its stamps is found out.
+        found_out = 2 * STAMPS_SECONDS if kind == "flash-old" else 0
+        bench = self.load(self.seconds + found_out)
+        time.sleep(self.seconds * (0.3 + 0.4 * rng.random()) + found_out)
         if kind in CHANGES:
             self.change(kind, rng)
             time.sleep(self.seconds * 0.3 * rng.random())

@@ -15,6 +15,7 @@ use crate::pin::worth_map;
 use crate::recorder::Recorded;
 use crate::redo::{LogAtWork, RedoWrite, is_paired};
 use crate::request::CachingMode;
+use crate::stamps::Renewals;
 use crate::traced::{Records, TracedRequest};
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
@@ -52,6 +53,8 @@ pub struct CellConfig {
     /// How long grid disks wait for the index of the flash cache at an open; then those that need none are served without it, see
     /// [`crate::early`]. None: until it is whole.
     pub index_wait: Option<Duration>,
+    /// How often flash and disks get new open stamps while clients write, see [`crate::stamps`]; none: at each open alone.
+    pub stamps_every: Option<Duration>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
     /// Deliberate fault of labels and catalogs, for the checkers.
@@ -74,6 +77,7 @@ impl Default for CellConfig {
             sequential_cutoff_bytes: SEQUENTIAL_CUTOFF_BYTES,
             hot_every: Duration::from_secs(60),
             index_wait: None,
+            stamps_every: Some(crate::stamps::EVERY),
             sabotage: None,
             disk_sabotage: None,
         }
@@ -111,6 +115,7 @@ pub struct Cell {
     /// The I/O plan.
     pub(crate) iorm: Arc<Iorm>,
     records: Arc<Records>,
+    pub(crate) renewals: Renewals,
     /// One change at a time.
     pub(crate) changing: device::sync::Semaphore,
 }
@@ -167,6 +172,7 @@ impl Cell {
             arena: Arena::new(config.arena_bytes),
             iorm: Iorm::new(&world, config.cache.quotas.clone()),
             records: Records::new(&world.clock),
+            renewals: Renewals::default(),
             world,
             block_bytes: config.cache.block_bytes,
             feed: Arc::new(Feed::new(config.feed)),

@@ -39,6 +39,7 @@ mod refill;
 pub mod request;
 pub mod saving;
 pub mod session;
+pub mod stamps;
 mod streams;
 mod tiers;
 mod traced;

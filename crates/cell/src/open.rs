@@ -256,6 +256,8 @@ impl Cell {
         }
         let alarm_task = cell.clone();
         cell.world.spawn.spawn(Box::pin(async move { alarm_task.run_instance_stamp().await }));
+        let stamps_task = cell.clone();
+        cell.world.spawn.spawn(Box::pin(async move { stamps_task.run_stamps().await }));
         cell.world.spawn.spawn(Box::pin(cell.feed.clone().run(cell.world.clone(), cell.stop.clone())));
         Ok((cell, report))
     }

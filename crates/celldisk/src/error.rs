@@ -84,6 +84,12 @@ pub enum CellDiskError {
     /// Nothing is on it.
     #[error("the device is blank")]
     Blank,
+    /// It does not answer.
+    #[error("its label has not been written in {seconds} s")]
+    Late {
+        /// How long that was waited for.
+        seconds: u64,
+    },
     /// Somebody else's data is on it.
     #[error("the device carries {what}")]
     Foreign {
@@ -154,7 +160,9 @@ impl CellDiskError {
             CellDiskError::Newer(_) => Some("install the newer release"),
             CellDiskError::Shrunk { .. } => Some("give the device back the size it had"),
             CellDiskError::TooSmall { .. } => Some("use a larger device"),
-            CellDiskError::Latched { .. } => Some("restart the cell once the device answers again"),
+            CellDiskError::Latched { .. } | CellDiskError::Late { .. } => {
+                Some("restart the cell once the device answers again")
+            }
             CellDiskError::Io(error) => Some(error.hint()),
             CellDiskError::Geometry { .. } | CellDiskError::Label(_) => None,
         }

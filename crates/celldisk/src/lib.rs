@@ -45,6 +45,7 @@ pub use probe::{Probe, probe};
 pub use sabotage::Sabotage;
 pub use slice::{Slice, join_outcomes};
 pub use store::{
-    CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, GridDiskError, GridDiskSpec,
-    JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport, grid_disk_bytes,
+    CellStore, ChangeError, Changed, FlashCacheSpace, FlashCacheSpec, FlashLogSpec, FlashPatience, GridDiskError,
+    GridDiskSpec, JournalSpace, MemberStatus, OpenOptions, Opened, Renewal, ReplicaFailure, StoreError, StoreReport,
+    grid_disk_bytes,
 };

@@ -17,7 +17,7 @@ pub use flash::{FlashCacheSpace, FlashCacheSpec, FlashLogSpec};
 pub use grid_disks::{GridDiskSpec, grid_disk_bytes};
 pub use journal::JournalSpace;
 pub use open::{OpenOptions, Opened, StoreReport};
-pub use stamps::Renewal;
+pub use stamps::{FlashPatience, Renewal};
 
 use crate::catalog::{Catalog, CatalogError, Extent};
 use crate::disk::CellDisk;

@@ -1,8 +1,8 @@
 //! The command line of `flashcell contents`: what is on flash, by range of the grid disks, by file, or by table of a database.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use server::config::Size;
-use server::files::{DatabaseOptions, FilesOptions, Whereabouts};
+use server::files::{DatabaseOptions, FilesOptions, VIEW, ViewOptions, Whereabouts};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
@@ -30,10 +30,22 @@ pub(crate) struct Contents {
     /// In JSON, every file or relation, with sizes in bytes
     #[arg(long)]
     json: bool,
+    /// Lines of every file or relation: its name, and bytes of its length, located, cached, kept and dirty
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Make the report the view flashcell.contents of the database, which its superusers and pg_monitor may read, or drop that view
+    #[arg(long, value_name = "WHAT", requires = "database", conflicts_with_all = ["json", "csv"])]
+    view: Option<ViewAction>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ViewAction {
+    Make,
+    Drop,
 }
 
 pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
-    let Contents { mut grid_disk, mut paths, database, psql, offset, cell, json } = contents;
+    let Contents { mut grid_disk, mut paths, database, psql, offset, cell, json, csv, view } = contents;
     if let Some(path) = grid_disk.take_if(|word| database.is_none() && word.contains('/')) {
         paths.insert(0, PathBuf::from(path));
     }
@@ -47,6 +59,9 @@ pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
         return crate::carry_out(format!("LIST FLASHCACHECONTENT {}", crate::quoted(&grid_disk)?), cell, json);
     }
     let whereabouts = Whereabouts { cell, grid_disk, offset_bytes: offset.map(|Size(bytes)| bytes) };
+    if let (Some(action), Some(database)) = (view, &database) {
+        return carry_out_view(action, DatabaseOptions { whereabouts, database: database.clone(), psql });
+    }
     let mut talk = std::io::stderr();
     let told = talk.is_terminal();
     let mut progress = |done: usize, all: usize| {
@@ -59,11 +74,34 @@ pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
         Some(database) => server::files::relations(&DatabaseOptions { whereabouts, database, psql }, &mut progress)?,
         None => server::files::files(&FilesOptions { whereabouts, paths }, &mut progress)?,
     };
-    let shown = if json { report.json() } else { report.text() };
+    let shown = match () {
+        () if json => report.json(),
+        () if csv => report.csv(),
+        () => report.text(),
+    };
     // A reader that has gone has what it wanted.
     let _ = std::io::stdout().write_all(shown.as_bytes());
     for (path, why) in &report.skipped {
         let _ = writeln!(talk, "{}: {why}", path.display());
     }
-    Ok(report.skipped.is_empty())
+    // Who reads lines has what there is: a table may be dropped at any moment.
+    Ok(csv || report.skipped.is_empty())
+}
+
+fn carry_out_view(action: ViewAction, database: DatabaseOptions) -> Result<bool, crate::Failure> {
+    let name = database.database.clone();
+    let line = match action {
+        ViewAction::Make => {
+            let program = std::env::current_exe()?;
+            server::files::make_view(&ViewOptions { database, program })?;
+            format!("view {VIEW} made in database {name}")
+        }
+        ViewAction::Drop => {
+            server::files::drop_view(&database)?;
+            format!("view {VIEW} dropped from database {name}; the extension file_fdw stays")
+        }
+    };
+    // A reader that has gone has what it wanted.
+    let _ = writeln!(std::io::stdout(), "{line}");
+    Ok(true)
 }

@@ -16,7 +16,7 @@ mod endurance;
 mod head;
 mod listen;
 mod observe;
-mod unused;
+mod span;
 pub use admin::Admin;
 pub use endurance::{DriveBytes, DriveWrites, Lifetime};
 use head::HEAD;
@@ -24,7 +24,7 @@ pub(crate) use listen::host_and_port;
 pub use listen::{ADMIN_PORT, Listen, NBD_PORT, NbdAddress};
 pub(crate) use observe::DAYS_MAX as HISTORY_DAYS_MAX;
 pub use observe::{Alerts, CommandHook, History, MailAccess, WebHook};
-pub use unused::Unused;
+pub use span::Span;
 
 /// Name of the file in a cell's directory.
 pub const FILE_NAME: &str = "cell.toml";
@@ -212,7 +212,9 @@ pub struct FlashCacheTuning {
     /// A flash device slower than this is given up.
     pub hard_limit_ms: u64,
     /// KEEP data that nobody asked for during this time counts as DEFAULT data: `"24h"`, `"90m"`, `"7d"`.
-    pub keep_unused: Unused,
+    pub keep_unused: Span,
+    /// How often flash and disks get new open stamps while clients write. Flash that is put back to an older moment than that is found out.
+    pub stamps_every: Span,
     /// While flash is busier than the disk, the disk serves a share of what is cached, and nothing more is cached. Off unless
     /// asked for: where the two are about as quick, the cache never becomes warm.
     pub busy_to_disk: bool,
@@ -399,7 +401,8 @@ impl Default for FlashCacheTuning {
             segment: Size(u64::from(cache.segment_bytes)),
             soft_limit_ms: u64::try_from(cache.soft_limit.as_millis()).unwrap_or(u64::MAX),
             hard_limit_ms: u64::try_from(cache.hard_limit.as_millis()).unwrap_or(u64::MAX),
-            keep_unused: Unused(cache.keep_unused.as_secs()),
+            keep_unused: Span(cache.keep_unused.as_secs()),
+            stamps_every: Span(cell::stamps::EVERY.as_secs()),
             busy_to_disk: cache.busy.is_some(),
             journal: None,
             feed_rate: Size(feed.rate_bytes),

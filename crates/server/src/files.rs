@@ -10,12 +10,14 @@ mod ranges;
 mod show;
 mod table;
 mod target;
+mod view;
 mod walk;
 
 pub use pin::{FOLLOW_EVERY, FilePolicy, PinError, PinOptions, Pinned, PinnedFiles};
 pub use place::PlaceError;
 pub use table::{Table, TableError};
 pub use target::Whereabouts;
+pub use view::{VIEW, ViewOptions, drop_view, make_view};
 
 use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, HeldAnswer, HeldBytes, HeldRequest};
 use crate::console::ConsoleError;
@@ -84,6 +86,12 @@ impl FilesReport {
     #[must_use]
     pub fn text(&self) -> String {
         show::text(self)
+    }
+
+    /// Every file or relation in a line: name, length, located, cached, kept and dirty bytes.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        show::csv(self)
     }
 
     /// All of it, sizes in bytes.
@@ -184,8 +192,8 @@ pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> 
     Ok(report)
 }
 
-/// The same of the tables and indexes of a PostgreSQL database, each with all of its files; of those whose files lie on the file system of
-/// the first.
+/// The same of the tables and indexes of a PostgreSQL database, each with all of its files: on however many grid disks its tablespaces
+/// are. Those on none are in the report as skipped; where a grid disk is named, only what is on the file system of the first counts.
 ///
 /// # Errors
 /// See [`FilesError`].
@@ -194,11 +202,40 @@ pub fn relations(options: &DatabaseOptions, progress: &mut dyn FnMut(usize, usiz
     for (name, files) in table::relations(&options.database, &options.psql)? {
         names.extend(files.into_iter().filter(|path| path.exists()).map(|path| (path, name.clone())));
     }
-    let mut paths: Vec<PathBuf> = names.keys().cloned().collect();
-    let device = paths.first().map(|first| walk::device_of(std::slice::from_ref(first))).transpose()?;
-    paths.retain(|path| walk::device_of(std::slice::from_ref(path)).ok() == device);
-    let options = FilesOptions { whereabouts: options.whereabouts.clone(), paths };
-    let by_file = files(&options, progress)?;
+    let mut by_device: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
+    let mut first = None;
+    for path in names.keys() {
+        // Dropped since.
+        let Ok(device) = walk::device_of(std::slice::from_ref(path)) else { continue };
+        first = first.or(Some(device));
+        by_device.entry(device).or_default().push(path.clone());
+    }
+    if options.whereabouts.grid_disk.is_some() {
+        by_device.retain(|device, _| Some(*device) == first);
+    }
+    let mut by_file = FilesReport::default();
+    let (mut missing, count) = (None, by_device.len());
+    for paths in by_device.into_values() {
+        match files(&FilesOptions { whereabouts: options.whereabouts.clone(), paths }, progress) {
+            Ok(report) => {
+                by_file.files.extend(report.files);
+                by_file.skipped.extend(report.skipped);
+            }
+            Err(FilesError::NotAttached { path }) => {
+                by_file.skipped.push((
+                    path.clone(),
+                    io::Error::other("it and what else is on its file system are on no grid disk"),
+                ));
+                missing = Some(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(path) = missing
+        && count == 1
+    {
+        return Err(FilesError::NotAttached { path });
+    }
     let mut sums: BTreeMap<&String, FileHeld> = BTreeMap::new();
     for file in &by_file.files {
         let Some(name) = names.get(&file.path) else { continue };

@@ -304,6 +304,7 @@ pub(crate) fn cell_config(located: &Located) -> Result<CellConfig, ServeError> {
         },
         sequential_cutoff_bytes: tuning.sequential_cutoff.0,
         index_wait: Some(INDEX_WAIT),
+        stamps_every: Some(Duration::from_secs(tuning.stamps_every.0)),
         sabotage,
         ..CellConfig::default()
     })

@@ -14,12 +14,15 @@
 
 use super::{CellStore, ReplicaFailure};
 use crate::disk::CellDisk;
+use crate::error::CellDiskError;
 use crate::ids::{DeviceId, Stamp};
 use crate::label::{DiskStamp, FlashMember, FlashState, Label, Role};
-use device::Prng;
-use futures_util::future::join_all;
+use device::{Clock, Prng};
+use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why stamps are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,32 @@ pub enum Renewal {
     Open,
     /// The cell has stopped serving and everything is durable.
     CleanStop,
+}
+
+/// How long the label of a flash device may take to be written: one that takes longer has failed, and its cell disk takes no more changes.
+#[derive(Clone, Copy)]
+pub struct FlashPatience<'a> {
+    /// Whose time.
+    pub clock: &'a Arc<dyn Clock>,
+    /// How much of it.
+    pub limit: Duration,
+}
+
+impl FlashPatience<'_> {
+    async fn within(self, written: impl Future<Output = Result<(), CellDiskError>>) -> Result<(), CellDiskError> {
+        match select(pin!(written), self.clock.sleep(self.limit)).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => Err(CellDiskError::Late { seconds: self.limit.as_secs() }),
+        }
+    }
+}
+
+/// One renewal.
+#[derive(Clone, Copy)]
+struct Round<'a> {
+    renewal: Renewal,
+    pairs: &'a [(DeviceId, DeviceId)],
+    patience: Option<FlashPatience<'a>>,
 }
 
 impl CellStore {
@@ -79,6 +108,17 @@ impl CellStore {
         pairs: &[(DeviceId, DeviceId)],
         prng: &mut Prng,
     ) -> Vec<ReplicaFailure> {
+        self.renew(Round { renewal, pairs, patience: None }, prng).await
+    }
+
+    /// The same of every pair that matches, while the cell serves.
+    pub async fn renew_in_service(&self, patience: FlashPatience<'_>, prng: &mut Prng) -> Vec<ReplicaFailure> {
+        let pairs = self.matching_pairs();
+        self.renew(Round { renewal: Renewal::Open, pairs: &pairs, patience: Some(patience) }, prng).await
+    }
+
+    async fn renew(&self, round: Round<'_>, prng: &mut Prng) -> Vec<ReplicaFailure> {
+        let Round { renewal, pairs, .. } = round;
         let mut failures = Vec::new();
         let mut disks: Vec<Arc<CellDisk>> = self.cell_disks();
         disks.retain(|disk| disk.role() == Role::Disk);
@@ -99,7 +139,7 @@ impl CellStore {
         let announced = |disk: &Arc<CellDisk>| Some((disk.id(), disk.label().stamp_next)).filter(|(_, s)| s.is_some());
         let unfinished: BTreeMap<DeviceId, Stamp> = disks.iter().filter_map(announced).collect();
         if !unfinished.is_empty() {
-            let failed = self.hand_over(renewal, &unfinished, pairs, &taken_in, &mut failures).await;
+            let failed = self.hand_over(&round, &unfinished, &taken_in, &mut failures).await;
             disks.retain(|disk| !failed.contains(&disk.id()));
         }
 
@@ -120,19 +160,19 @@ impl CellStore {
                 failures.push(ReplicaFailure::of(disk, error));
             }
         }
-        self.hand_over(renewal, &announced, pairs, &taken_in, &mut failures).await;
+        self.hand_over(&round, &announced, &taken_in, &mut failures).await;
         failures
     }
 
     /// Steps 2 and 3 for the disks in `stamps`; the disks whose hand-over could not be finished.
     async fn hand_over(
         &self,
-        renewal: Renewal,
+        round: &Round<'_>,
         stamps: &BTreeMap<DeviceId, Stamp>,
-        pairs: &[(DeviceId, DeviceId)],
         taken_in: &BTreeSet<(DeviceId, DeviceId)>,
         failures: &mut Vec<ReplicaFailure>,
     ) -> BTreeSet<DeviceId> {
+        let Round { renewal, pairs, .. } = *round;
         let mut failed = BTreeSet::new();
         let disks: BTreeMap<DeviceId, Arc<CellDisk>> =
             stamps.keys().filter_map(|id| Some((*id, self.cell_disk(*id)?))).collect();
@@ -162,9 +202,10 @@ impl CellStore {
                 accept(&mut after);
                 // One that is used is written in any case: the sequence of its label is the life of the flash cache there, and no two
                 // openings have the same.
-                let result = match is_paired {
-                    false if after == *before => Ok(()),
-                    _ => flash.rewrite_label(accept).await,
+                let result = match (is_paired, round.patience) {
+                    (false, _) if after == *before => Ok(()),
+                    (_, Some(patience)) => patience.within(flash.rewrite_label(accept)).await,
+                    (_, None) => flash.rewrite_label(accept).await,
                 };
                 (flash, result)
             }

@@ -13,7 +13,8 @@ pub(super) const HEAD: &str = "\
 # [memory]       requests, work, staging (for each flash device of the cache); index = \"8G\" limits what the index of the
 #                cache takes, all in all: a cache created after that has coarser blocks if need be.
 # [flash_cache]  block and segment (when a cache is created), soft_limit_ms, hard_limit_ms; keep_unused (\"24h\": KEEP
-#                data unused for so long counts as DEFAULT data); busy_to_disk = true: while flash is busier
+#                data unused for so long counts as DEFAULT data); stamps_every (\"60s\": flash that is put back to an
+#                older moment than that is found out at the next start); busy_to_disk = true: while flash is busier
 #                than the disk, the disk serves a share of the hits; sequential_cutoff = \"4M\": more than that in
 #                a row is a scan, which pushes nothing out of the cache unless it comes back and fits (0: never); journal = \"64M\" of a grid disk put into write-back-ordered
 #                (1/64 of it unless stated); feed_rate = \"32M\" a second, feed_boost and noprefetch for grid disks with

@@ -3,6 +3,7 @@
 //! Never prints a control character of a file's name.
 
 use super::{FileHeld, FilesReport, Told};
+use crate::admin::HeldBytes;
 use cellcli::answer::size_text;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -87,6 +88,16 @@ fn name(path: &Path) -> String {
         .collect()
 }
 
+pub(super) fn csv(report: &FilesReport) -> String {
+    let mut out = String::new();
+    for FileHeld { path, size_bytes, located_bytes, held } in &report.files {
+        let HeldBytes { cached_bytes, kept_bytes, dirty_bytes } = held;
+        let name = path.to_string_lossy().replace('"', "\"\"");
+        let _ = writeln!(out, "\"{name}\",{size_bytes},{located_bytes},{cached_bytes},{kept_bytes},{dirty_bytes}");
+    }
+    out
+}
+
 pub(super) fn json(report: &FilesReport) -> String {
     let file = |file: &FileHeld| {
         json!({
@@ -110,7 +121,6 @@ pub(super) fn json(report: &FilesReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::HeldBytes;
     use expect_test::expect;
 
     #[test]

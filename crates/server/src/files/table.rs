@@ -127,15 +127,15 @@ pub(super) fn relations(database: &str, psql: &str) -> Result<Vec<(String, Vec<P
 }
 
 /// A question to a database.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// What it is about.
-    of: String,
-    psql: &'a str,
-    database: &'a str,
+    pub(super) of: String,
+    pub(super) psql: &'a str,
+    pub(super) database: &'a str,
 }
 
 impl Asked<'_> {
-    fn refused(&self, why: String) -> TableError {
+    pub(super) fn refused(&self, why: String) -> TableError {
         TableError::Refused { table: self.of.clone(), why }
     }
 
@@ -144,7 +144,7 @@ impl Asked<'_> {
     }
 
     /// The lines of the answer.
-    fn ask(&self, query: &str, variables: &[String]) -> Result<Vec<Vec<u8>>, TableError> {
+    pub(super) fn ask(&self, query: &str, variables: &[String]) -> Result<Vec<Vec<u8>>, TableError> {
         let mut words = self.psql.split_whitespace();
         let program = words.next().unwrap_or("psql");
         let failed = |source| TableError::Client { program: program.to_owned(), source };

@@ -1,8 +1,8 @@
 //! What befalls the machine: while it runs, and between two lives.
 //!
 //! Devices are changed for others only while nobody runs, as pulling and plugging real ones would: a device that
-//! vanished from under a process stays away from it. A snapshot is put back only when the cell has been opened since it
-//! was taken: the open stamp cannot tell two moments of one life apart.
+//! vanished from under a process stays away from it. A snapshot is put back only when open stamps have been renewed since it
+//! was taken, by an opening or, of flash, in service: a stamp cannot tell two moments between two renewals apart.
 
 use super::plan::{Between, Mishap};
 use super::stage::{Life, Run};
@@ -27,11 +27,20 @@ struct KeptDisk {
     models: BTreeMap<u64, Model>,
 }
 
+/// Openings that succeeded, with every device that is waited for; and renewals in the life after the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Renewals {
+    pub(super) opens: u64,
+    pub(super) in_service: u64,
+}
+
 /// What is remembered of former lives.
 #[derive(Default)]
 pub(super) struct History {
     /// Openings that succeeded, with every device that is waited for.
     pub(super) opens: u64,
+    /// Renewals in service that ended in the last life.
+    renewed: u64,
     kept_disks: BTreeMap<usize, KeptDisk>,
     /// The catalog as the last life left it.
     pub(super) catalog: Option<Arc<Catalog>>,
@@ -63,6 +72,7 @@ impl History {
         let is_flash = |id| catalog.members.get(id).is_some_and(|member| member.role == celldisk::Role::Flash);
         let out = |status: &celldisk::MemberStatus| !matches!(status, celldisk::MemberStatus::InService(_));
         self.flash_left_out = store.members().iter().any(|(id, status)| is_flash(id) && out(status));
+        self.renewed = cell.stamp_renewals().1;
         self.catalog = Some(catalog);
         self.all_in_service = !store.members().values().any(left_out);
     }
@@ -145,7 +155,9 @@ impl Run {
             }
             Mishap::FlashSnapshot { flash } => {
                 if let Some(n) = self.flash_place(flash) {
-                    self.machine.keep_flash(n, lock(&self.history).opens);
+                    // One that has begun may have reached this flash.
+                    let in_service = life.cell.stamp_renewals().0;
+                    self.machine.keep_flash(n, Renewals { opens: lock(&self.history).opens, in_service });
                 }
             }
             Mishap::DiskFault { disk, kind, times } => self.machine.disk_fault(self.disk_place(disk), kind, times),
@@ -317,7 +329,14 @@ impl Run {
     fn flash_stale(&self, flash: u64) {
         let Some(n) = self.flash_place(flash) else { return };
         let Some(kept) = self.machine.kept_flash(n) else { return };
-        if kept.opens < lock(&self.history).opens {
+        let now = {
+            let history = lock(&self.history);
+            Renewals { opens: history.opens, in_service: history.renewed }
+        };
+        if kept.renewals < now {
+            if kept.renewals.opens == now.opens {
+                self.situations.hit("flash restored from an old snapshot of the same life");
+            }
             let flash = self.machine.flash(n);
             flash.restore(&kept.snapshot);
             // What was wrong with it then is mended, as with all others at this moment: nobody counts it as harmed.

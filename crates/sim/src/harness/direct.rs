@@ -150,6 +150,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
         sequential_cutoff_bytes: setup.sequential_cutoff_bytes,
         hot_every: setup.hot_every,
         index_wait: setup.index_wait,
+        stamps_every: setup.stamps_every,
         sabotage,
         disk_sabotage: canary.and_then(Canary::of_disk),
     }

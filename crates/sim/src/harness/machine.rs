@@ -4,6 +4,7 @@
 //! design claims to survive are permitted: on disks in the data area, never in a label whose other copy is harmed as
 //! well; on flash everywhere.
 
+use super::between::Renewals;
 use super::plan::{AU_BYTES, Setup};
 use crate::disk::{Armed, FaultAtlas, FaultKind, SimDevice, Snapshot};
 use crate::executor::{Handle, Process};
@@ -32,8 +33,8 @@ const AFTERMATH: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) snapshot: Snapshot,
-    /// Openings that had succeeded by then: content of the life that goes on cannot be told from what came after it.
-    pub(super) opens: u64,
+    /// Renewals of stamps by then: content of a moment after the last one cannot be told from what came after it.
+    pub(super) renewals: Renewals,
 }
 
 struct Unit {
@@ -375,9 +376,9 @@ impl Machine {
         }
     }
 
-    pub(super) fn keep_flash(&self, n: usize, opens: u64) {
+    pub(super) fn keep_flash(&self, n: usize, renewals: Renewals) {
         let unit = &mut lock(&self.flashes)[n];
-        unit.kept = Some(Kept { snapshot: unit.device.snapshot(), opens });
+        unit.kept = Some(Kept { snapshot: unit.device.snapshot(), renewals });
     }
 
     pub(super) fn kept_flash(&self, n: usize) -> Option<Kept> {

@@ -86,6 +86,7 @@ pub(super) struct Setup {
     pub(super) hot_every: Duration,
     /// How long grid disks wait for the index of the flash cache at an open.
     pub(super) index_wait: Option<Duration>,
+    pub(super) stamps_every: Option<Duration>,
     pub(super) grid_disks: Vec<GridDiskSetup>,
     /// All of the flash cache, over all devices.
     pub(super) flash_cache_bytes: u64,
@@ -537,6 +538,7 @@ impl Setup {
             spares,
             hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
             index_wait: index_wait(&mut prng.fork("index wait")),
+            stamps_every: stamps_every(&mut prng.fork("stamps")),
             grid_disks,
             flash_cache_bytes,
             block_bytes,
@@ -588,6 +590,11 @@ fn in_world(step: &mut Step, write_back: bool, ordered: bool) {
 /// Reading the index takes milliseconds here.
 fn index_wait(prng: &mut Prng) -> Option<Duration> {
     prng.chance(1, 2).then(|| Duration::from_micros(pick(prng, &[0, 0, 100, 1_000])))
+}
+
+/// One cell in four renews its stamps while it serves.
+fn stamps_every(prng: &mut Prng) -> Option<Duration> {
+    prng.chance(1, 4).then(|| Duration::from_millis(prng.between(5, 300)))
 }
 
 /// One cell in four has a budget, of which the few seconds of a run earn nothing to speak of: it runs low, then empty.

@@ -42,6 +42,9 @@ pub(super) fn setup_lines(setup: &Setup) -> Vec<String> {
     if let Some(endurance) = &setup.endurance {
         lines.push(format!("endurance budget: {} bytes a day for each flash device", endurance.bytes_per_day()));
     }
+    if let Some(every) = setup.stamps_every {
+        lines.push(format!("new open stamps every {every:?}"));
+    }
     lines.push(format!(
         "cell: settles every {:?}; {} clients with {} requests each; {} threads; {}",
         setup.settle_every,

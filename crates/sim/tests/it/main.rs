@@ -27,6 +27,7 @@ mod net;
 mod ordered_room;
 mod ordered_zeroes;
 mod passthrough;
+mod put_back;
 mod read_while_destaged;
 mod redo_disk;
 mod redo_leaves;

@@ -233,12 +233,36 @@ impl Steps<'_> {
         self.cache_again();
     }
 
+    /// Flash is put back to what it was before stamps were last renewed, with writes since then and no opening.
+    fn restored_in_a_life(&mut self, place: &Place, flash: u64, every: Duration) {
+        self.each(place, Verb::Read);
+        self.until_on_flash();
+        self.settled(place.disk);
+        self.steps.push(Step::Mishap(Mishap::FlashSnapshot { flash }));
+        for _ in 0..2 {
+            self.each(place, Verb::Write { fua: false });
+            self.all_done();
+            self.rest(every * 2);
+        }
+        self.flush(place.disk);
+        let end = pick(self.prng, &[End::Kill, End::PowerCut]);
+        self.end(end, 0, vec![Between::FlashStale { flash }], Pass::Everything { step_bytes: 64 << 10 });
+        self.all_done();
+        self.each(place, Verb::Read);
+        self.uncached(place.disk);
+        self.each(place, Verb::Read);
+        self.cache_again();
+    }
+
     /// A device is put back to what it was a life ago, with writes since then.
     fn restored(&mut self) {
         let place = self.place(8);
         let device = self.prng.below(64);
         let of_disk = self.prng.chance(1, 2);
         self.cached(place.disk);
+        if let Some(every) = self.setup.stamps_every.filter(|_| !of_disk) {
+            return self.restored_in_a_life(&place, device, every);
+        }
         let kept =
             if of_disk { Mishap::DiskSnapshot { disk: device } } else { Mishap::FlashSnapshot { flash: device } };
         self.steps.push(Step::Mishap(kept));

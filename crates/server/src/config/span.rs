@@ -1,4 +1,4 @@
-//! How long KEEP data may go unused: `"24h"`, `"90m"`, `"7d"`. Whole seconds, never a float.
+//! A time in the configuration: `"24h"`, `"90m"`, `"7d"`. Whole seconds, never a float.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,15 +6,15 @@ use std::fmt;
 
 /// Units, the longest first: a time is written in the longest that tells it whole.
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
-/// A year: what goes unused for longer is forgotten, not kept.
+/// A year.
 const SECONDS_MAX: u64 = 365 * 86_400;
 
 /// Seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unused(pub u64);
+pub struct Span(pub u64);
 
-impl Unused {
-    fn parse(text: &str) -> Result<Unused, String> {
+impl Span {
+    fn parse(text: &str) -> Result<Span, String> {
         let wrong = || format!("{text:?} is no time: \"24h\", \"90m\" or \"7d\" would be, from 1s to 365d");
         let known = UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, *seconds)));
         let (number, unit_s) = known.ok_or_else(wrong)?;
@@ -22,11 +22,11 @@ impl Unused {
             return Err(wrong());
         }
         let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_s));
-        seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)).map(Unused).ok_or_else(wrong)
+        seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)).map(Span).ok_or_else(wrong)
     }
 }
 
-impl fmt::Display for Unused {
+impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A day is written as hours, as everybody says it of KEEP.
         let whole = |(_, seconds): &&(char, u64)| self.0.is_multiple_of(*seconds) && self.0 >= 2 * seconds;
@@ -35,7 +35,7 @@ impl fmt::Display for Unused {
     }
 }
 
-impl Serialize for Unused {
+impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -44,18 +44,18 @@ impl Serialize for Unused {
 struct Written;
 
 impl Visitor<'_> for Written {
-    type Value = Unused;
+    type Value = Span;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a time in quotes, such as \"24h\", \"90m\" or \"7d\"")
     }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Unused, E> {
-        Unused::parse(text).map_err(E::custom)
+    fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+        Span::parse(text).map_err(E::custom)
     }
 }
 
-impl<'de> Deserialize<'de> for Unused {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unused, D::Error> {
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         deserializer.deserialize_str(Written)
     }
 }
@@ -76,12 +76,12 @@ mod tests {
             ("60s", 60, "60s"),
             ("365d", SECONDS_MAX, "365d"),
         ] {
-            let unused = Unused::parse(text).unwrap();
+            let unused = Span::parse(text).unwrap();
             assert_eq!((unused.0, unused.to_string().as_str()), (seconds, again), "{text}");
-            assert_eq!(Unused::parse(again).unwrap(), unused);
+            assert_eq!(Span::parse(again).unwrap(), unused);
         }
         for wrong in ["", "h", "24", "0s", "366d", "1.5h", "-1h", "24 h", "99999999999999999999d"] {
-            assert!(Unused::parse(wrong).unwrap_err().contains("from 1s to 365d"), "{wrong}");
+            assert!(Span::parse(wrong).unwrap_err().contains("from 1s to 365d"), "{wrong}");
         }
     }
 }
