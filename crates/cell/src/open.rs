@@ -727,7 +727,9 @@ async fn make_void(
         .map(|l| l.device_id)
         .collect();
     for id in &strangers {
-        report.notes.push(format!("cell disk {id} was used or restored without its flash: its cached content is void"));
+        report.notes.push(format!(
+            "cell disk {id} and its flash are not of one moment, since one was used or restored without the other: its cached content is void"
+        ));
     }
     let doomed: Vec<_> =
         store.catalog().grid_disks.values().filter(|g| strangers.contains(&g.cell_disk)).map(|g| g.id).collect();

@@ -12,6 +12,7 @@ mod table;
 mod target;
 mod view;
 mod walk;
+mod warm;
 
 pub use pin::{FOLLOW_EVERY, FilePolicy, PinError, PinOptions, Pinned, PinnedFiles};
 pub use place::PlaceError;

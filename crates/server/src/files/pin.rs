@@ -7,14 +7,13 @@
 use super::ranges::{PAGE_BYTES, Ranges};
 use super::table::{Table, TableError};
 use super::target::{Target, Whereabouts};
+use super::warm::{Piece, Warmer};
 use super::{FilesError, walk};
 use crate::admin::{Form, Outcome, Request, Response};
 use crate::http::{AskError, Client};
 use crate::{attach, dir};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,8 +21,6 @@ use std::time::Duration;
 const RANGES_MAX: usize = celldisk::CACHING_RANGES_MAX;
 /// Statements in one request to the cell.
 const STATEMENTS_AT_ONCE: usize = 64;
-/// What is read at a time to have it cached: long enough for a disk, short enough that others get between.
-const READ_BYTES: usize = 256 << 10;
 /// Longer ones were not written by us.
 const STATE_BYTES_MAX: u64 = 1 << 20;
 
@@ -64,7 +61,7 @@ pub struct PinOptions {
     pub psql: String,
     /// What they get.
     pub policy: FilePolicy,
-    /// What becomes KEEP is read once, so that it is cached at once.
+    /// What is to be kept and is not on flash is read, so that it is.
     pub read: bool,
 }
 
@@ -89,6 +86,9 @@ pub struct Pinned {
     pub added_bytes: u64,
     /// Bytes that had it for these files and have it no longer.
     pub dropped_bytes: u64,
+    /// Bytes of the files that are to be kept and are not on flash after they were read; none: that was not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing_bytes: Option<u64>,
 }
 
 impl Pinned {
@@ -104,8 +104,12 @@ impl Pinned {
         let size = cellcli::answer::size_text;
         let files =
             format!("{} file{} of {}", self.files, if self.files == 1 { "" } else { "s" }, size(self.size_bytes));
+        let missing = match self.missing_bytes {
+            Some(bytes) if bytes > 0 => format!("; {} did not find room on flash", size(bytes)),
+            _ => String::new(),
+        };
         format!(
-            "{}: {files}, {} of it on {} range{} ({}): {}; {} added, {} dropped",
+            "{}: {files}, {} of it on {} range{} ({}): {}; {} added, {} dropped{missing}",
             self.griddisk,
             size(self.located_bytes),
             self.ranges,
@@ -178,17 +182,18 @@ struct State {
 /// Files that keep their pins: what `flashcell pin` repeats with `--follow`.
 pub struct PinnedFiles {
     options: PinOptions,
+    warmer: Warmer,
 }
 
 impl PinnedFiles {
     /// Nothing happens yet.
     #[must_use]
     pub fn new(options: PinOptions) -> PinnedFiles {
-        PinnedFiles { options }
+        PinnedFiles { options, warmer: Warmer::new() }
     }
 
     /// Give the ranges that the files have now the policy, and take it from those they had. `first`: what the file system has not given
-    /// a place yet is written out before. `progress` hears how much of what became KEEP data is read, and of how much.
+    /// a place yet is written out before. What is to be kept and is not on flash is read; `progress` hears how much of that, and of how much.
     ///
     /// # Errors
     /// See [`PinError`]. What was begun is remembered: another pass, or one with [`FilePolicy::Off`], ends it.
@@ -242,7 +247,7 @@ impl PinnedFiles {
             self.write_state(&state, &wanted)?;
         }
         if options.read && options.policy == FilePolicy::Keep {
-            read(&pieces, &added, progress)?;
+            pinned.missing_bytes = self.warmer.warm(&target, &pieces, first || !added.is_empty(), progress)?;
         }
         Ok(pinned)
     }
@@ -352,16 +357,6 @@ fn pins(target: &Target) -> Result<Ranges, PinError> {
     Ok(Ranges::new(rows.iter().map(|row| (row.offset, row.offset.saturating_add(row.length)))))
 }
 
-/// A piece of a file.
-struct Piece<'a> {
-    path: &'a Path,
-    /// Where in the file.
-    from: u64,
-    /// Where on the grid disk.
-    at: u64,
-    len: u64,
-}
-
 fn locate<'a>(found: &'a [(PathBuf, u64)], target: &Target, first: bool) -> Result<Vec<Piece<'a>>, PinError> {
     let mut pieces = Vec::new();
     for (path, size_bytes) in found {
@@ -391,39 +386,6 @@ fn locate<'a>(found: &'a [(PathBuf, u64)], target: &Target, first: bool) -> Resu
         }
     }
     Ok(pieces)
-}
-
-/// Read what has become KEEP data once, past the page cache: what is asked for is cached.
-fn read(pieces: &[Piece<'_>], added: &Ranges, progress: &mut dyn FnMut(u64, u64)) -> Result<(), PinError> {
-    let mut buf = vec![0_u8; READ_BYTES + PAGE_BYTES as usize];
-    let skip = buf.as_ptr().align_offset(PAGE_BYTES as usize);
-    let buf = &mut buf[skip..skip + READ_BYTES];
-    let (mut done, all) = (0, added.bytes());
-    for piece in pieces {
-        let here = Ranges::new([(piece.at, piece.at + piece.len)]);
-        let new = here.minus(&here.minus(added));
-        if new.is_empty() {
-            continue;
-        }
-        let file = match File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(piece.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(source) => return Err(PinError::Read { path: piece.path.to_owned(), source }),
-        };
-        for (start, end) in new.iter() {
-            let mut at = start;
-            while at < end {
-                let len = (end - at).min(READ_BYTES as u64);
-                let from = piece.from + (at - piece.at);
-                // Shorter at the end of the file, or when it has been cut meanwhile.
-                file.read_at(&mut buf[..len as usize], from)
-                    .map_err(|source| PinError::Read { path: piece.path.to_owned(), source })?;
-                (at, done) = (at + len, done + len);
-                progress(done.min(all), all);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Between two passes of `--follow`, unless told otherwise.

@@ -191,7 +191,7 @@ impl Run {
         let mut rows: Vec<(&'static str, &str)> = vec![
             ("flash missing at open is expelled", "is missing"),
             ("flash expelled before comes back void", "had been expelled"),
-            ("stamps that do not match void what is cached", "used or restored without its flash"),
+            ("stamps that do not match void what is cached", "are not of one moment"),
             ("flash whose label cannot be written is left out", "its label cannot be written"),
             ("no flash usable: served from disk alone", "serving from disk alone"),
             ("flash back or blank waits until what is dirty elsewhere is on the disks", "is left out: cell disk"),
