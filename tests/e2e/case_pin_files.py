@@ -209,3 +209,45 @@ def a_table_is_pinned_with_its_indexes_through_vacuum_full():
                 database.kill()
         host.detach("data")
         cell.stop()
+
+
+@test
+def what_is_on_flash_here_is_brought_to_flash_elsewhere():
+    """A standby has the files of its primary: by name and content, not by place."""
+    with hosted(disks=("600M",), flash=("192M",), griddisks=("here:160M", "there:160M")) as (cell, host, place):
+        mounts = {}
+        cell.cellcli("alter griddisk all cachingMode=none")
+        for name, order in (("here", ("base/hot", "base/cold", "only")), ("there", ("base/cold", "base/hot"))):
+            mounts[name] = place.path(name)
+            os.mkdir(mounts[name])
+            host.attach(name, mounts[name], "-c", cell.dir, "--mkfs", "ext4", "-o", "noatime")
+            os.mkdir(os.path.join(mounts[name], "base"))
+            for file in order:
+                fill(os.path.join(mounts[name], file), 24)
+            run(["sync", "-f", mounts[name]])
+        cell.cellcli("alter griddisk all cachingMode=write-through")
+        pinner = Pinner(place, cell, host)
+        files = {name: [os.path.join(mounts[name], file) for file in ("base/hot", "base/cold")] for name in mounts}
+
+        def cached(name):
+            return [pinner.held(path, name=name, what="cachedSize")[1] for path in files[name]]
+
+        def half_is_cached():
+            run(["dd", f"if={files['here'][0]}", "of=/dev/null", "bs=64k", "count=192", "iflag=direct"])
+            run(["dd", f"if={mounts['here']}/only", "of=/dev/null", "bs=64k", "count=16", "iflag=direct"])
+            return cached("here") == [12 * MIB, 0]
+
+        wait_until(half_is_cached, 20, "half of a file is on flash")
+        equal(cached("there"), [0, 0], "on flash of the standby before")
+        saved, command = place.path("list"), [binary(), "warm"]
+        contains(run([*command, mounts["here"], "--save", saved], env=host.env).stderr, "13M of 2 files are on flash", "said")
+        done = json.loads(run([*command, mounts["there"], "--from", saved, "--json"], env=host.env).stdout)
+        equal((done["files"], done["files_missing"], done["missing_bytes"]), (2, 1, 0), "what came of it")
+        equal((done["listed_bytes"], done["absent_bytes"]), (13 * MIB, MIB), "and in bytes")
+        equal(cached("there"), [12 * MIB, 0], "the same is on flash there")
+        contains(run([*command, mounts["there"], "--from", saved], env=host.env).stdout, "12M of 13M on flash after", "again, for people")
+        lying = place.file("lying", b'{"flashcell_warm":1}\n{"file":"../../etc/shadow","parts":[[0,4096]]}\n')
+        contains(run([*command, mounts["there"], "--from", lying], ok=False, env=host.env).stderr, "no name below", "a list that leads away")
+        for name in mounts:
+            host.detach(name)
+        cell.stop()

@@ -14,6 +14,7 @@ mod pin;
 mod recording;
 mod support;
 mod trust;
+mod warm;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use server::console::ConsoleOptions;
@@ -77,6 +78,8 @@ enum Sub {
     Pin(pin::Pin),
     /// Tell which data is on flash, by range of the grid disks, by file of a mounted file system, or by table of a database
     Contents(contents::Contents),
+    /// Write down which parts of files are on flash, and bring them to flash elsewhere: a standby that is warm when it is promoted
+    Warm(warm::Warm),
     /// Print a CellCLI script that makes the same cell: grid disks, flash cache and log, plan, pins, thresholds; no data, no secrets
     Backup(Backup),
     /// Tell what on this host stands in the way of durable and quick storage, and what mends it; changes nothing
@@ -558,6 +561,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
         Sub::Trust(trust) => Ok(server::trust::trust(&trust.into_options())?),
         Sub::Pin(pin) => pin::run(pin),
         Sub::Contents(contents) => contents::run(contents),
+        Sub::Warm(warm) => warm::run(warm),
         Sub::Backup(Backup { cell }) => {
             let script = server::console::backup(cell.as_deref())?;
             // A reader that has gone has what it wanted.

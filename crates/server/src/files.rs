@@ -4,6 +4,7 @@
 //! Never reads a file or writes to one, never has the file system write out what it holds back, never leaves the file system it
 //! begins in.
 
+mod carry;
 mod pin;
 mod place;
 mod ranges;
@@ -14,6 +15,7 @@ mod view;
 mod walk;
 mod warm;
 
+pub use carry::{CarriedOver, CarryError, CarryOptions, Saved, carry_over, save};
 pub use pin::{FOLLOW_EVERY, FilePolicy, PinError, PinOptions, Pinned, PinnedFiles};
 pub use place::PlaceError;
 pub use table::{Table, TableError};

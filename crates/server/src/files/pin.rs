@@ -357,7 +357,11 @@ fn pins(target: &Target) -> Result<Ranges, PinError> {
     Ok(Ranges::new(rows.iter().map(|row| (row.offset, row.offset.saturating_add(row.length)))))
 }
 
-fn locate<'a>(found: &'a [(PathBuf, u64)], target: &Target, first: bool) -> Result<Vec<Piece<'a>>, PinError> {
+pub(super) fn locate<'a>(
+    found: &'a [(PathBuf, u64)],
+    target: &Target,
+    first: bool,
+) -> Result<Vec<Piece<'a>>, PinError> {
     let mut pieces = Vec::new();
     for (path, size_bytes) in found {
         let told = |source| FilesError::Path { path: path.clone(), source };

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// What is read at a time: long enough for a disk, short enough that others get between.
-const READ_BYTES: usize = 256 << 10;
+pub(super) const READ_BYTES: usize = 256 << 10;
 /// Times that the same is read in one pass.
 const ATTEMPTS: usize = 4;
 /// For the cell to have memory again.
@@ -106,6 +106,12 @@ fn missing(target: &Target, pieces: &[Piece<'_>]) -> Result<Ranges, PinError> {
 
 /// Those of the ranges (offset, length) that are not on flash whole.
 fn incomplete(target: &Target, ranges: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, PinError> {
+    let cached = cached_of(target, ranges)?;
+    Ok(ranges.iter().zip(cached).filter(|((_, len), cached)| cached < len).map(|(range, _)| *range).collect())
+}
+
+/// How many bytes of each range (offset, length) are on flash.
+pub(super) fn cached_of(target: &Target, ranges: &[(u64, u64)]) -> Result<Vec<u64>, FilesError> {
     let mut cached = vec![0; ranges.len()];
     let mut send = |asked: &[(u64, u64)], owners: &[usize]| -> Result<(), FilesError> {
         let request = HeldRequest { grid_disk: target.grid_disk.clone(), ranges: asked.to_vec() };
@@ -118,7 +124,7 @@ fn incomplete(target: &Target, ranges: &[(u64, u64)]) -> Result<Vec<(u64, u64)>,
         batch.add(owner, at, len, &mut send)?;
     }
     batch.send(&mut send)?;
-    Ok(ranges.iter().zip(cached).filter(|((_, len), cached)| cached < len).map(|(range, _)| *range).collect())
+    Ok(cached)
 }
 
 /// Read ranges once, past the page cache: what is asked for is cached.
