@@ -223,12 +223,17 @@ pub(crate) struct LogState {
 impl std::fmt::Debug for LogState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sealed: Vec<usize> = self.sealed.iter().map(VecDeque::len).collect();
-        let open: Vec<bool> = self.heads.iter().map(|head| head.as_ref().is_some_and(|h| h.chunk.is_some())).collect();
+        // By head: none; a segment; one with a chunk.
+        let open: String = self
+            .heads
+            .iter()
+            .map(|head| head.as_ref().map_or('-', |h| if h.chunk.is_some() { '+' } else { '.' }))
+            .collect();
         let given_up = |&(_, segment): &(usize, &Segment)| segment.state == SegmentState::Reclaiming;
         let given_up: Vec<usize> = self.segments.iter().enumerate().filter(given_up).map(|(id, _)| id).collect();
         write!(
             f,
-            "{} free, sealed {sealed:?}, open chunks {open:?}, {} staged, {} pending, {} deferred, {} writes out, \
+            "{} free, sealed {sealed:?}, open {open}, {} staged, {} pending, {} deferred, {} writes out, \
              {} dirty ones, syncing {}, synced {} of {}, reclaims {}, being given up {given_up:?}",
             self.free.len(),
             self.staged.len(),

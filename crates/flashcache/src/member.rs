@@ -572,6 +572,12 @@ pub(crate) fn shape_of(
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let log = lock(&self.log);
-        write!(f, "Member({} segments, {} entries, {:?})", self.shape.segments, self.index.len(), *log)
+        let (segments, entries, dirty) = (self.shape.segments, self.index.len(), self.dirty.pages());
+        let waits = self.counters.space_waits.load(Ordering::Relaxed);
+        write!(
+            f,
+            "Member({segments} segments, {entries} entries, {dirty} dirty pages, {waits} waits for space, {:?})",
+            *log
+        )
     }
 }
