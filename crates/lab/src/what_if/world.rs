@@ -1,0 +1,122 @@
+//! A run in virtual time: the production engine on the models that the delay layer has, over devices that cost nothing themselves.
+//!
+//! The same layers in the same order as a served cell has them. Same seed, same figures. The network is left out.
+
+use super::arm::{Counts, Placement, Run, Setting, device_bytes};
+use super::driver::{Target, drive};
+use super::sparse::Sparse;
+use super::workload::Workload;
+use cell::{Cell, CellConfig, Context};
+use celldisk::{CachingMode, GridDiskSpec, Role};
+use device::layers::{Delay, Model, Stats};
+use device::{Device, Prng, Verb, World};
+use flashcache::CacheConfig;
+use sim::executor::{Executor, ExecutorConfig, Stuck};
+use sim::plain::{cell_on, process_of};
+use std::sync::Arc;
+
+const DISK: &str = "CD_00";
+const FLASH: &str = "FD_00";
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum VirtualError {
+    /// It did not end.
+    #[error("{0}")]
+    Stuck(Stuck),
+    /// The cell refused.
+    #[error("{0}")]
+    Cell(String),
+}
+
+/// A device of the virtual world that takes as long as a model says, with the counters of a served cell's.
+fn device(size_bytes: u64, model: &Model, world: &World, prng: Prng) -> Arc<Stats> {
+    let sparse = Sparse::new(size_bytes);
+    let delay = Delay::new(sparse, model.clone(), world.clock.clone(), world.spawn.clone(), prng);
+    Stats::new(delay, world.clock.clone())
+}
+
+/// Run it; `progress` hears of requests done.
+pub(super) fn run(
+    setting: &Setting,
+    workload: &Workload,
+    calls: &Arc<Vec<super::workload::Call>>,
+    placement: Placement,
+    progress: Arc<dyn Fn(u64) + Send + Sync>,
+) -> Result<Run, VirtualError> {
+    let plain = ExecutorConfig::plain(setting.seed);
+    let limits = ExecutorConfig { steps_max: u64::MAX, time_ns_max: u64::MAX / 2, log_events_max: 0, ..plain };
+    let executor = Executor::new(limits);
+    let (_process, world) = process_of(&executor);
+    let (disk_prng, flash_prng) = (executor.prng("disk"), executor.prng("flash"));
+    let ran = executor.run(async {
+        let model = if placement == Placement::Flash { &setting.flash } else { &setting.disk };
+        let disk = device(device_bytes(workload.span_bytes()), model, &world, disk_prng);
+        let (mut devices, mut names): (Vec<Device>, _) = (vec![disk.clone()], vec![(DISK, Role::Disk)]);
+        let mut flash = None;
+        let mut config = CellConfig::default();
+        config.cache.block_bytes = setting.block_bytes;
+        if let Placement::Cached { flash_bytes, .. } = placement {
+            let cache_bytes = setting.cache_bytes(flash_bytes);
+            config.cache = CacheConfig { segment_bytes: setting.segment_bytes(flash_bytes), ..config.cache };
+            let made = device(device_bytes(cache_bytes), &setting.flash, &world, flash_prng);
+            devices.push(made.clone());
+            names.push((FLASH, Role::Flash));
+            flash = Some((made, cache_bytes));
+        }
+        let cell = cell_on(&devices, &names, config, &world).await;
+        if let Some((_, cache_bytes)) = &flash {
+            let created = cell.create_flash_cache(Some(*cache_bytes), &[]).await;
+            created.map_err(|error| VirtualError::Cell(error.to_string()))?;
+        }
+        let targets = grid_disks(&cell, workload, placement, &world).await?;
+        let flash = flash.map(|(device, _)| device);
+        let failed = VirtualError::Cell;
+        if setting.warm {
+            drive(calls, targets.clone(), setting.pace, &world, progress.clone()).await.map_err(failed)?;
+        }
+        let before = counts(&cell, flash.as_deref());
+        let tally = drive(calls, targets, setting.pace, &world, progress).await.map_err(failed)?;
+        let counts = counts(&cell, flash.as_deref()).since(before);
+        Ok(Run { placement, tally, counts })
+    });
+    ran.map_err(VirtualError::Stuck)?
+}
+
+/// A grid disk for each device of the trace, all on the disk.
+async fn grid_disks(
+    cell: &Arc<Cell>,
+    workload: &Workload,
+    placement: Placement,
+    world: &World,
+) -> Result<Vec<Target>, VirtualError> {
+    let Some((home, _)) = cell.store().catalog().member_named(DISK) else { unreachable!("it was made") };
+    let mut targets = Vec::new();
+    for (number, device) in workload.devices.iter().enumerate() {
+        let mut spec = GridDiskSpec::new(&grid_disk_name(number), home, device.span_bytes, world.clock.wall());
+        spec.caching_mode = match placement {
+            Placement::Cached { mode, .. } => mode,
+            Placement::Disk | Placement::Flash => CachingMode::None,
+        };
+        let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
+        let grid_disk = made.map_err(|error| VirtualError::Cell(error.to_string()))?;
+        targets.push(Target::Cell(Arc::new(grid_disk.open_session(Context::default()))));
+    }
+    Ok(targets)
+}
+
+/// What the grid disk of a device of the trace is called: names of traces are none of a cell's.
+pub(super) fn grid_disk_name(number: usize) -> String {
+    format!("TRACE_{number}")
+}
+
+fn counts(cell: &Cell, flash: Option<&Stats>) -> Counts {
+    let mut counts = Counts::default();
+    for disk in cell.grid_disks() {
+        counts.hits += disk.counters.cache_hits.requests.get();
+        counts.misses += disk.counters.cache_misses.requests.get();
+        counts.skips += disk.counters.cache_read_skips.requests.get();
+    }
+    counts.flash_bytes = flash.map_or(0, |flash| flash.verb(Verb::Write).bytes);
+    counts
+}
