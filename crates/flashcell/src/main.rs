@@ -342,7 +342,7 @@ struct Policies {
 
 #[derive(Subcommand)]
 enum Trace {
-    /// Record where the requests of a running cell go, until ^C or for a time; `lab policies` replays it
+    /// Record where the requests of a running cell go, until ^C or for a time; `lab policies` and `lab what-if` replay it
     Record(recording::TraceRecord),
 }
 

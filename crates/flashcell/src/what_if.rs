@@ -31,6 +31,9 @@ pub(crate) struct WhatIf {
     /// Go through the trace once before what is measured, so that the cache is warm
     #[arg(long)]
     warm: bool,
+    /// What a request takes between client and cell and back, such as 26us over a socket of this host, 200us over a network
+    #[arg(long, value_name = "TIME", default_value = "26us", value_parser = way_ns)]
+    way: u64,
     /// Only the first N requests of the trace
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
@@ -90,6 +93,11 @@ fn speed_milli(text: &str) -> Result<u64, String> {
     milli.filter(|milli| (1..=1_000_000_000).contains(milli)).ok_or_else(wrong)
 }
 
+fn way_ns(text: &str) -> Result<u64, String> {
+    let ps = lab::redo::parse_time_ps(text).map_err(|error| error.to_string())?;
+    u64::try_from(ps / 1000).map_err(|_| "a time like 26us or 1ms".to_owned())
+}
+
 fn cache_block(text: &str) -> Result<u32, String> {
     let bytes = block_bytes(text)?;
     let fits = bytes.is_power_of_two() && (4 << 10..=64 << 10).contains(&bytes);
@@ -126,6 +134,7 @@ pub(crate) fn run(asked: WhatIf) -> Result<bool, Failure> {
         open: asked.open,
         speed_milli: asked.speed,
         warm: asked.warm,
+        way_ns: asked.way,
         block_bytes: asked.block,
         segment_bytes: asked.segment,
         prices: asked.prices,

@@ -68,6 +68,8 @@ pub struct WhatIfOptions {
     pub speed_milli: Option<u64>,
     /// Run the trace through once before what is measured.
     pub warm: bool,
+    /// What a request takes between client and cell and back.
+    pub way_ns: u64,
     /// Bytes of a block of the cache.
     pub block_bytes: u32,
     /// Bytes of a segment; by the size of the cache when not given.
@@ -254,6 +256,7 @@ fn setting(options: &WhatIfOptions) -> Setting {
         flash: options.devices.flash.clone(),
         block_bytes: options.block_bytes,
         segment_bytes: options.segment_bytes,
+        way_ns: options.way_ns,
         pace: Pace { sessions: options.sessions, speed_milli, open: options.open },
         warm: options.warm,
     }
@@ -341,3 +344,6 @@ fn progress(bar: &Option<ProgressBar>) -> Arc<dyn Fn(u64) + Send + Sync> {
     let bar = bar.clone();
     Arc::new(move |done| bar.iter().for_each(|bar| bar.inc(done)))
 }
+
+#[cfg(test)]
+mod tests;

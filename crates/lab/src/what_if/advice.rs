@@ -5,6 +5,7 @@
 
 use super::arm::{Placement, Run, mode_name};
 use super::prices::{Medium, Prices};
+use super::report::lasts;
 use super::workload::{DeviceUse, Workload};
 use celldisk::CachingMode;
 
@@ -203,10 +204,22 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
                 facts.money(flash_price),
             ));
             text.extend(others(facts, n));
+            let left = 1.0 - facts.gain(run);
+            if left >= 0.02 {
+                let more = facts.money((flash_price - facts.flash.price(flash_bytes) - facts.disk.price(span)).max(0.0));
+                text.push(format!("All on flash saves the other {} of the waiting for {more} more, without the disk.", percent(left)));
+            }
+            let rate = facts.workload.requests() as f64 / (run.tally.elapsed_ns.max(1) as f64 / 1e9);
+            text.push(format!(
+                "Disks alone for the same {} requests a second, if all of them are random: {}.",
+                short(rate),
+                facts.money(rate * facts.disk.per_iop)
+            ));
             if let Some(years) = facts.years[n].filter(|years| *years < YEARS_MIN) {
                 text.push(format!(
-                    "That flash would last {years:.1} years at this rate: take a larger one or one rated for more writes, or set lifetime in cell.toml \
-                     (the cell then fills less)."
+                    "That flash would last {} at this rate: take a larger drive than the cache needs, or one rated for more writes, or set lifetime in \
+                     cell.toml (the cell then fills less).",
+                    lasts(Some(years))
                 ));
             }
         }

@@ -58,6 +58,8 @@ pub(super) struct Setting {
     /// By the size of the cache when not given.
     pub(super) segment_bytes: Option<u32>,
     pub(super) pace: Pace,
+    /// There and back between client and cell, for each request.
+    pub(super) way_ns: u64,
     /// The trace is run through once before what is measured.
     pub(super) warm: bool,
 }

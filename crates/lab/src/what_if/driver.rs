@@ -7,7 +7,7 @@ use cell::Session;
 use device::sync::{lock, one_shot};
 use device::{Buf, Bufs, Clock, Instant, SharedBufs, World};
 use nbd::client::Client;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The longest piece a request is issued in; longer ones are several, one after the other.
@@ -20,10 +20,32 @@ pub(super) const OPEN_MAX: usize = 1024;
 /// What a grid disk is reached through.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// In its process, for virtual time.
-    Cell(Arc<Session>),
+    /// In its process, for virtual time: what a served cell takes beside its devices is added.
+    Cell(Arc<Session>, Arc<Beside>),
     /// Over NBD.
     Nbd(Client),
+}
+
+/// What a request takes beside the devices: the way there and back, which requests share with nobody, and processors, which they share.
+pub(super) struct Beside {
+    pub(super) way_ns: u64,
+    pub(super) cpu_ns: u64,
+    /// When the processors have done what they were given.
+    free_ns: AtomicU64,
+}
+
+impl Beside {
+    pub(super) fn new(way_ns: u64, cpu_ns: u64) -> Arc<Beside> {
+        Arc::new(Beside { way_ns, cpu_ns, free_ns: AtomicU64::new(0) })
+    }
+
+    async fn pass(&self, clock: &dyn Clock) {
+        let now = clock.now().0;
+        // One thread at a time asks, in virtual time.
+        let done = self.free_ns.load(Ordering::Relaxed).max(now) + self.cpu_ns;
+        self.free_ns.store(done, Ordering::Relaxed);
+        clock.sleep_until(Instant(done + self.way_ns)).await;
+    }
 }
 
 /// When requests begin.
@@ -190,9 +212,12 @@ impl Driver {
 
     async fn perform(&self, call: &Call, spare: &mut Bufs) -> Result<(), String> {
         let target = &self.targets[call.device as usize];
+        if let Target::Cell(_, beside) = target {
+            beside.pass(&*self.clock).await;
+        }
         if call.verb == Verb::Flush {
             return match target {
-                Target::Cell(session) => session.flush().await.map_err(|error| error.to_string()),
+                Target::Cell(session, _) => session.flush().await.map_err(|error| error.to_string()),
                 Target::Nbd(client) => client.flush().await.map_err(|error| error.to_string()),
             };
         }
@@ -202,7 +227,9 @@ impl Driver {
             if call.verb == Verb::Write {
                 let data = self.zeroes.slice(0..len as usize);
                 match target {
-                    Target::Cell(session) => session.write(at, data, false).await.map_err(|error| error.to_string())?,
+                    Target::Cell(session, _) => {
+                        session.write(at, data, false).await.map_err(|error| error.to_string())?
+                    }
                     Target::Nbd(client) => client.write(at, data, false).await.map_err(|error| error.to_string())?,
                 }
             } else {
@@ -211,7 +238,7 @@ impl Driver {
                     bufs = Bufs::from(Buf::zeroed(len as usize));
                 }
                 let (read, bufs) = match target {
-                    Target::Cell(session) => {
+                    Target::Cell(session, _) => {
                         let (read, bufs) = session.read(at, bufs).await;
                         (read.map_err(|error| error.to_string()), bufs)
                     }

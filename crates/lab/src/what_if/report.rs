@@ -75,11 +75,14 @@ fn figures(value: f64) -> String {
     }
 }
 
-fn years(value: Option<f64>) -> String {
-    match value {
+/// How long flash lasts, in the unit that fits.
+pub(super) fn lasts(years: Option<f64>) -> String {
+    match years {
         None => "-".to_owned(),
-        Some(years) if years > 100.0 => "> 100".to_owned(),
-        Some(years) => figures(years),
+        Some(years) if years > 100.0 => "> 100 years".to_owned(),
+        Some(years) if years >= 1.0 => format!("{} years", figures(years)),
+        Some(years) if years * DAYS_A_YEAR >= 1.0 => format!("{} days", figures(years * DAYS_A_YEAR)),
+        Some(years) => format!("{} hours", figures(years * DAYS_A_YEAR * 24.0)),
     }
 }
 
@@ -145,7 +148,8 @@ impl Report<'_> {
     fn compared(&self) -> Vec<(Placement, Vec<Compared>)> {
         let quantile = |times: &Times, milli| times.quantile_ns(milli).map(|ns| ns as f64 / 1e6);
         type Figure<'f> = (&'static str, Box<dyn Fn(&Run) -> Option<f64> + 'f>);
-        let figures: [Figure<'_>; 6] = [
+        let figures: [Figure<'_>; 7] = [
+            ("reads hit, %", Box::new(|run| run.hit_ppm().map(|ppm| ppm as f64 / 1e4))),
             ("elapsed, s", Box::new(|run| Some(run.tally.elapsed_ns as f64 / 1e9))),
             ("read p50, ms", Box::new(|run| quantile(&run.tally.reads, 500))),
             ("read p99, ms", Box::new(|run| quantile(&run.tally.reads, 990))),
@@ -275,7 +279,7 @@ impl Report<'_> {
                 ms(tally.writes.quantile_ns(990)),
                 only_flash(about(written)),
                 only_flash(figures(written as f64 / self.workload.client_bytes().max(1) as f64)),
-                only_flash(years(self.years(run))),
+                only_flash(lasts(self.years(run))),
                 figures(self.cost(run)),
             ];
             if has_flushes {
