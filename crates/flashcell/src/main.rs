@@ -269,7 +269,7 @@ enum Lab {
     /// Replay block traces: what the cache would miss and write, next to policies from the literature
     Policies(Policies),
     /// Replay a trace against the cell in virtual time: what flash of these sizes would give, wear and cost, and what to put where
-    WhatIf(what_if::WhatIf),
+    WhatIf(Box<what_if::WhatIf>),
     /// Print a table of prices for `what-if`, to be changed
     Prices(what_if::Prices),
     /// What experiments there are
@@ -597,7 +597,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(table.as_bytes());
             Ok(true)
         }
-        Sub::Lab(Lab::WhatIf(what_if)) => what_if::run(what_if),
+        Sub::Lab(Lab::WhatIf(what_if)) => what_if::run(*what_if),
         Sub::Lab(Lab::Prices(prices)) => {
             let _ = std::io::stdout().write_all(lab::what_if::prices(&prices.name)?.as_bytes());
             Ok(true)

@@ -43,6 +43,9 @@ pub(crate) struct WhatIf {
     /// Bytes of a segment; by the size of the cache otherwise
     #[arg(long, value_name = "SIZE", value_parser = cache_segment)]
     segment: Option<u32>,
+    /// The size of the flash drive, where the cache is only a part of it: 960G, 2T; what is rated and paid is then the drive
+    #[arg(long, value_name = "SIZE", value_parser = drive_bytes)]
+    drive: Option<u64>,
     /// Prices: 2026, 2011, or a file; `flashcell lab prices > FILE` makes one to change
     #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_PRICES)]
     prices: String,
@@ -93,6 +96,13 @@ fn speed_milli(text: &str) -> Result<u64, String> {
     milli.filter(|milli| (1..=1_000_000_000).contains(milli)).ok_or_else(wrong)
 }
 
+fn drive_bytes(text: &str) -> Result<u64, String> {
+    match text.parse()? {
+        FlashSize::Bytes(bytes) => Ok(bytes),
+        FlashSize::SharePpm(_) => Err("bytes with a unit, like 960G".to_owned()),
+    }
+}
+
 fn way_ns(text: &str) -> Result<u64, String> {
     let ps = lab::redo::parse_time_ps(text).map_err(|error| error.to_string())?;
     u64::try_from(ps / 1000).map_err(|_| "a time like 26us or 1ms".to_owned())
@@ -137,6 +147,7 @@ pub(crate) fn run(asked: WhatIf) -> Result<bool, Failure> {
         way_ns: asked.way,
         block_bytes: asked.block,
         segment_bytes: asked.segment,
+        drive_bytes: asked.drive,
         prices: asked.prices,
         seed: asked.seed,
         json: asked.json,

@@ -74,6 +74,8 @@ pub struct WhatIfOptions {
     pub block_bytes: u32,
     /// Bytes of a segment; by the size of the cache when not given.
     pub segment_bytes: Option<u32>,
+    /// The size of the flash drive, where the cache is only a part of it: what is rated and paid is the drive.
+    pub drive_bytes: Option<u64>,
     /// A table of prices: a name or a file.
     pub prices: String,
     /// Decides every choice.
@@ -126,7 +128,7 @@ pub enum WhatIfError {
     NoTimes(PathBuf),
     /// A cache too small.
     #[error(
-        "a flash cache of {bytes} bytes is less than {SEGMENTS_MIN} segments of {segment_bytes}\nhint: a larger --flash, or --segment 512k"
+        "a flash cache of {bytes} bytes is less than {SEGMENTS_MIN} segments of {segment_bytes}\nhint: a larger --flash, or smaller segments: --segment 256k"
     )]
     Flash {
         /// Bytes asked for.

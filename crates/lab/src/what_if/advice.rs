@@ -6,7 +6,7 @@
 use super::arm::{Placement, Run, mode_name};
 use super::prices::{Medium, Prices};
 use super::report::lasts;
-use super::workload::{DeviceUse, Workload};
+use super::workload::{DeviceUse, PartUse, Workload};
 use celldisk::CachingMode;
 
 /// Of what the best cache saves, so much is enough for a smaller one to be preferred.
@@ -29,7 +29,9 @@ const KEEP_MAX: f64 = 0.5;
 const HOT_TIMES: f64 = 4.0;
 /// And told when it has so much of the requests of its device.
 const HOT_SHARE_MIN: f64 = 0.1;
-/// Ranges of a device that are told.
+/// A cache that saves so much of what flash would in a range holds it.
+const HELD: f64 = 0.9;
+/// Ranges of a device of each kind that are told.
 const RANGES_MAX: usize = 4;
 /// Writes in order, such as redo: so much of the requests.
 const REDO_WRITES: f64 = 0.9;
@@ -81,6 +83,8 @@ pub(super) struct Facts<'a> {
     pub(super) prices: &'a Prices,
     pub(super) disk: &'a Medium,
     pub(super) flash: &'a Medium,
+    /// What a flash drive has at least.
+    pub(super) drive_bytes: u64,
     /// Years the flash of each run lasts.
     pub(super) years: Vec<Option<f64>>,
     /// Seconds in which the workload does what it does.
@@ -141,7 +145,8 @@ impl Facts<'_> {
             Placement::Cached { mode, flash_bytes } => {
                 // Write-back is compared as if it saved less.
                 let handicap = if mode == CachingMode::WriteThrough { 0.0 } else { MORE_BY_WRITE_BACK };
-                (flash_bytes, self.gain(run) - handicap)
+                // What is bought anyway costs nothing more.
+                (flash_bytes.max(self.drive_bytes), self.gain(run) - handicap)
             }
             Placement::Disk | Placement::Flash => (0, 0.0),
         };
@@ -182,7 +187,7 @@ pub(super) fn advise(facts: &Facts<'_>) -> Advice {
 fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
     let (disk, flash) = (facts.run(Placement::Disk), facts.run(Placement::Flash));
     let span = facts.workload.span_bytes();
-    let flash_price = facts.flash.price(span);
+    let flash_price = facts.flash.price(span.max(facts.drive_bytes));
     let mut text = vec![format!(
         "Disk alone takes {}, all on flash {}: {} of the waiting is the disk's.",
         seconds(disk),
@@ -195,18 +200,31 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
         Some((n, run)) if facts.gain(run) >= 0.1 => {
             let Placement::Cached { mode, flash_bytes } = run.placement else { unreachable!("a cache is chosen") };
             text.push(format!(
-                "Take a flash cache of {} in {}: {}, which is {} of what all on flash would save, with flash for {} instead of {}.",
+                "Take a flash cache of {} in {}: {}, which is {} of what all on flash would save, with flash for {} ({} for all of it).",
                 size_text(flash_bytes),
                 mode_name(mode),
                 seconds(run),
                 percent(facts.gain(run)),
-                facts.money(facts.flash.price(flash_bytes)),
+                facts.money(facts.flash.price(flash_bytes.max(facts.drive_bytes))),
                 facts.money(flash_price),
             ));
+            if mode != CachingMode::WriteThrough {
+                text.push(
+                    "Until it is destaged what was written is on flash alone: with one flash device its loss is that of the data; take two.".to_owned(),
+                );
+            }
             text.extend(others(facts, n));
             let left = 1.0 - facts.gain(run);
-            if left >= 0.02 {
-                let more = facts.money((flash_price - facts.flash.price(flash_bytes) - facts.disk.price(span)).max(0.0));
+            if facts.drive_bytes >= span {
+                text.push(format!(
+                    "The drive of {} has room for all {} of the data: all on it saves the other {} too, and costs no more.",
+                    size_text(facts.drive_bytes),
+                    about(span),
+                    percent(left)
+                ));
+            } else if left >= 0.02 {
+                let spared = facts.flash.price(flash_bytes.max(facts.drive_bytes)) + facts.disk.price(span);
+                let more = facts.money((flash_price - spared).max(0.0));
                 text.push(format!("All on flash saves the other {} of the waiting for {more} more, without the disk.", percent(left)));
             }
             let rate = facts.workload.requests() as f64 / (run.tally.elapsed_ns.max(1) as f64 / 1e9);
@@ -228,7 +246,7 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
              what it has read?",
             percent(ratio(again, read))
         )),
-        _ => text.push("No cache of these sizes is worth it: try larger ones.".to_owned()),
+        _ => text.push("No cache of these sizes and modes is worth it: try larger ones, or other modes.".to_owned()),
     }
     // S16's rule: disks are cheaper for bytes, flash for requests.
     let even = facts.flash.per_gb / facts.disk.per_iop;
@@ -264,18 +282,19 @@ fn others(facts: &Facts<'_>, chosen: usize) -> Vec<String> {
     if let Some((bytes, larger)) = larger.min_by_key(|(bytes, _)| *bytes) {
         text.push(format!("{} would take {}.", size_text(bytes), seconds(larger)));
     }
-    for other in facts.runs {
+    for (n, other) in facts.runs.iter().enumerate() {
         if let Placement::Cached { mode: m, flash_bytes: b } = other.placement
             && m != mode
             && b == flash_bytes
         {
             text.push(format!(
-                "The same in {} takes {} and writes {} to flash where {} writes {}.",
+                "The same in {} takes {} and writes {} to flash instead of {}, which then lasts {} instead of {}.",
                 mode_name(m),
                 seconds(other),
                 about(other.counts.flash_bytes),
-                mode_name(mode),
-                about(run.counts.flash_bytes)
+                about(run.counts.flash_bytes),
+                lasts(facts.years[n]),
+                lasts(facts.years[chosen])
             ));
         }
     }
@@ -337,49 +356,84 @@ fn of_device(facts: &Facts<'_>, number: usize, device: &DeviceUse, chosen: Optio
     Line { device: device.name.clone(), range: None, verdict, reason }
 }
 
-/// Its hot ranges: where a few of its parts have much of its requests.
+/// Parts of a device beside each other.
+#[derive(Clone, Copy, Default)]
+struct Stretch {
+    from: usize,
+    end: usize,
+    requests: u64,
+    references: u64,
+    first: u64,
+}
+
+/// Stretches of the parts that are like that.
+fn stretches(device: &DeviceUse, is_one: impl Fn(&PartUse) -> bool) -> Vec<Stretch> {
+    let mut found: Vec<Stretch> = Vec::new();
+    for (at, part) in device.parts.iter().enumerate().filter(|(_, part)| is_one(part)) {
+        if found.last().is_none_or(|last| last.end < at) {
+            found.push(Stretch { from: at, ..Stretch::default() });
+        }
+        if let Some(last) = found.last_mut() {
+            last.end = at + 1;
+            last.requests += part.requests;
+            last.references += part.references;
+            last.first += part.first;
+        }
+    }
+    found
+}
+
+/// Its ranges that stand out: where a few of its parts have much of its requests, and what is read once from end to end.
 fn ranges(facts: &Facts<'_>, number: usize, device: &DeviceUse, chosen: Option<usize>) -> Vec<Line> {
     let touched = device.parts.iter().filter(|part| part.requests > 0).count() as u64;
     let Some(n) = chosen.filter(|_| touched > 0) else { return Vec::new() };
     let Placement::Cached { flash_bytes, .. } = facts.runs[n].placement else { return Vec::new() };
     let mean = device.requests() as f64 / touched as f64;
-    let mut found: Vec<(u64, u64, u64, u64, u64)> = Vec::new();
-    for (at, part) in device.parts.iter().enumerate().filter(|(_, part)| part.requests as f64 >= HOT_TIMES * mean) {
-        let at = at as u64;
-        match found.last_mut() {
-            Some((_, end, requests, references, first)) if *end == at => {
-                *end += 1;
-                *requests += part.requests;
-                *references += part.references;
-                *first += part.first;
-            }
-            _ => found.push((at, at + 1, part.requests, part.references, part.first)),
-        }
-    }
-    found.retain(|(.., requests, _, _)| ratio(*requests, device.requests()) >= HOT_SHARE_MIN);
-    found.sort_by_key(|(.., requests, _, _)| std::cmp::Reverse(*requests));
-    found.truncate(RANGES_MAX);
-    let waited = |run: &Run| run.tally.waited[number].all_ns();
-    let (disk, flash) = (waited(facts.run(Placement::Disk)), waited(facts.run(Placement::Flash)));
-    let lacks = disk.saturating_sub(waited(&facts.runs[n])) as f64 / disk.saturating_sub(flash).max(1) as f64;
-    let line = |(from, end, requests, references, first): (u64, u64, u64, u64, u64)| {
-        let bytes = ((end - from) * device.part_bytes).min(device.span_bytes - from * device.part_bytes);
-        let has = format!(
-            "{} of its requests in {} of its space",
-            percent(ratio(requests, device.requests())),
-            percent(ratio(bytes, device.span_bytes))
-        );
-        let again = 1.0 - ratio(first, references);
-        let fits = bytes as f64 <= KEEP_MAX * flash_bytes as f64;
-        let (verdict, why) = if again < AGAIN_MIN {
-            (Verdict::Leave, format!("{} of its blocks are touched once", percent(1.0 - again)))
-        } else if fits && lacks < 0.95 {
-            (Verdict::Keep, "the cache alone does not hold all of it".to_owned())
-        } else {
-            (Verdict::Cache, "the cache finds it by itself; keep it if others push it out".to_owned())
-        };
-        let range = Some((from * device.part_bytes, bytes));
-        Line { device: device.name.clone(), range, verdict, reason: format!("{has}; {why}") }
+    let mut hot = stretches(device, |part| part.requests as f64 >= HOT_TIMES * mean);
+    hot.retain(|hot| {
+        ratio(hot.requests, device.requests()) >= HOT_SHARE_MIN && 1.0 - ratio(hot.first, hot.references) >= AGAIN_MIN
+    });
+    hot.sort_by_key(|hot| std::cmp::Reverse(hot.requests));
+    let references: u64 = device.parts.iter().map(|part| part.references).sum();
+    let is_once = |part: &PartUse| {
+        part.first * facts.workload.block_bytes >= device.part_bytes / 2
+            && 1.0 - ratio(part.first, part.references) < AGAIN_MIN
     };
-    found.into_iter().map(line).collect()
+    let mut once = stretches(device, is_once);
+    once.retain(|once| ratio(once.references, references) >= HOT_SHARE_MIN);
+    once.sort_by_key(|once| std::cmp::Reverse(once.references));
+    let place = |stretch: &Stretch| {
+        let from = stretch.from as u64 * device.part_bytes;
+        (from, (stretch.end as u64 * device.part_bytes).min(device.span_bytes) - from)
+    };
+    let line = |range, verdict, reason| Line { device: device.name.clone(), range: Some(range), verdict, reason };
+    let of_hot = |stretch: &Stretch| {
+        let (from, bytes) = place(stretch);
+        let waited = |run: &Run| run.tally.by_part[number][stretch.from..stretch.end].iter().sum::<u64>();
+        let (disk, flash) = (waited(facts.run(Placement::Disk)), waited(facts.run(Placement::Flash)));
+        let saved = disk.saturating_sub(waited(&facts.runs[n])) as f64 / disk.saturating_sub(flash).max(1) as f64;
+        let has = format!(
+            "{} of its requests in {} of its space; the cache saves {} of what flash would there",
+            percent(ratio(stretch.requests, device.requests())),
+            percent(ratio(bytes, device.span_bytes)),
+            percent(saved.clamp(0.0, 1.0))
+        );
+        match bytes as f64 <= KEEP_MAX * flash_bytes as f64 {
+            true if saved < HELD => line((from, bytes), Verdict::Keep, has),
+            true => line((from, bytes), Verdict::Cache, format!("{has}: it finds it by itself")),
+            false => line((from, bytes), Verdict::Cache, format!("{has}, too small to keep all of it")),
+        }
+    };
+    let of_once = |stretch: &Stretch| {
+        let (from, bytes) = place(stretch);
+        let reason = format!(
+            "{} of the blocks asked for are here, and {} of them for the first time: a cache only wears flash for it",
+            percent(ratio(stretch.references, references)),
+            percent(ratio(stretch.first, stretch.references))
+        );
+        line((from, bytes), Verdict::Leave, reason)
+    };
+    let mut lines: Vec<Line> = hot.iter().take(RANGES_MAX).map(of_hot).collect();
+    lines.extend(once.iter().take(RANGES_MAX).map(of_once));
+    lines
 }

@@ -103,12 +103,14 @@ pub(super) struct Tally {
     pub(super) flushes: Times,
     /// By device of the trace.
     pub(super) waited: Vec<Waited>,
+    /// By device and part of it, reads and writes that begin there, in nanoseconds.
+    pub(super) by_part: Vec<Vec<u64>>,
 }
 
 /// All sessions together.
 struct Driver {
     calls: Arc<Vec<Call>>,
-    targets: Vec<Target>,
+    targets: Vec<Destination>,
     pace: Pace,
     clock: Arc<dyn Clock>,
     begun: Instant,
@@ -119,18 +121,27 @@ struct Driver {
     progress: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
+/// Where requests go: a target for each device of the trace, and how long its parts are and how many.
+#[derive(Clone)]
+pub(super) struct Destination {
+    pub(super) target: Target,
+    pub(super) part_bytes: u64,
+    pub(super) parts: usize,
+}
+
 /// Do the work; `progress` hears of requests done.
 ///
 /// # Errors
 /// What a request was answered that failed.
 pub(super) async fn drive(
     calls: &Arc<Vec<Call>>,
-    targets: Vec<Target>,
+    targets: Vec<Destination>,
     pace: Pace,
     world: &World,
     progress: Arc<dyn Fn(u64) + Send + Sync>,
 ) -> Result<Tally, String> {
-    let devices = targets.len();
+    let waited = vec![Waited::default(); targets.len()];
+    let by_part = targets.iter().map(|to| vec![0; to.parts]).collect();
     let driver = Arc::new(Driver {
         calls: calls.clone(),
         targets,
@@ -139,7 +150,7 @@ pub(super) async fn drive(
         begun: world.clock.now(),
         zeroes: Bufs::from(Buf::zeroed(PIECE_BYTES_MAX as usize)).freeze(),
         next: AtomicUsize::new(0),
-        tally: Mutex::new(Tally { waited: vec![Waited::default(); devices], ..Tally::default() }),
+        tally: Mutex::new(Tally { waited, by_part, ..Tally::default() }),
         failed: Mutex::default(),
         progress,
     });
@@ -198,6 +209,10 @@ impl Driver {
                 Verb::Write => waited.write_ns += took,
                 Verb::Flush => waited.flush_ns += took,
             }
+            if call.verb != Verb::Flush {
+                let part = call.offset / self.targets[call.device as usize].part_bytes;
+                tally.by_part[call.device as usize][part as usize] += took;
+            }
             match call.verb {
                 Verb::Read => tally.reads.0.push(took),
                 Verb::Write => tally.writes.0.push(took),
@@ -211,7 +226,7 @@ impl Driver {
     }
 
     async fn perform(&self, call: &Call, spare: &mut Bufs) -> Result<(), String> {
-        let target = &self.targets[call.device as usize];
+        let target = &self.targets[call.device as usize].target;
         if let Target::Cell(_, beside) = target {
             beside.pass(&*self.clock).await;
         }

@@ -4,7 +4,7 @@
 //! Never touches a device that carries anything: `flashcell init` refuses it, and is forced only over what a run before this one has made.
 
 use super::arm::{Counts, Placement, Run, Setting, device_bytes, mode_name};
-use super::driver::{Target, drive};
+use super::driver::{Destination, Target, drive};
 use super::workload::{Call, Workload};
 use super::world::grid_disk_name;
 use crate::served::{Plan, Server, ServerError};
@@ -181,6 +181,8 @@ impl One<'_> {
             }
             Ok::<_, ClientError>(targets)
         })?;
+        let targets: Vec<Destination> =
+            self.workload.devices.iter().zip(targets).map(|(device, target)| device.destination(target)).collect();
         let pass = || {
             let (world, targets, calls, progress) = (world.clone(), targets.clone(), calls.clone(), progress.clone());
             let driven = self.runtime.block_on(async move { drive(&calls, targets, pace, &world, progress).await });

@@ -99,6 +99,14 @@ impl Report<'_> {
         }
     }
 
+    /// Bytes of flash that are bought: the drive's, where that is stated and has room.
+    fn bought_bytes(&self, placement: Placement) -> u64 {
+        match self.flash_bytes(placement) {
+            0 => 0,
+            bytes => bytes.max(self.options.drive_bytes.unwrap_or(0)),
+        }
+    }
+
     /// Bytes written to flash: all that is written where everything is on flash.
     fn written(&self, run: &Run) -> u64 {
         match run.placement {
@@ -119,13 +127,13 @@ impl Report<'_> {
     fn years(&self, run: &Run) -> Option<f64> {
         let flash = self.prices.flash(&self.options.devices.flash.to_string());
         let written = self.written(run) as f64;
-        let rated = flash.rated_bytes(self.flash_bytes(run.placement))?;
+        let rated = flash.rated_bytes(self.bought_bytes(run.placement))?;
         (written > 0.0).then(|| rated / (written / self.seconds(run) * DAY_S * DAYS_A_YEAR))
     }
 
     fn cost(&self, run: &Run) -> f64 {
         let (disk, flash) = (&self.options.devices.disk.to_string(), &self.options.devices.flash.to_string());
-        let on_flash = self.prices.flash(flash).price(self.flash_bytes(run.placement));
+        let on_flash = self.prices.flash(flash).price(self.bought_bytes(run.placement));
         let on_disk = self.prices.disk(disk).price(self.workload.span_bytes());
         if run.placement == Placement::Flash { on_flash } else { on_disk + on_flash }
     }
@@ -138,6 +146,7 @@ impl Report<'_> {
             prices: &self.prices,
             disk: self.prices.disk(&self.options.devices.disk.to_string()),
             flash: self.prices.flash(&self.options.devices.flash.to_string()),
+            drive_bytes: self.options.drive_bytes.unwrap_or(0),
             years: self.runs.iter().map(|run| self.years(run)).collect(),
             seconds: disk_run.map_or(1.0, |run| self.seconds(run)),
         };
@@ -162,7 +171,7 @@ impl Report<'_> {
         ];
         let of = |(run, measured): (&Run, &Vec<Run>)| {
             let compared = figures.iter().filter_map(|(name, figure)| {
-                let mut values: Vec<f64> = measured.iter().filter_map(|run| figure(run)).collect();
+                let mut values: Vec<f64> = measured.iter().filter_map(figure).collect();
                 values.sort_by(f64::total_cmp);
                 let foretold = figure(run)?;
                 (!values.is_empty()).then_some(Compared { name, foretold, measured: values })
@@ -256,7 +265,7 @@ impl Report<'_> {
             "write p99, ms",
             "written to flash",
             "per client byte",
-            "flash lasts, years",
+            "flash lasts",
             &cost,
         ];
         let has_flushes = self.runs.iter().any(|run| run.tally.flushes.count() > 0);
@@ -301,8 +310,15 @@ impl Report<'_> {
             (Some(dwpd), Some(years)) => format!("rated for {dwpd} drive writes a day over {years} years"),
             _ => "its endurance is not in the table".to_owned(),
         };
+        let pace = match (self.workload.span_ns, self.setting.pace.speed_milli) {
+            (Some(ns), None) => format!(
+                " The trace took {} s; asked as fast as it answers, a medium is busy all the time: --speed 1 keeps the pauses of the trace.",
+                figures(ns as f64 / 1e9)
+            ),
+            _ => String::new(),
+        };
         format!(
-            "Disk {disk}, flash {flash}, in virtual time. Prices {}: {} at {} a GB, {} at {}, {rated}; it lasts as long as it may be written to, \
+            "Disk {disk}, flash {flash}, in virtual time.{pace} Prices {}: {} at {} a GB, {} at {}, {rated}; it lasts as long as it may be written to, \
              if the workload goes on day and night as over {over}.",
             self.prices.name, disk_price.text, disk_price.per_gb, flash_price.text, flash_price.per_gb
         )

@@ -43,6 +43,7 @@ fn advised(trace: &str, flash_bytes: u64) -> (Vec<Run>, Vec<(String, bool, Verdi
         prices: &prices,
         disk: prices.disk("sas-15k"),
         flash: prices.flash("pcie-flash"),
+        drive_bytes: 0,
         years: vec![Some(5.0); runs.len()],
         seconds: 10.0,
     };
@@ -109,7 +110,7 @@ fn a_hot_range_is_found() {
     let Ok(found) = workload(&trace) else { unreachable!("it is a trace") };
     let hottest =
         found.devices[0].parts.iter().enumerate().max_by_key(|(_, part)| part.requests).map(|(n, _)| n as u64);
-    assert!(hottest.is_some_and(|n| (64..66).contains(&(n * found.devices[0].part_bytes >> 20))));
+    assert!(hottest.is_some_and(|n| (64..66).contains(&((n * found.devices[0].part_bytes) >> 20))));
 }
 
 #[test]

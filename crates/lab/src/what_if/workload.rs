@@ -3,6 +3,7 @@
 //! Never does I/O but reading the trace, never holds more than the requests and the blocks they touch.
 
 use super::WhatIfError;
+use super::driver::{Destination, Target};
 use crate::trace::{Columns, Format, Op, Request, TraceReader, Understood, Unit};
 use std::collections::HashMap;
 use std::path::Path;
@@ -76,6 +77,11 @@ pub(super) struct DeviceUse {
 impl DeviceUse {
     pub(super) fn requests(&self) -> u64 {
         self.reads + self.writes
+    }
+
+    /// What is reached through that is this device.
+    pub(super) fn destination(&self, target: Target) -> Destination {
+        Destination { target, part_bytes: self.part_bytes, parts: self.parts.len() }
     }
 }
 

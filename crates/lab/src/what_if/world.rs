@@ -4,7 +4,7 @@
 //! processors are two figures for each request.
 
 use super::arm::{Counts, Placement, Run, Setting, device_bytes};
-use super::driver::{Beside, Target, drive};
+use super::driver::{Beside, Destination, Target, drive};
 use super::sparse::Sparse;
 use super::workload::Workload;
 use cell::{Cell, CellConfig, Context};
@@ -125,7 +125,7 @@ async fn grid_disks(
     placement: Placement,
     beside: &Arc<Beside>,
     world: &World,
-) -> Result<Vec<Target>, VirtualError> {
+) -> Result<Vec<Destination>, VirtualError> {
     let Some((home, _)) = cell.store().catalog().member_named(DISK) else { unreachable!("it was made") };
     let mut targets = Vec::new();
     for (number, device) in workload.devices.iter().enumerate() {
@@ -136,7 +136,8 @@ async fn grid_disks(
         };
         let made = cell.create_grid_disk(spec, &mut |_, _| ()).await;
         let grid_disk = made.map_err(|error| VirtualError::Cell(error.to_string()))?;
-        targets.push(Target::Cell(Arc::new(grid_disk.open_session(Context::default())), beside.clone()));
+        let target = Target::Cell(Arc::new(grid_disk.open_session(Context::default())), beside.clone());
+        targets.push(device.destination(target));
     }
     Ok(targets)
 }
