@@ -33,6 +33,8 @@ const HOT_SHARE_MIN: f64 = 0.1;
 const HELD: f64 = 0.9;
 /// Ranges of a device of each kind that are told.
 const RANGES_MAX: usize = 4;
+/// Writes that are not aligned are told from so many on.
+const UNALIGNED_TOLD: f64 = 0.1;
 /// Writes in order, such as redo: so much of the requests.
 const REDO_WRITES: f64 = 0.9;
 const REDO_ORDER: f64 = 0.8;
@@ -247,6 +249,17 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
             percent(ratio(again, read))
         )),
         _ => text.push("No cache of these sizes and modes is worth it: try larger ones, or other modes.".to_owned()),
+    }
+    let writes: u64 = facts.workload.devices.iter().map(|device| device.writes).sum();
+    let unaligned: u64 = facts.workload.devices.iter().map(|device| device.unaligned_writes).sum();
+    let has_through =
+        facts.runs.iter().any(|run| matches!(run.placement, Placement::Cached { mode: CachingMode::WriteThrough, .. }));
+    if has_through && ratio(unaligned, writes) >= UNALIGNED_TOLD {
+        text.push(format!(
+            "{} of the writes do not begin and end at multiples of 4 KiB: in write-through the cache does not keep their ends, and reads there miss. \
+             Align partitions and file systems to 4 KiB.",
+            percent(ratio(unaligned, writes))
+        ));
     }
     // S16's rule: disks are cheaper for bytes, flash for requests.
     let even = facts.flash.per_gb / facts.disk.per_iop;

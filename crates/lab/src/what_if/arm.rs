@@ -113,6 +113,8 @@ pub(super) struct Run {
     pub(super) placement: Placement,
     pub(super) tally: Tally,
     pub(super) counts: Counts,
+    /// Requests that the cache did not serve or keep for a reason of its own, most first: how many, and why; in virtual time only.
+    pub(super) passed: Vec<(u64, &'static str)>,
 }
 
 impl Run {

@@ -196,7 +196,7 @@ impl One<'_> {
         let counts = counts(&server)?.since(before);
         drop(targets);
         server.stop()?;
-        Ok(Run { placement: self.placement, tally, counts })
+        Ok(Run { placement: self.placement, tally, counts, passed: Vec::new() })
     }
 }
 

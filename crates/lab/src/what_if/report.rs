@@ -14,6 +14,9 @@ const DAYS_A_YEAR: f64 = 365.0;
 /// What is measured may deviate by so much from what was foretold, or by the spread of what was measured.
 const WITHIN: f64 = 0.10;
 
+/// Requests that pass the cache by for one reason are told where they are more than one in so many of all.
+const PASSED_ONE_IN: u64 = 50;
+
 /// How much is missed with so much flash, without time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CurvePoint {
@@ -192,6 +195,7 @@ impl Report<'_> {
         let _ = writeln!(text, "{}\n", self.head());
         text.push_str(&self.configurations());
         let _ = writeln!(text, "\n{}", self.basis());
+        text.push_str(&self.passed());
         if !self.curve.is_empty() {
             let _ = writeln!(text, "\nWhat misses by size, all requests, without time:\n\n{}", self.curve_table());
         }
@@ -322,6 +326,20 @@ impl Report<'_> {
              if the workload goes on day and night as over {over}.",
             self.prices.name, disk_price.text, disk_price.per_gb, flash_price.text, flash_price.per_gb
         )
+    }
+
+    /// Why the cache did not serve or keep what it might have, where that was much.
+    fn passed(&self) -> String {
+        let mut text = String::new();
+        let much = self.workload.requests() / PASSED_ONE_IN;
+        for run in &self.runs {
+            for (count, why) in run.passed.iter().filter(|(count, _)| *count > much) {
+                let flash = size_or_about(self.flash_bytes(run.placement));
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "- {}, {flash}: {count} {why}", run.placement.name());
+            }
+        }
+        if text.is_empty() { text } else { format!("\nWhat passed the cache by:\n\n{text}") }
     }
 
     fn curve_table(&self) -> String {

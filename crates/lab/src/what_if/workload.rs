@@ -14,6 +14,8 @@ pub(super) const CALLS_MAX: usize = 50_000_000;
 const BLOCKS_MAX: usize = 1 << 28;
 /// What a block of a trace that counts in blocks of its own has.
 const OWN_BLOCK_BYTES: u64 = 4096;
+/// What flash holds whole or not at all.
+const PART_ALIGN_BYTES: u64 = 4096;
 /// Grid disks are as long as a whole number of these.
 const GRANULE_BYTES: u64 = 16 << 20;
 /// The most that the devices of a trace may span together: what one cell disk is believed to have.
@@ -64,6 +66,8 @@ pub(super) struct DeviceUse {
     pub(super) flushes: u64,
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
+    /// Writes that do not begin and end at whole parts of the cache's, of [`PART_ALIGN_BYTES`].
+    pub(super) unaligned_writes: u64,
     /// Requests that begin where the one before them on this device ended.
     pub(super) in_order: u64,
     /// Blocks touched by reads, each time, and of those the ones touched before by whatever.
@@ -202,6 +206,9 @@ impl Workload {
                 device.read_bytes += call.len;
             } else {
                 device.writes += 1;
+                let is_whole =
+                    call.offset.is_multiple_of(PART_ALIGN_BYTES) && call.len.is_multiple_of(PART_ALIGN_BYTES);
+                device.unaligned_writes += u64::from(!is_whole);
                 device.written_bytes += call.len;
             }
             let end = std::mem::replace(&mut ends[call.device as usize], call.offset + call.len);

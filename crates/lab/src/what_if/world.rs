@@ -7,6 +7,7 @@ use super::arm::{Counts, Placement, Run, Setting, device_bytes};
 use super::driver::{Beside, Destination, Target, drive};
 use super::sparse::Sparse;
 use super::workload::Workload;
+use cell::metrics::ProcessUse;
 use cell::{Cell, CellConfig, Context};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Model, Stats};
@@ -14,6 +15,7 @@ use device::{Clock, Completion, Device, Geometry, Io, Op, Prng, Verb, World};
 use flashcache::CacheConfig;
 use sim::executor::{Executor, ExecutorConfig, Stuck};
 use sim::plain::{cell_on, process_of};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,10 +112,16 @@ pub(super) fn run(
         if setting.warm {
             drive(calls, targets.clone(), setting.pace, &world, progress.clone()).await.map_err(failed)?;
         }
-        let before = counts(&cell, flash.as_deref());
+        let (before, passed_before) = (counts(&cell, flash.as_deref()), passed(&cell));
         let tally = drive(calls, targets, setting.pace, &world, progress).await.map_err(failed)?;
         let counts = counts(&cell, flash.as_deref()).since(before);
-        Ok(Run { placement, tally, counts })
+        let mut passed: Vec<(u64, &'static str)> = passed(&cell)
+            .into_iter()
+            .map(|(why, count)| (count - passed_before.get(why).copied().unwrap_or(0), why))
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        passed.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        Ok(Run { placement, tally, counts, passed })
     });
     ran.map_err(VirtualError::Stuck)?
 }
@@ -156,4 +164,17 @@ fn counts(cell: &Cell, flash: Option<&Stats>) -> Counts {
     }
     counts.flash_bytes = flash.map_or(0, |flash| flash.verb(Verb::Write).bytes);
     counts
+}
+
+/// Requests that the cache did not serve or keep, by reason: the metrics of the cell that have one of their own.
+fn passed(cell: &Cell) -> BTreeMap<&'static str, u64> {
+    let samples = cell::metrics::samples(cell, "", &[], &ProcessUse::default(), &[]);
+    let has_reason = |name: &str| {
+        let named = ["FC_IO_RQ_R_SKIP_", "FC_IO_RQ_W_SKIP_", "FC_IO_RQ_W_POPULATE_SKIP_"]
+            .iter()
+            .any(|begins| name.starts_with(begins));
+        (named || name == "FC_IO_RQ_REPLACEMENT_FAILED") && !name.ends_with("_SEC")
+    };
+    let reasons = samples.iter().filter(|sample| has_reason(sample.definition.name));
+    reasons.map(|sample| (sample.definition.description, sample.value)).collect()
 }
