@@ -102,6 +102,12 @@ pub(super) fn size_text(bytes: u64) -> String {
     }
 }
 
+/// Exact where that is short.
+pub(super) fn size(bytes: u64) -> String {
+    let exact = size_text(bytes);
+    if exact.len() <= 5 && !exact.ends_with('K') { exact } else { about(bytes) }
+}
+
 /// The same, rounded.
 pub(super) fn about(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -203,7 +209,7 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
             let Placement::Cached { mode, flash_bytes } = run.placement else { unreachable!("a cache is chosen") };
             text.push(format!(
                 "Take a flash cache of {} in {}: {}, which is {} of what all on flash would save, with flash for {} ({} for all of it).",
-                size_text(flash_bytes),
+                size(flash_bytes),
                 mode_name(mode),
                 seconds(run),
                 percent(facts.gain(run)),
@@ -220,7 +226,7 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
             if facts.drive_bytes >= span {
                 text.push(format!(
                     "The drive of {} has room for all {} of the data: all on it saves the other {} too, and costs no more.",
-                    size_text(facts.drive_bytes),
+                    size(facts.drive_bytes),
                     about(span),
                     percent(left)
                 ));
@@ -252,12 +258,10 @@ fn summary(facts: &Facts<'_>, chosen: Option<usize>) -> Vec<String> {
     }
     let writes: u64 = facts.workload.devices.iter().map(|device| device.writes).sum();
     let unaligned: u64 = facts.workload.devices.iter().map(|device| device.unaligned_writes).sum();
-    let has_through =
-        facts.runs.iter().any(|run| matches!(run.placement, Placement::Cached { mode: CachingMode::WriteThrough, .. }));
-    if has_through && ratio(unaligned, writes) >= UNALIGNED_TOLD {
+    if ratio(unaligned, writes) >= UNALIGNED_TOLD {
         text.push(format!(
-            "{} of the writes do not begin and end at multiples of 4 KiB: in write-through the cache does not keep their ends, and reads there miss. \
-             Align partitions and file systems to 4 KiB.",
+            "{} of the writes do not begin and end at multiples of 4 KiB: in write-through the cache does not keep their ends, and reads there miss; \
+             in write-back they wait for the disk. Align partitions and file systems to 4 KiB.",
             percent(ratio(unaligned, writes))
         ));
     }
@@ -293,7 +297,7 @@ fn others(facts: &Facts<'_>, chosen: usize) -> Vec<String> {
         _ => None,
     });
     if let Some((bytes, larger)) = larger.min_by_key(|(bytes, _)| *bytes) {
-        text.push(format!("{} would take {}.", size_text(bytes), seconds(larger)));
+        text.push(format!("{} would take {}.", size(bytes), seconds(larger)));
     }
     for (n, other) in facts.runs.iter().enumerate() {
         if let Placement::Cached { mode: m, flash_bytes: b } = other.placement
@@ -349,7 +353,7 @@ fn of_device(facts: &Facts<'_>, number: usize, device: &DeviceUse, chosen: Optio
     } else if of_possible >= GOOD {
         (Verdict::Cache, saves)
     } else if cache_bytes > 0 && device.span_bytes as f64 <= KEEP_MAX * cache_bytes as f64 && again >= AGAIN_MIN {
-        let small = format!("it is {}, a small part of the cache", size_text(device.span_bytes));
+        let small = format!("it is {}, a small part of the cache", size(device.span_bytes));
         (Verdict::Keep, format!("{saves}; {small}"))
     } else if rate >= even {
         let why = if device.reads > 0 && again < AGAIN_MIN {
@@ -357,7 +361,7 @@ fn of_device(facts: &Facts<'_>, number: usize, device: &DeviceUse, chosen: Optio
         } else {
             format!("{} requests a second for each GB, where flash is cheaper from {} on", short(rate), short(even))
         };
-        (Verdict::Flash, format!("{saves}; {why}; {} of flash cost {price}", size_text(device.span_bytes)))
+        (Verdict::Flash, format!("{saves}; {why}; {} of flash cost {price}", size(device.span_bytes)))
     } else if by_cache >= 0.1 {
         (Verdict::Cache, format!("{saves}; too large and too seldom asked for to be put on flash ({price})"))
     } else if device.reads > 0 && again < AGAIN_MIN {

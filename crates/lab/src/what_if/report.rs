@@ -1,7 +1,7 @@
 //! What it is told as: tables that are Markdown too, the advice in words, JSON. Text from figures, nothing else.
 
 use super::WhatIfOptions;
-use super::advice::{self, Advice, Facts, about, size_text};
+use super::advice::{self, Advice, Facts, about, size, size_text};
 use super::arm::{Placement, Run, Setting, mode_name};
 use super::driver::Times;
 use super::prices::Prices;
@@ -283,7 +283,7 @@ impl Report<'_> {
             let only_flash = |text: String| if is_on_flash { text } else { "-".to_owned() };
             let mut line = vec![
                 run.placement.name(),
-                only_flash(size_or_about(self.flash_bytes(run.placement))),
+                only_flash(size(self.flash_bytes(run.placement))),
                 ppm(run.hit_ppm()),
                 figures(tally.elapsed_ns as f64 / 1e9),
                 ms(tally.reads.quantile_ns(500)),
@@ -334,7 +334,7 @@ impl Report<'_> {
         let much = self.workload.requests() / PASSED_ONE_IN;
         for run in &self.runs {
             for (count, why) in run.passed.iter().filter(|(count, _)| *count > much) {
-                let flash = size_or_about(self.flash_bytes(run.placement));
+                let flash = size(self.flash_bytes(run.placement));
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "- {}, {flash}: {count} {why}", run.placement.name());
             }
@@ -362,7 +362,7 @@ impl Report<'_> {
         ];
         for (placement, compared) in self.compared() {
             for one in compared {
-                let flash = size_or_about(self.flash_bytes(placement));
+                let flash = size(self.flash_bytes(placement));
                 lines.push([
                     placement.name(),
                     if placement == Placement::Disk { "-".to_owned() } else { flash },
@@ -472,11 +472,6 @@ impl Report<'_> {
             joined(advice.lines.iter().map(line).collect()),
         )
     }
-}
-
-fn size_or_about(bytes: u64) -> String {
-    let exact = size_text(bytes);
-    if exact.len() <= 6 { exact } else { about(bytes) }
 }
 
 fn figures_of_share(share_ppm: u64) -> String {
