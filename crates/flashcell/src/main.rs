@@ -15,6 +15,7 @@ mod recording;
 mod support;
 mod trust;
 mod warm;
+mod what_if;
 
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use server::console::ConsoleOptions;
@@ -270,6 +271,10 @@ struct Sim {
 enum Lab {
     /// Replay block traces: what the cache would miss and write, next to policies from the literature
     Policies(Policies),
+    /// Replay a trace against the cell in virtual time: what flash of these sizes would give, wear and cost, and what to put where
+    WhatIf(Box<what_if::WhatIf>),
+    /// Print a table of prices for `what-if`, to be changed
+    Prices(what_if::Prices),
     /// What experiments there are
     List,
     /// Run experiments: the engine in virtual time on models of disks and flash, beside what the field measured
@@ -340,7 +345,7 @@ struct Policies {
 
 #[derive(Subcommand)]
 enum Trace {
-    /// Record where the requests of a running cell go, until ^C or for a time; `lab policies` replays it
+    /// Record where the requests of a running cell go, until ^C or for a time; `lab policies` and `lab what-if` replay it
     Record(recording::TraceRecord),
 }
 
@@ -594,6 +599,11 @@ fn run(command: Sub) -> Result<bool, Failure> {
                 plot: policies.plot,
             })?;
             let _ = std::io::stdout().write_all(table.as_bytes());
+            Ok(true)
+        }
+        Sub::Lab(Lab::WhatIf(what_if)) => what_if::run(*what_if),
+        Sub::Lab(Lab::Prices(prices)) => {
+            let _ = std::io::stdout().write_all(lab::what_if::prices(&prices.name)?.as_bytes());
             Ok(true)
         }
         Sub::Lab(Lab::List) => {

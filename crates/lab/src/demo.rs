@@ -7,20 +7,19 @@
 
 mod measure;
 mod report;
-mod server;
 mod table;
 mod workload;
 
+pub use crate::served::ServerError;
 pub use report::{Configuration, Row, Waits, Workload};
-pub use server::ServerError;
 pub use table::WrongBlock;
 
 use crate::output;
+use crate::served::{self, Server};
 use device::{Runtime, RuntimeConfig, RuntimeError};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Meter, Timing};
 use nbd::client::{Client, ClientError, ClientOptions};
-use server::Server;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -143,13 +142,15 @@ struct Demo {
 pub fn demo(options: &DemoOptions) -> Result<bool, DemoError> {
     let began = Instant::now();
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
-    let server = Server::start(&server::Plan {
+    let server = Server::start(&served::Plan {
         binary: options.binary.clone(),
+        name: "demo".to_owned(),
         disk: format!("{}M", TABLE_MIB + REDO_MIB + SLACK_MIB),
-        flash: format!("{}M", TABLE_MIB + CACHE_MIB + REDO_MIB + LOG_MIB + SLACK_MIB),
-        grid_disk: format!("table_disk:{TABLE_MIB}M:none"),
-        disk_model: options.disk_model.clone(),
-        segment: SEGMENT.to_owned(),
+        flash: Some(format!("{}M", TABLE_MIB + CACHE_MIB + REDO_MIB + LOG_MIB + SLACK_MIB)),
+        grid_disk: Some(format!("table_disk:{TABLE_MIB}M:none")),
+        disk_model: Some(options.disk_model.clone()),
+        tuning: vec![("segment", SEGMENT.to_owned())],
+        ..served::Plan::default()
     })?;
     // The cell was made with a cache over all flash: a grid disk needs some of it.
     server.cellcli("drop flashcache")?;

@@ -11,7 +11,10 @@ mod output;
 pub mod policies;
 pub mod redo;
 pub mod run;
+mod served;
 pub mod trace;
+pub mod what_if;
 
 pub use demo::{DemoError, DemoOptions, demo};
 pub use policies::{PoliciesOptions, policies};
+pub use what_if::{WhatIfOptions, what_if};

@@ -10,6 +10,7 @@ mod run;
 mod size;
 
 pub use run::{DEFAULT_POLICY, ON_LOG, PoliciesError, PoliciesOptions, Row, Written, replay};
+pub(crate) use run::{STDIN, spool};
 pub use size::Size;
 
 use crate::output;

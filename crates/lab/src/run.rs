@@ -27,6 +27,8 @@ mod s9;
 mod sort;
 mod told;
 
+pub(crate) use field::run_all;
+
 use crate::output;
 use arm::{Arm, Configuration};
 use indicatif::{ProgressBar, ProgressStyle};

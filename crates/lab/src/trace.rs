@@ -38,6 +38,8 @@ pub enum Op {
     Read,
     /// It writes.
     Write,
+    /// It makes durable what was written: of no bytes, and only where it is asked for, see [`TraceReader::with_flushes`].
+    Flush,
     /// The trace does not say.
     Unknown,
 }
@@ -49,7 +51,7 @@ pub struct Request {
     pub device: u32,
     /// Where it starts, in the trace's [`Unit`].
     pub start: u64,
-    /// How much, in the trace's [`Unit`]; never 0.
+    /// How much, in the trace's [`Unit`]; 0 for a flush alone.
     pub count: u64,
     /// What it does.
     pub op: Op,
@@ -285,6 +287,7 @@ pub struct TraceReader {
     devices: Devices,
     text: text::TextState,
     buffer: Vec<u8>,
+    flushes: bool,
     done: bool,
 }
 
@@ -328,6 +331,7 @@ impl TraceReader {
             devices: Devices::default(),
             text,
             buffer: Vec::new(),
+            flushes: false,
             done: false,
         })
     }
@@ -341,6 +345,26 @@ impl TraceReader {
         reader.unit = columns.unit();
         reader.text.columns = Some(columns);
         Ok(reader)
+    }
+
+    /// Give flushes too, of the formats that have them: what `flashcell trace record` writes.
+    #[must_use]
+    pub fn with_flushes(mut self) -> TraceReader {
+        self.flushes = true;
+        self
+    }
+
+    /// The devices so far, by number, as the trace names them.
+    #[must_use]
+    pub fn device_names(&self) -> Vec<String> {
+        let mut names = vec![String::new(); self.devices.0.len()];
+        for (name, number) in &self.devices.0 {
+            names[*number as usize] = match name {
+                DeviceName::Number(number) => number.to_string(),
+                DeviceName::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            };
+        }
+        names
     }
 
     /// The format it is read as.
@@ -439,7 +463,8 @@ impl TraceReader {
     fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
         while let Some(parsed) = self.step()? {
             let Some(raw) = parsed else { continue };
-            if raw.count == 0 {
+            let is_flush = raw.op == Op::Flush;
+            if if is_flush { !self.flushes } else { raw.count == 0 } {
                 continue;
             }
             let end = raw.start.checked_add(raw.count);

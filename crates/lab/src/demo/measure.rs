@@ -1,11 +1,9 @@
 //! Readings of the cell's own metrics and of processor time, and where the time went between two of them.
 
 use super::report::Waits;
-use super::server::{Server, ServerError};
+use crate::served::{Server, ServerError};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-const QUERY: &str = "list metriccurrent attributes name, metricObjectName, metricValue";
 
 /// How long a phase took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,9 +28,9 @@ pub(super) struct Meter {
 impl Meter {
     /// Read now.
     pub(super) fn read(server: &Server) -> Result<Meter, ServerError> {
-        let text = server.cellcli(QUERY)?;
+        let values = server.metrics()?;
         let cpu_us = cpu_us(&server.pid().to_string()) + cpu_us("self");
-        Ok(Meter { values: text.lines().filter_map(metric).collect(), cpu_us })
+        Ok(Meter { values, cpu_us })
     }
 
     /// What has grown since an earlier reading.
@@ -84,24 +82,6 @@ impl Meter {
     }
 }
 
-/// `{"name":"…","metricObjectName":"…","metricValue":…}`: one line of the answer.
-fn metric(line: &str) -> Option<((String, String), u64)> {
-    let text = |key: &str| {
-        let rest = line.split_once(&format!("\"{key}\":\""))?.1;
-        rest.split_once('"').map(|(value, _)| value.to_owned())
-    };
-    let number = line.split_once("\"metricValue\":")?.1;
-    let number = number.split([',', '}']).next()?;
-    Some(((text("name")?, text("metricObjectName")?), thousandths(number)?))
-}
-
-/// A decimal number in thousandths, the rest cut off.
-fn thousandths(number: &str) -> Option<u64> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
-    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(digits.parse().ok()?)
-}
-
 /// Processor time of a process, user and system.
 fn cpu_us(process: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -117,16 +97,6 @@ fn ticks(stat: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_the_answer() {
-        let line = r#"{"name":"CD_IO_TM_R_SM","metricObjectName":"CD_00_demo","metricValue":1234.5678},"#;
-        let expected = (("CD_IO_TM_R_SM".to_owned(), "CD_00_demo".to_owned()), 1_234_567);
-        assert_eq!(metric(line), Some(expected));
-        assert_eq!(metric("["), None);
-        assert_eq!(thousandths("7"), Some(7_000));
-        assert_eq!(thousandths("-7"), None);
-    }
 
     #[test]
     fn processor_time() {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 /// The policy the cell runs.
 pub const DEFAULT_POLICY: &str = "flashcell";
 /// The name of standard input among traces.
-pub(super) const STDIN: &str = "-";
+pub(crate) const STDIN: &str = "-";
 /// What is added to the name of a policy of whole blocks that runs on the cell's log.
 pub const ON_LOG: &str = "/log";
 /// The most distinct blocks of a trace: their numbers and links take about 200 bytes each while it is replayed.
@@ -416,7 +416,7 @@ fn replay_one(
 }
 
 /// A copy of standard input, since a trace is read twice.
-fn spool() -> Result<tempfile::NamedTempFile, PoliciesError> {
+pub(crate) fn spool() -> Result<tempfile::NamedTempFile, PoliciesError> {
     let copy = || {
         let mut file = tempfile::NamedTempFile::new()?;
         std::io::copy(&mut std::io::stdin().lock(), &mut file)?;

@@ -72,7 +72,7 @@ impl Row {
 }
 
 /// Run arms two at a time: each is a world of its own, so that the order changes nothing.
-pub(super) fn run_all<Arm: Sync, Result: Send>(arms: &[Arm], run: impl Fn(&Arm) -> Result + Sync) -> Vec<Result> {
+pub(crate) fn run_all<Arm: Sync, Result: Send>(arms: &[Arm], run: impl Fn(&Arm) -> Result + Sync) -> Vec<Result> {
     let results: Mutex<Vec<Option<Result>>> = Mutex::new(arms.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(arms.len());

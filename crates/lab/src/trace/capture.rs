@@ -93,7 +93,7 @@ pub(super) fn is_capture(head: &[u8]) -> bool {
     names::version(head, MAGIC).is_some()
 }
 
-/// One line: what reads and writes. Flushes, trims and prefetches are no work of a cache's policy.
+/// One line: what reads, writes and flushes. Trims and prefetches are no work of a cache's policy.
 pub(super) fn parse(line: &[u8]) -> Parsed {
     if names::version(line, MAGIC).is_some_and(|version| version != VERSION) {
         return Err("a capture of another version of flashcell");
@@ -111,7 +111,8 @@ pub(super) fn parse(line: &[u8]) -> Parsed {
     let op = match kind.ok_or("no request of this version")?.1 {
         Kind::Read => Op::Read,
         Kind::Write | Kind::Zero => Op::Write,
-        Kind::Flush | Kind::Trim | Kind::Prefetch => return Ok(None),
+        Kind::Flush => Op::Flush,
+        Kind::Trim | Kind::Prefetch => return Ok(None),
     };
     let device = DeviceName::Text(device.into_owned().into_bytes());
     Ok(Some(RawRequest { device, start, count, op, time_ns: Some(time_ns) }))
@@ -146,7 +147,8 @@ mod tests {
             let op = match kind {
                 Kind::Read => Some(Op::Read),
                 Kind::Write | Kind::Zero => Some(Op::Write),
-                Kind::Flush | Kind::Trim | Kind::Prefetch => None,
+                Kind::Flush => Some(Op::Flush),
+                Kind::Trim | Kind::Prefetch => None,
             };
             assert_eq!(got, op.map(|op| (8192, 4096, op)), "{kind:?}");
         }

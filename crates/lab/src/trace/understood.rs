@@ -8,6 +8,7 @@ use std::fmt;
 pub struct Understood {
     reads: u64,
     writes: u64,
+    flushes: u64,
     unknown: u64,
     amount: u128,
     devices: u32,
@@ -27,6 +28,7 @@ impl Understood {
         match request.op {
             Op::Read => self.reads += 1,
             Op::Write => self.writes += 1,
+            Op::Flush => self.flushes += 1,
             Op::Unknown => self.unknown += 1,
         }
         self.amount += u128::from(request.count);
@@ -46,7 +48,7 @@ impl Understood {
     /// Requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.reads + self.writes + self.unknown
+        self.reads + self.writes + self.flushes + self.unknown
     }
 
     /// In words, of a trace that counts in such units.
@@ -55,6 +57,9 @@ impl Understood {
         let mut text = format!("{} requests", self.requests());
         match (self.reads, self.writes, self.unknown) {
             (0, 0, _) => text.push_str(" (not told what reads and what writes: all count as reads)"),
+            (reads, writes, 0) if self.flushes > 0 => {
+                text.push_str(&format!(" ({reads} read, {writes} write, {} flush)", self.flushes));
+            }
             (reads, writes, 0) => text.push_str(&format!(" ({reads} read, {writes} write)")),
             (reads, writes, unknown) => {
                 text.push_str(&format!(" ({reads} read, {writes} write, {unknown} count as reads)"))

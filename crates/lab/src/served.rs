@@ -2,6 +2,7 @@
 
 use device::Address;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -53,17 +54,28 @@ pub enum ServerError {
 }
 
 /// What to make.
-pub(super) struct Plan {
-    pub(super) binary: PathBuf,
-    pub(super) disk: String,
-    pub(super) flash: String,
-    pub(super) grid_disk: String,
-    pub(super) disk_model: String,
-    pub(super) segment: String,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) binary: PathBuf,
+    /// What the cell is called.
+    pub(crate) name: String,
+    /// Where its directory is made; where temporary files are when not given.
+    pub(crate) within: Option<PathBuf>,
+    /// A size, or a device.
+    pub(crate) disk: String,
+    /// A medium to emulate on it.
+    pub(crate) disk_model: Option<String>,
+    pub(crate) flash: Option<String>,
+    pub(crate) flash_model: Option<String>,
+    pub(crate) grid_disk: Option<String>,
+    /// Sizes of `[flash_cache]` for caches that will be created: key and value.
+    pub(crate) tuning: Vec<(&'static str, String)>,
+    /// Destroy what is on the devices.
+    pub(crate) force: bool,
 }
 
 /// A served cell; killed and removed with this.
-pub(super) struct Server {
+pub(crate) struct Server {
     binary: PathBuf,
     /// Empty once the log is to be kept.
     dir: std::cell::RefCell<Option<TempDir>>,
@@ -72,16 +84,27 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Make a cell called `demo` and serve it.
-    pub(super) fn start(plan: &Plan) -> Result<Server, ServerError> {
-        let dir = tempfile::Builder::new().prefix("flashcell-").tempdir().map_err(ServerError::Directory)?;
-        let cell = dir.path().join("demo");
-        let (disk, flash) = (["--disk", &plan.disk], ["--flash", &plan.flash]);
-        let more = [["--griddisk", &plan.grid_disk], ["--disk-model", &plan.disk_model]];
+    /// Make a cell and serve it.
+    pub(crate) fn start(plan: &Plan) -> Result<Server, ServerError> {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("flashcell-");
+        let dir = match &plan.within {
+            Some(within) => builder.tempdir_in(within),
+            None => builder.tempdir(),
+        };
+        let dir = dir.map_err(ServerError::Directory)?;
+        let cell = dir.path().join(&plan.name);
         let mut init = Command::new(&plan.binary);
-        init.arg("init").arg("--sparse").arg(&cell).args(disk).args(flash).args(more.concat());
+        init.arg("init").arg("--sparse").arg(&cell).args(["--disk", &plan.disk]);
+        let more = [("--flash", &plan.flash), ("--griddisk", &plan.grid_disk), ("--disk-model", &plan.disk_model)];
+        more.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).for_each(|(name, value)| {
+            init.arg(name).arg(value);
+        });
+        if plan.force {
+            init.arg("--force");
+        }
         run(init, "init")?;
-        set_segment(&cell.join("cell.toml"), &plan.segment)?;
+        adjust(&cell.join("cell.toml"), plan)?;
 
         let log = cell.join("serve.log");
         let spawn = || {
@@ -121,7 +144,7 @@ impl Server {
     }
 
     /// Leave the directory for whoever looks into a failure; the path of the log.
-    pub(super) fn keep_log(&self) -> PathBuf {
+    pub(crate) fn keep_log(&self) -> PathBuf {
         if let Some(dir) = self.dir.borrow_mut().take() {
             let _ = dir.keep();
         }
@@ -129,24 +152,30 @@ impl Server {
     }
 
     /// Where it serves NBD.
-    pub(super) fn nbd_address(&self) -> Address {
+    pub(crate) fn nbd_address(&self) -> Address {
         Address::Unix(self.cell.join("nbd.sock"))
     }
 
     /// Its process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Carry out a statement; what it printed.
-    pub(super) fn cellcli(&self, statement: &str) -> Result<String, ServerError> {
+    pub(crate) fn cellcli(&self, statement: &str) -> Result<String, ServerError> {
         let mut command = Command::new(&self.binary);
         command.arg("cellcli").arg("-c").arg(&self.cell).args(["--json", "-e", statement]);
         run(command, statement)
     }
 
+    /// Its metrics, by name and object, in thousandths of their units.
+    pub(crate) fn metrics(&self) -> Result<BTreeMap<(String, String), u64>, ServerError> {
+        let text = self.cellcli("list metriccurrent attributes name, metricObjectName, metricValue")?;
+        Ok(text.lines().filter_map(metric).collect())
+    }
+
     /// Stop clean.
-    pub(super) fn stop(mut self) -> Result<(), ServerError> {
+    pub(crate) fn stop(mut self) -> Result<(), ServerError> {
         let failed = |told: String| Err(ServerError::Failed { what: "serve".to_owned(), told });
         let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) else { return failed("no process id".to_owned()) };
         let run = |source| ServerError::Run { program: "SIGTERM".into(), source };
@@ -181,22 +210,60 @@ fn run(mut command: Command, what: &str) -> Result<String, ServerError> {
     Err(ServerError::Failed { what: what.to_owned(), told })
 }
 
-/// Set the segment size for caches that will be created.
-fn set_segment(path: &std::path::Path, segment: &str) -> Result<(), ServerError> {
+/// Set in cell.toml what `init` has no words for.
+fn adjust(path: &std::path::Path, plan: &Plan) -> Result<(), ServerError> {
     let config = |source| ServerError::Config { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(config)?;
-    let mut found = false;
-    let lines = text.lines().map(|line| {
-        if line.starts_with("segment = ") {
-            found = true;
-            format!("segment = \"{segment}\"\n")
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut set = |begins: &str, line: String, keeps: bool| {
+        let found = lines.iter().position(|line| line.starts_with(begins));
+        let missing = || config(std::io::Error::other(format!("it has no line \"{begins}\"")));
+        let at = found.ok_or_else(missing)?;
+        if keeps {
+            lines.insert(at + 1, line);
         } else {
-            format!("{line}\n")
+            lines[at] = line;
         }
-    });
-    let changed: String = lines.collect();
-    if !found {
-        return Err(config(std::io::Error::other("it has no line \"segment = \"")));
+        Ok(())
+    };
+    for (key, value) in &plan.tuning {
+        set(&format!("{key} = "), format!("{key} = \"{value}\""), false)?;
     }
-    std::fs::write(path, changed).map_err(config)
+    if let Some(model) = &plan.flash_model {
+        set("kind = \"flash\"", format!("model = \"{model}\""), true)?;
+    }
+    std::fs::write(path, lines.join("\n") + "\n").map_err(config)
+}
+
+/// `{"name":"…","metricObjectName":"…","metricValue":…}`: one line of the answer.
+fn metric(line: &str) -> Option<((String, String), u64)> {
+    let text = |key: &str| {
+        let rest = line.split_once(&format!("\"{key}\":\""))?.1;
+        rest.split_once('"').map(|(value, _)| value.to_owned())
+    };
+    let number = line.split_once("\"metricValue\":")?.1;
+    let number = number.split([',', '}']).next()?;
+    Some(((text("name")?, text("metricObjectName")?), thousandths(number)?))
+}
+
+/// A decimal number in thousandths, the rest cut off.
+fn thousandths(number: &str) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(digits.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_answer() {
+        let line = r#"{"name":"CD_IO_TM_R_SM","metricObjectName":"CD_00_demo","metricValue":1234.5678},"#;
+        let expected = (("CD_IO_TM_R_SM".to_owned(), "CD_00_demo".to_owned()), 1_234_567);
+        assert_eq!(metric(line), Some(expected));
+        assert_eq!(metric("["), None);
+        assert_eq!(thousandths("7"), Some(7_000));
+        assert_eq!(thousandths("-7"), None);
+    }
 }

@@ -1,0 +1,217 @@
+//! The same run in the real world: a cell of its own, served by the real binary on files (or on devices that are given), with the same models as
+//! delays, asked over NBD by the same sessions.
+//!
+//! Never touches a device that carries anything: `flashcell init` refuses it, and is forced only over what a run before this one has made.
+
+use super::arm::{Counts, Placement, Run, Setting, device_bytes, mode_name};
+use super::driver::{Destination, Target, drive};
+use super::workload::{Call, Workload};
+use super::world::grid_disk_name;
+use crate::served::{Plan, Server, ServerError};
+use device::layers::Model;
+use device::{Runtime, RuntimeConfig, RuntimeError};
+use nbd::client::{Client, ClientError, ClientOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What the cell is called; its cell disks are named after it.
+const NAME: &str = "whatif";
+/// Bytes of a megabyte of the metrics, in thousandths of which they are read.
+const MB: u64 = 1 << 20;
+
+/// How to run it.
+#[derive(Clone, Debug)]
+pub struct RealOptions {
+    /// The `flashcell` binary.
+    pub binary: PathBuf,
+    /// How often each configuration is run.
+    pub runs: usize,
+    /// Where files are made; where temporary files are when not given.
+    pub dir: Option<PathBuf>,
+    /// A device in place of a file for the disk: it is then as quick as it is, and no model slows it down.
+    pub disk: Option<PathBuf>,
+    /// The same for flash.
+    pub flash: Option<PathBuf>,
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum RealError {
+    /// The server did not do its part.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// No connection.
+    #[error("no connection to the served cell: {0}\nhint: is the machine short of memory or of file descriptors?")]
+    Client(#[from] ClientError),
+    /// A request failed.
+    #[error("a request to the served cell failed: {told}\nhint: its log is {}", log.display())]
+    Request {
+        /// What was asked and answered.
+        told: String,
+        /// The server's log.
+        log: PathBuf,
+    },
+    /// The threads of the clients.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+/// Run each configuration as often as is asked; in rounds, so that what else the machine does meets all of them.
+pub(super) fn measure(
+    options: &RealOptions,
+    setting: &Setting,
+    workload: &Workload,
+    calls: &Arc<Vec<Call>>,
+    placements: &[Placement],
+) -> Result<Vec<Vec<Run>>, RealError> {
+    let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
+    let passes = if setting.warm { 2 } else { 1 };
+    let bar = super::bar((options.runs * placements.len() * passes * calls.len()) as u64, "requests in real time");
+    let progress = super::progress(&bar);
+    let mut measured: Vec<Vec<Run>> = placements.iter().map(|_| Vec::new()).collect();
+    let mut ours = Made::default();
+    for _ in 0..options.runs {
+        for (placement, runs) in placements.iter().zip(&mut measured) {
+            let one = One { options, setting, workload, calls, placement: *placement, runtime: &runtime };
+            runs.push(one.run(&mut ours, progress.clone())?);
+        }
+    }
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    Ok(measured)
+}
+
+/// Devices that carry what a run has put there, and nothing else.
+#[derive(Default)]
+struct Made {
+    disk: bool,
+    flash: bool,
+}
+
+struct One<'a> {
+    options: &'a RealOptions,
+    setting: &'a Setting,
+    workload: &'a Workload,
+    calls: &'a Arc<Vec<Call>>,
+    placement: Placement,
+    runtime: &'a Runtime,
+}
+
+impl One<'_> {
+    /// What to make, and whether each device is given.
+    fn plan(&self, ours: &Made) -> Plan {
+        let size = |content: u64| format!("{}M", device_bytes(content) >> 20);
+        let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
+        let model = |given: &Option<PathBuf>, model: &Model| given.is_none().then(|| model.to_string());
+        let (given, flash_given) = (&self.options.disk, &self.options.flash);
+        let mut plan = Plan {
+            binary: self.options.binary.clone(),
+            name: NAME.to_owned(),
+            within: self.options.dir.clone(),
+            ..Plan::default()
+        };
+        let content = size(self.workload.span_bytes());
+        let (mut uses, mut all_ours) = (0, true);
+        let mut takes = |given: &Option<PathBuf>, ours: bool| {
+            uses += usize::from(given.is_some());
+            all_ours &= given.is_none() || ours;
+        };
+        match self.placement {
+            Placement::Flash => {
+                takes(flash_given, ours.flash);
+                plan.disk = text(flash_given).unwrap_or(content);
+                plan.disk_model = model(flash_given, &self.setting.flash);
+            }
+            Placement::Disk | Placement::Cached { .. } => {
+                takes(given, ours.disk);
+                plan.disk = text(given).unwrap_or(content);
+                plan.disk_model = model(given, &self.setting.disk);
+            }
+        }
+        if let Placement::Cached { flash_bytes, .. } = self.placement {
+            takes(flash_given, ours.flash);
+            plan.flash = Some(text(flash_given).unwrap_or_else(|| size(self.setting.cache_bytes(flash_bytes))));
+            plan.flash_model = model(flash_given, &self.setting.flash);
+            let kib = |bytes: u32| format!("{}K", bytes >> 10);
+            plan.tuning = vec![
+                ("segment", kib(self.setting.segment_bytes(flash_bytes))),
+                ("block", kib(self.setting.block_bytes)),
+            ];
+        }
+        plan.force = uses > 0 && all_ours;
+        plan
+    }
+
+    fn run(&self, ours: &mut Made, progress: Arc<dyn Fn(u64) + Send + Sync>) -> Result<Run, RealError> {
+        let server = Server::start(&self.plan(ours))?;
+        // From here on they are formatted, by nobody else.
+        ours.disk |= self.placement != Placement::Flash;
+        ours.flash |= self.placement != Placement::Disk;
+        let mode = match self.placement {
+            Placement::Cached { mode, flash_bytes } => {
+                server.cellcli("drop flashcache")?;
+                server.cellcli("drop flashlog").map(drop).or_else(|error| match error {
+                    ServerError::Failed { .. } => Ok(()),
+                    other => Err(other),
+                })?;
+                let kib = self.setting.cache_bytes(flash_bytes) >> 10;
+                server.cellcli(&format!("create flashcache all size={kib}K"))?;
+                mode_name(mode)
+            }
+            Placement::Disk | Placement::Flash => "none",
+        };
+        for (number, device) in self.workload.devices.iter().enumerate() {
+            let (name, size) = (grid_disk_name(number), device.span_bytes >> 20);
+            let what = format!("celldisk=CD_00_{NAME}, size={size}M, cachingMode={mode}");
+            server.cellcli(&format!("create griddisk {name} {what}"))?;
+        }
+        let address = server.nbd_address();
+        let world = self.runtime.world(self.setting.seed);
+        let (pace, warm, calls) = (self.setting.pace, self.setting.warm, self.calls.clone());
+        let names: Vec<String> = (0..self.workload.devices.len()).map(grid_disk_name).collect();
+        let at_once = if pace.open { super::driver::OPEN_MAX } else { pace.sessions };
+        // Connections stay from the first pass to the second.
+        let (connecting, at) = (world.clone(), address);
+        let targets: Vec<Target> = self.runtime.block_on(async move {
+            let mut targets = Vec::new();
+            let asked = ClientOptions { requests_max: at_once.max(1), ..ClientOptions::default() };
+            for name in names {
+                targets.push(Target::Nbd(Client::connect(&connecting, &at, &name, &asked).await?));
+            }
+            Ok::<_, ClientError>(targets)
+        })?;
+        let targets: Vec<Destination> =
+            self.workload.devices.iter().zip(targets).map(|(device, target)| device.destination(target)).collect();
+        let pass = || {
+            let (world, targets, calls, progress) = (world.clone(), targets.clone(), calls.clone(), progress.clone());
+            let driven = self.runtime.block_on(async move { drive(&calls, targets, pace, &world, progress).await });
+            driven.map_err(|told| RealError::Request { told, log: server.keep_log() })
+        };
+        if warm {
+            pass()?;
+        }
+        let before = counts(&server)?;
+        let tally = pass()?;
+        let counts = counts(&server)?.since(before);
+        drop(targets);
+        server.stop()?;
+        Ok(Run { placement: self.placement, tally, counts, passed: Vec::new() })
+    }
+}
+
+/// As the cell counts them.
+fn counts(server: &Server) -> Result<Counts, RealError> {
+    let metrics = server.metrics()?;
+    let sum = |names: &[&str], object: &str| -> u64 {
+        let of = |((name, on), _): &(&(String, String), &u64)| names.contains(&name.as_str()) && on.starts_with(object);
+        metrics.iter().filter(of).map(|(_, milli)| *milli).sum()
+    };
+    let requests = |name: &str| sum(&[name], "FLASHCACHE") / 1000;
+    Ok(Counts {
+        hits: requests("FC_IO_RQ_R"),
+        misses: requests("FC_IO_RQ_R_MISS"),
+        skips: requests("FC_IO_RQ_R_SKIP"),
+        flash_bytes: sum(&["CD_IO_BY_W_SM", "CD_IO_BY_W_LG"], "FD_") * MB / 1000,
+    })
+}

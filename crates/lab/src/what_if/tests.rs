@@ -1,0 +1,136 @@
+//! Goal: the answer is repeatable, its figures are in the order they must be in, and the advice is what the workload asks for. Method: small
+//! traces whose answer is known, in virtual time.
+
+use super::workload::tests::workload;
+use super::*;
+use advice::{Facts, Verdict, advise};
+use device::Prng;
+use std::fmt::Write as _;
+
+/// Requests of a trace: device, verb, offset.
+fn text(requests: impl Iterator<Item = (&'static str, &'static str, u64)>) -> String {
+    let mut text = String::new();
+    for (n, (device, verb, offset)) in requests.enumerate() {
+        let _ = writeln!(text, "{},{device},,{verb},{offset},8192", 1_000_000 * n);
+    }
+    text
+}
+
+fn setting() -> Setting {
+    Setting {
+        seed: 1,
+        disk: Model::fixed(8_000_000, 4),
+        flash: Model::fixed(200_000, 32),
+        block_bytes: 16384,
+        segment_bytes: None,
+        pace: Pace { sessions: 8, speed_milli: None, open: false },
+        way_ns: 26_000,
+        warm: false,
+    }
+}
+
+/// Runs of a trace with a cache of so many bytes, and the lines of the advice: device, range, verdict.
+fn advised(trace: &str, flash_bytes: u64) -> (Vec<Run>, Vec<(String, bool, Verdict)>) {
+    let Ok(mut workload) = workload(trace) else { unreachable!("it is a trace") };
+    let calls = Arc::new(std::mem::take(&mut workload.calls));
+    let mode = CachingMode::WriteThrough;
+    let placements = [Placement::Disk, Placement::Cached { mode, flash_bytes }, Placement::Flash];
+    let Ok(runs) = foretell(&setting(), &workload, &calls, &placements) else { unreachable!("it runs") };
+    let Ok(prices) = Prices::read("2011") else { unreachable!("it is shipped") };
+    let facts = Facts {
+        workload: &workload,
+        runs: &runs,
+        prices: &prices,
+        disk: prices.disk("sas-15k"),
+        flash: prices.flash("pcie-flash"),
+        drive_bytes: 0,
+        years: vec![Some(5.0); runs.len()],
+        seconds: 10.0,
+    };
+    let lines = advise(&facts).lines.into_iter().map(|line| (line.device, line.range.is_some(), line.verdict));
+    let lines = lines.collect();
+    (runs, lines)
+}
+
+const PAGE: u64 = 8192;
+
+#[test]
+fn a_cache_is_between_disk_and_flash_and_the_same_twice() {
+    let mut prng = Prng::new(1);
+    let requests = (0..4000).map(|_| ("a", if prng.below(4) == 0 { "write" } else { "read" }, prng.below(500) * PAGE));
+    let trace = text(requests.collect::<Vec<_>>().into_iter());
+    let (runs, lines) = advised(&trace, 32 << 20);
+    let [disk, cached, flash] = &runs[..] else { unreachable!("three are run") };
+    assert!(disk.tally.elapsed_ns > cached.tally.elapsed_ns && cached.tally.elapsed_ns > flash.tally.elapsed_ns);
+    assert!(cached.hit_ppm().is_some_and(|ppm| ppm > 700_000) && disk.hit_ppm().is_none());
+    assert!(cached.counts.flash_bytes > 1000 * PAGE, "fills and writes go to flash");
+    assert_eq!(lines.len(), 1);
+    assert!(advised(&trace, 32 << 20).0 == runs, "the same seed gives the same figures");
+}
+
+#[test]
+fn what_is_read_once_is_left_and_what_comes_again_is_cached() {
+    let mut prng = Prng::new(2);
+    // One device is read from end to end in jumps, never twice; of the other 4 MiB are read all the time; a third is hardly used.
+    let requests = (0..6000_u64).map(|n| match n % 4 {
+        0 => ("once", "read", (n * 7919) % 6007 * 16384),
+        _ if n % 1000 == 1 => ("idle", "read", n * PAGE),
+        _ => ("again", "read", prng.below(512) * PAGE),
+    });
+    let (_, lines) = advised(&text(requests.collect::<Vec<_>>().into_iter()), 64 << 20);
+    let verdict = |name: &str| lines.iter().find(|(device, range, _)| device == name && !range).map(|line| line.2);
+    assert_eq!(verdict("idle"), Some(Verdict::Leave));
+    assert_eq!(verdict("again"), Some(Verdict::Cache));
+    assert!(matches!(verdict("once"), Some(Verdict::Leave | Verdict::Flash)), "a cache gives it nothing: {lines:?}");
+}
+
+#[test]
+fn redo_is_not_for_a_cache() {
+    let requests =
+        (0..3000_u64).map(|n| if n % 3 == 0 { ("data", "read", n % 600 * PAGE) } else { ("redo", "write", n * PAGE) });
+    // In order: each write begins where the one before it ended.
+    let requests = requests.scan(0, |end, (device, verb, offset)| {
+        let at = if device == "redo" { std::mem::replace(end, *end + PAGE) } else { offset };
+        Some((device, verb, at))
+    });
+    let (_, lines) = advised(&text(requests), 32 << 20);
+    let redo = lines.iter().find(|(device, ..)| device == "redo");
+    assert_eq!(redo.map(|line| line.2), Some(Verdict::Leave));
+}
+
+#[test]
+fn a_hot_range_is_found() {
+    let mut prng = Prng::new(3);
+    // Half of the reads are of 2 MiB at 64 MiB, the others of 256 MiB.
+    let requests = (0..6000).map(|_| {
+        let hot = prng.below(2) == 0;
+        ("a", "read", if hot { (64 << 20) + prng.below(256) * PAGE } else { prng.below(32768) * PAGE })
+    });
+    let trace = text(requests.collect::<Vec<_>>().into_iter());
+    let Ok(found) = workload(&trace) else { unreachable!("it is a trace") };
+    let hottest =
+        found.devices[0].parts.iter().enumerate().max_by_key(|(_, part)| part.requests).map(|(n, _)| n as u64);
+    assert!(hottest.is_some_and(|n| (64..66).contains(&((n * found.devices[0].part_bytes) >> 20))));
+}
+
+#[test]
+fn an_open_loop_takes_as_long_as_the_trace_and_counts_waiting() {
+    let requests = (0..500_u64).map(|n| ("a", "read", n % 50 * PAGE));
+    let Ok(mut workload) = workload(&text(requests)) else { unreachable!("it is a trace") };
+    let calls = Arc::new(std::mem::take(&mut workload.calls));
+    let at = |open, speed_milli| {
+        let pace = Pace { sessions: 1, speed_milli: Some(speed_milli), open };
+        let runs = foretell(&Setting { pace, ..setting() }, &workload, &calls, &[Placement::Disk]);
+        let Ok(runs) = runs else { unreachable!("it runs") };
+        (runs[0].tally.elapsed_ns / 1_000_000, runs[0].tally.reads.quantile_ns(990).unwrap_or(0) / 1_000_000)
+    };
+    // A request each 10 ms at a tenth of the speed, of 8 ms each.
+    let (slow, waits) = at(true, 100);
+    assert!((4990..5010).contains(&slow) && waits < 10, "{slow} ms, {waits} ms");
+    // Each millisecond, of which the disk serves one in two: the queue grows to the end.
+    let (fast, waits) = at(true, 1000);
+    assert!((1000..1100).contains(&fast) && waits > 400, "{fast} ms, {waits} ms");
+    // One session waits for its answers, and waiting to ask does not count.
+    let (closed, waits) = at(false, 1000);
+    assert!((4000..4100).contains(&closed) && waits < 10, "{closed} ms, {waits} ms");
+}
