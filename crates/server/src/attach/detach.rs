@@ -7,7 +7,7 @@ use super::host::{self, Mount};
 use super::keeper::{Ask, Told};
 use super::shared::State;
 use super::spec::{Place, Record, Spec};
-use super::{AttachError, await_end, told, trimmed};
+use super::{AttachError, await_end, link, told, trimmed};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ const FORCED_END: Duration = Duration::from_secs(5);
 /// For a cell that is away to come back, before a detach without force is refused: a cell that has just been started is connected to
 /// again within a second, and what the keeper tells is half a second old.
 const RETURN: Duration = Duration::from_secs(5);
+/// For who uses the device to let it go: udev looks at what is on a device whenever somebody has written to it, as who unmounts it has.
+const PASSING: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to detach.
@@ -230,9 +232,16 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
         }
     }
     if !force {
-        let users = host::users(&record.device);
-        if device.is_held() || !users.starts_with("nobody") {
-            return Err(busy(users));
+        let deadline = Instant::now() + PASSING;
+        loop {
+            let users = host::users(&record.device);
+            if !device.is_held() && users.starts_with("nobody") {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return Err(busy(users));
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
         device.sync().map_err(|source| AttachError::Away {
             grid_disk: spec.grid_disk.clone(),
@@ -247,10 +256,7 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
 pub(super) fn bury(place: &Place) -> Result<(), AttachError> {
     if let (Ok(spec), Ok(record)) = (place.spec(), place.record()) {
         release(&spec, &record, How::Dead)?;
-        let link = spec.link();
-        if std::fs::read_link(&link).is_ok_and(|target| target == record.device) {
-            let _ = std::fs::remove_file(&link);
-        }
+        link::remove(&spec, &record.device);
     }
     place.remove();
     Ok(())
