@@ -20,7 +20,7 @@ const FORCED_END: Duration = Duration::from_secs(5);
 /// again within a second, and what the keeper tells is half a second old.
 const RETURN: Duration = Duration::from_secs(5);
 /// For who uses the device to let it go: udev looks at what is on a device whenever somebody has written to it, as who unmounts it has.
-const PASSING: Duration = Duration::from_secs(5);
+const PASSING: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to detach.
@@ -219,16 +219,28 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
         apart()?;
     }
     for mount in mounts {
-        match host::unmount(&mount, false) {
-            Ok(()) => {}
-            Err(_) if force => host::unmount(&mount, true)?,
-            Err(AttachError::Command { why, .. }) if why.contains("busy") => {
-                return Err(AttachError::Busy {
-                    what: mount.path.display().to_string(),
-                    users: host::users(&mount.path),
-                });
+        let deadline = Instant::now() + PASSING;
+        loop {
+            let error = match host::unmount(&mount, false) {
+                Ok(()) => break,
+                // Somebody else was quicker, as systemd may be at a shutdown.
+                Err(_) if !mounts_of(record).contains(&mount) => break,
+                Err(error) => error,
+            };
+            if force {
+                host::unmount(&mount, true)?;
+                break;
             }
-            Err(error) => return Err(error),
+            if Instant::now() < deadline {
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            return Err(match error {
+                AttachError::Command { why, .. } if why.contains("busy") => {
+                    AttachError::Busy { what: mount.path.display().to_string(), users: host::users(&mount.path) }
+                }
+                error => error,
+            });
         }
     }
     if !force {
