@@ -5,6 +5,7 @@ The image is made by scripts/install-test-clients and never written: what a gues
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -69,7 +70,7 @@ def initramfs(kernel, settings, script, files):
     for name, path in files.items():
         with open(path, "rb") as file:
             made.file(f"payload/{name}", file.read(), 0o644)
-    made.file("payload/settings", "".join(f"{key}={value}\n" for key, value in settings.items()).encode())
+    made.file("payload/settings", "".join(f"{key}={shlex.quote(str(value))}\n" for key, value in settings.items()).encode())
     for path in ("proc", "sys", "dev", "root"):
         made.dir(path)
     return made.pack()
