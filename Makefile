@@ -55,8 +55,11 @@ install: build
 	sed -i 's,/usr/bin/flashcell,$(PREFIX)/bin/flashcell,; s,/usr/share/doc,$(PREFIX)/share/doc,' $(LIB)/systemd/system/flashcell@.service $(LIB)/systemd/system/flashcell-attach@.service
 	install -Dm 644 packaging/systemd/sysusers.conf $(LIB)/sysusers.d/flashcell.conf
 	install -Dm 644 packaging/systemd/tmpfiles.conf $(LIB)/tmpfiles.d/flashcell.conf
-	install -Dm 644 packaging/udev/60-flashcell.rules $(LIB)/udev/rules.d/60-flashcell.rules
+	install -Dm 644 packaging/udev/65-flashcell.rules $(LIB)/udev/rules.d/65-flashcell.rules
 	install -Dm 644 packaging/needrestart.conf $(DESTDIR)/etc/needrestart/conf.d/flashcell.conf
+	install -d $(LIB)/flashcell
+	sed -n 's/^pub const FORMAT_VERSION: u32 = \([0-9]*\);/\1/p' crates/celldisk/src/layout.rs >$(LIB)/flashcell/format
+	chmod 644 $(LIB)/flashcell/format
 
 # What install has put in place; cells and what is on their devices stay.
 uninstall:
@@ -67,8 +70,9 @@ uninstall:
 	rm -f $(SHARE)/fish/vendor_completions.d/flashcell.fish $(SHARE)/fish/vendor_completions.d/cellcli.fish
 	rm -rf $(SHARE)/doc/flashcell
 	rm -f $(LIB)/systemd/system/flashcell@.service $(LIB)/systemd/system/flashcell-attach@.service
-	rm -f $(LIB)/sysusers.d/flashcell.conf $(LIB)/tmpfiles.d/flashcell.conf $(LIB)/udev/rules.d/60-flashcell.rules
+	rm -f $(LIB)/sysusers.d/flashcell.conf $(LIB)/tmpfiles.d/flashcell.conf $(LIB)/udev/rules.d/65-flashcell.rules
 	rm -f $(DESTDIR)/etc/needrestart/conf.d/flashcell.conf
+	rm -rf $(LIB)/flashcell
 
 deb: build
 	scripts/package-deb target/debian

@@ -159,7 +159,7 @@ def a_package_has_what_install_has_and_is_newer_by_its_version():
         check(os.path.getsize(first) <= PACKAGE_BYTES_MAX, f"the package has {os.path.getsize(first) / MIB:.1f} MiB")
         control = place.path("control")
         run(["dpkg-deb", "-e", first, control])
-        for name in ("postinst", "prerm", "postrm"):
+        for name in ("preinst", "postinst", "prerm", "postrm"):
             run(["sh", "-n", os.path.join(control, name)])
             check(os.access(os.path.join(control, name), os.X_OK), f"{name} can be run")
         run(["dpkg", "--compare-versions", version, "lt", f"{version}+1"])

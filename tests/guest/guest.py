@@ -30,7 +30,7 @@ BOOT_SECONDS = 30
 # Of the console, when something failed.
 LINES_TOLD = 150
 # The last line of a guest's script.
-END = "guest: exit "
+END = "exit "
 
 
 class Kernel:
@@ -136,22 +136,33 @@ def boot(place, script, seconds, **settings):
     log = place.path("console")
     # Without -cx16 the kernel panicked now and then.
     command = [
-        "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max,-cx16", "-m", str(MEMORY_MIB), "-smp", "2", "-nodefaults", "-no-user-config",
+        "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max,-cx16,-erms,-fsrm", "-m", str(MEMORY_MIB), "-smp", "2", "-nodefaults", "-no-user-config",
         "-display", "none", "-nic", "none", "-no-reboot", "-serial", f"file:{log}", "-kernel", kernel.image, "-initrd", image,
         "-append", "console=ttyS0 quiet panic=-1 oops=panic",
     ]  # fmt: skip
     guest = place.spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    text = console(guest, log, seconds)
+    lines = [line.strip() for line in text.splitlines()]
+    said = [line.removeprefix("guest: ") for line in lines if line.startswith("guest: ")]
+    return [kernel.release] + finish(guest, text, said, seconds)
+
+
+def console(guest, log, seconds):
+    """What came over the console of a guest, when it has ended or its time is over."""
     until = time.monotonic() + seconds
     while guest.poll() is None and time.monotonic() < until:
         time.sleep(0.1)
-    text = ""
-    if os.path.exists(log):
-        with open(log, errors="replace") as file:
-            text = file.read()
-    lines = [line.strip() for line in text.splitlines()]
+    if not os.path.exists(log):
+        return ""
+    with open(log, errors="replace") as file:
+        return file.read()
+
+
+def finish(guest, text, said, seconds):
+    """What the script of a guest said before its end. Raises Failure when that was not in time or not good."""
+    told = "\n".join([line.strip() for line in text.splitlines()][-LINES_TOLD:])
     if guest.poll() is None:
-        raise Failure(f"the guest did not end in {seconds} s; its console:\n" + "\n".join(lines[-LINES_TOLD:]))
-    if END + "0" not in lines:
-        said = guest.stderr.read().decode(errors="replace")
-        raise Failure(f"the guest failed ({said.strip()}); its console:\n" + "\n".join(lines[-LINES_TOLD:]))
-    return [kernel.release] + [line.removeprefix("guest: ") for line in lines if line.startswith("guest: ") and not line.startswith(END)]
+        raise Failure(f"the guest did not end in {seconds} s; its console:\n{told}")
+    if END + "0" not in said:
+        raise Failure(f"the guest failed ({guest.stderr.read().decode(errors='replace').strip()}); its console:\n{told}")
+    return [line for line in said if not line.startswith(END)]

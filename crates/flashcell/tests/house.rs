@@ -128,3 +128,21 @@ fn licences_may_be_given_away() {
     assert!(checked > 20, "the test sees the packages it is about");
     assert!(!allowed("GPL-3.0-only") && !allowed("MIT AND GPL-2.0-only") && allowed("GPL-2.0-only OR MIT"));
 }
+
+/// The version in labels stands for all that is written on a device: by it alone a release is refused, or a package (packaging/debian/preinst).
+#[test]
+fn a_label_says_all_formats_of_its_device() {
+    let number = |path: &str, name: &str| -> u32 {
+        let text = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let line = text.lines().find(|line| line.contains(&format!("const {name}: "))).unwrap();
+        line.rsplit("= ").next().unwrap().trim_end_matches(';').parse().unwrap()
+    };
+    // Flash cache, its checkpoint, flash log, journal of write-back-ordered: a number that changes here takes the label's with it.
+    let of_label = [
+        number("flashcache/src/format.rs", "FORMAT_VERSION"),
+        number("flashcache/src/checkpoint.rs", "CHECKPOINT_VERSION"),
+        number("flashlog/src/format.rs", "FORMAT_VERSION"),
+        number("cell/src/ordered/format.rs", "VERSION"),
+    ];
+    assert_eq!((number("celldisk/src/layout.rs", "FORMAT_VERSION"), of_label), (1, [3, 4, 2, 2]));
+}

@@ -20,6 +20,7 @@ mod fuse_front;
 mod gate;
 mod host;
 mod keeper;
+mod link;
 mod list;
 mod nbd_front;
 mod probe;

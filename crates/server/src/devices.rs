@@ -446,6 +446,8 @@ pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> R
             }
             // Somebody else writes to it: that is never to be passed over.
             Err(error @ DeviceError::Open(OpenError::InUse { .. })) => return Err(error),
+            // Nor is what a newer release has written: flash may hold what no disk has, and going on without it makes that void.
+            Err(error @ DeviceError::Unusable { error: CellDiskError::Newer(_), .. }) => return Err(error),
             Err(DeviceError::Open(error @ OpenError::NotFound { .. })) if config.is_required() => {
                 return Err(DeviceError::Missing(error));
             }

@@ -12,7 +12,7 @@ check list "$(of_row driver) $(of_row state)" "$DRIVER up"
 check size "$(cat "/sys/block/$name/size")" $((48 * 2048))
 check sector "$(cat "$queue/logical_block_size") $(cat "$queue/physical_block_size")" "$SECTOR $SECTOR"
 check cache "$(cat "$queue/write_cache")" "write back"
-check link "$(readlink /dev/flashcell/cell/data)" "$device"
+check link "$(readlink -f /dev/flashcell/cell/data)" "$device"
 if [ "$DRIVER" = nbd ]; then
     case $device in /dev/nbd*) ;; *) fail "driver nbd gave $device" ;; esac
     check FUA "$(cat "$queue/fua")" 1

@@ -169,8 +169,16 @@ pub(crate) fn ignores_write_sync(fd: RawFd) -> bool {
     file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
 }
 
-/// The magic number of the file system a file lies on.
+/// The magic number of the file system that has a file's content; none for a device, whose node lies in memory (devtmpfs) while what it
+/// leads to does not.
 fn file_system(fd: RawFd) -> Option<libc::__fsword_t> {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut node: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    check(unsafe { libc::fstat(fd, &raw mut node) }).ok()?;
+    if node.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
     // SAFETY: all zeroes is a valid value of this plain structure.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call.

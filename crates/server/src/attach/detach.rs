@@ -7,7 +7,7 @@ use super::host::{self, Mount};
 use super::keeper::{Ask, Told};
 use super::shared::State;
 use super::spec::{Place, Record, Spec};
-use super::{AttachError, await_end, told, trimmed};
+use super::{AttachError, await_end, link, told, trimmed};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ const FORCED_END: Duration = Duration::from_secs(5);
 /// For a cell that is away to come back, before a detach without force is refused: a cell that has just been started is connected to
 /// again within a second, and what the keeper tells is half a second old.
 const RETURN: Duration = Duration::from_secs(5);
-/// For the last user to close the device: udev and blkid look into one for a moment, after each unmount too.
-const LAST_USER: Duration = Duration::from_secs(2);
+/// For who uses the device to let it go: udev looks at what is on a device whenever somebody has written to it, as who unmounts it has.
+const PASSING: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to detach.
@@ -218,21 +218,29 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
     if at_once {
         apart()?;
     }
+    let patience = if force { Duration::ZERO } else { PASSING };
     for mount in mounts {
-        match host::unmount(&mount, false) {
+        let unmounted = patiently(patience, || match host::unmount(&mount, false) {
+            // Somebody else was quicker, as systemd may be at a shutdown.
+            Err(_) if !mounts_of(record).contains(&mount) => Ok(()),
+            done => done,
+        });
+        match unmounted {
             Ok(()) => {}
             Err(_) if force => host::unmount(&mount, true)?,
             Err(AttachError::Command { why, .. }) if why.contains("busy") => {
-                return Err(AttachError::Busy {
-                    what: mount.path.display().to_string(),
-                    users: host::users(&mount.path).unwrap_or_else(|| host::NOBODY.to_owned()),
-                });
+                let users = host::users(&mount.path).unwrap_or_else(|| host::NOBODY.to_owned());
+                return Err(AttachError::Busy { what: mount.path.display().to_string(), users });
             }
             Err(error) => return Err(error),
         }
     }
     if !force {
-        await_last_user(&device).map_err(busy)?;
+        let unused = patiently(patience, || match (device.is_held(), host::users(&record.device)) {
+            (false, None) => Ok(()),
+            (_, users) => Err(users.unwrap_or_else(|| host::NOBODY.to_owned())),
+        });
+        unused.map_err(busy)?;
         device.sync().map_err(|source| AttachError::Away {
             grid_disk: spec.grid_disk.clone(),
             why: format!("FLUSH: {source}"),
@@ -242,18 +250,14 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
     if at_once { Ok(()) } else { apart() }
 }
 
-/// Wait until nobody has the device open; who has, when that takes too long.
-fn await_last_user(device: &BlockDevice) -> Result<(), String> {
-    let deadline = Instant::now() + LAST_USER;
+/// Try until it is done, or `patience` has passed: the last try's answer.
+fn patiently<E>(patience: Duration, attempt: impl Fn() -> Result<(), E>) -> Result<(), E> {
+    let deadline = Instant::now() + patience;
     loop {
-        let users = host::users(device.path());
-        if !device.is_held() && users.is_none() {
-            return Ok(());
+        match attempt() {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            done => return done,
         }
-        if Instant::now() >= deadline {
-            return Err(users.unwrap_or_else(|| host::NOBODY.to_owned()));
-        }
-        std::thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -261,10 +265,7 @@ fn await_last_user(device: &BlockDevice) -> Result<(), String> {
 pub(super) fn bury(place: &Place) -> Result<(), AttachError> {
     if let (Ok(spec), Ok(record)) = (place.spec(), place.record()) {
         release(&spec, &record, How::Dead)?;
-        let link = spec.link();
-        if std::fs::read_link(&link).is_ok_and(|target| target == record.device) {
-            let _ = std::fs::remove_file(&link);
-        }
+        link::remove(&spec, &record.device);
     }
     place.remove();
     Ok(())

@@ -7,6 +7,7 @@ use super::AttachError;
 use super::block::BlockDevice;
 use super::gate::{Gate, Grow, Renewed};
 use super::host;
+use super::link;
 use super::shared::{Shared, State};
 use super::spec::{Place, Record, Spec, sign, take_lock};
 use device::real::{SharedWords, pass_on};
@@ -171,30 +172,9 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
         let _ = device.clear();
         return Err(error);
     }
-    make_link(place, &keeper.spec, device.path());
+    link::make(place, &keeper.spec, device.path());
     info!(device = %device.path().display(), "attached");
     Ok((keeper, device, received))
-}
-
-fn make_link(place: &Place, spec: &Spec, device: &Path) {
-    let link = spec.link();
-    if std::fs::symlink_metadata(&link).is_ok_and(|found| found.is_symlink()) {
-        // A dead one of ours, or that of another cell of this name, which is attached. The device is not asked: one that hangs would not
-        // answer, and one that is open, if only for a moment, is in use.
-        let target = std::fs::read_link(&link).unwrap_or_default();
-        let has_it = |other: &Place| {
-            other.dir != place.dir && other.is_live() && other.record().is_ok_and(|record| record.device == target)
-        };
-        if Place::all().iter().any(has_it) {
-            return warn!("{} belongs to another attached cell of this name", link.display());
-        }
-        let _ = std::fs::remove_file(&link);
-    }
-    let made =
-        link.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::os::unix::fs::symlink(device, &link));
-    if let Err(error) = made {
-        warn!("no link {}: {error}", link.display());
-    }
 }
 
 impl Keeper {
@@ -308,10 +288,7 @@ impl Keeper {
                 grow(see, path.clone(), self.spec.grow_fs, now);
             }
         }
-        let link = self.spec.link();
-        if std::fs::read_link(&link).is_ok_and(|target| target == path) {
-            let _ = std::fs::remove_file(&link);
-        }
+        link::remove(&self.spec, &path);
         info!("detached");
         self.place.remove();
     }

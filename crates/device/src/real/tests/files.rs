@@ -74,6 +74,18 @@ fn round_trips_through_both_back_ends_on_disk_and_memory() {
     }
 }
 
+/// Carried out at once, its transfers would hold up the thread of everybody's as long as the device takes.
+#[test]
+fn a_device_is_not_in_memory_for_its_node_is() {
+    use std::os::fd::AsRawFd;
+    let node = std::fs::File::open("/dev/zero").unwrap();
+    assert!(!crate::real::sys::is_in_memory(node.as_raw_fd()));
+    let directory = Directory::new(true);
+    let file = directory.file("a");
+    create_file(&file, MIB, Space::Sparse).unwrap();
+    assert!(crate::real::sys::is_in_memory(std::fs::File::open(&file).unwrap().as_raw_fd()));
+}
+
 #[test]
 fn registered_memory_carries_the_same_bytes() {
     let arena = Arena::new(4 << 20);
