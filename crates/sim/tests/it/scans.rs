@@ -225,7 +225,9 @@ fn in_write_back_a_restore_goes_to_the_disk_and_a_log_and_durable_writes_to_flas
         // What is dirty still, is overwritten where it is, whoever writes.
         cell.flush_flash_cache(&[], &mut |_, _| ()).await.unwrap();
         before = to_disk() - before;
-        assert!(before <= 2 * 4096 * PAGE_BYTES, "{before} bytes to the disk: each page once, when it is destaged");
+        // A block that is destaged between the writes of its pages goes whole again with the second.
+        let most = 2 * 4096 * PAGE_BYTES;
+        assert!(before <= most + most / 100, "{before} bytes to the disk: each page once, when it is destaged");
         let restore = async |from: u64| {
             for at in (from..from + 64 * MIB).step_by(128 << 10) {
                 session.write(at, full_of(128 << 10, 2), false).await.unwrap();
