@@ -24,7 +24,7 @@ KERNEL_DIR = os.path.join(ROOT, "target", "guest-kernel")
 KERNEL_MIN = (6, 12)
 PROGRAMS = ("mkfs.ext4", "e2fsck", "resize2fs", "blkdiscard")
 MODULES = ("nbd", "loop", "ublk_drv")
-MEMORY_MIB = 1024
+MEMORY_MIB = 1536
 # Of the time for a test: for the kernel to come up, and to tell what hangs.
 BOOT_SECONDS = 30
 # Of the console, when something failed.
