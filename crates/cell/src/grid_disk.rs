@@ -435,7 +435,7 @@ impl GridDisk {
         self.dirty().bytes
     }
 
-    /// What of it flash alone holds: a walk over all of that.
+    /// The data of this grid disk that flash alone holds, and since when. Walks over every dirty block of the grid disk.
     #[must_use]
     pub fn dirty(&self) -> DirtyOfDisk {
         self.cache().map(|binding| binding.cache.dirty(&binding.disk)).unwrap_or_default()

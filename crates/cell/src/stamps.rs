@@ -1,10 +1,10 @@
 //! New open stamps while a cell serves, so that flash which is put back to an earlier moment of this life is found out at the next open.
 //!
-//! What an opening of the cell does for earlier lives (DESIGN I5) this does within one, which may last for months: a flash volume that is
-//! restored from a snapshot of last night is of this life. Flash that is put back to a moment after the last renewal is believed; so
-//! the period is what may be lost of that protection.
+//! An open renews stamps once, so that flash of earlier lives is void (DESIGN I5). A life may last for months, and a flash volume that is
+//! restored from last night's snapshot is of the same life: a renewal every minute voids that flash too. Flash of a moment after the last
+//! renewal is still believed.
 //!
-//! Never renews when no client has changed anything since the last time: idle disks are left alone.
+//! The task never renews when no client has changed anything since the last renewal: idle disks are left alone.
 
 use crate::Cell;
 use celldisk::FlashPatience;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// So often, unless the configuration says otherwise: two small writes to each device.
+/// Time between two renewals, unless the configuration says otherwise. A renewal writes the label of each disk twice and that of each
+/// flash device once.
 pub const EVERY: Duration = Duration::from_secs(60);
 
 /// Renewals of a life.
@@ -30,7 +31,7 @@ impl Cell {
         (self.renewals.begun.load(Ordering::Acquire), self.renewals.done.load(Ordering::Acquire))
     }
 
-    /// What clients have asked to change.
+    /// Writes, trims and write-zeroes that clients have asked for, of all grid disks.
     fn changes(&self) -> u64 {
         let of = |disk: &Arc<crate::GridDisk>| {
             let counters = &disk.counters;
@@ -42,7 +43,7 @@ impl Cell {
         self.grid_disks().iter().map(of).sum()
     }
 
-    /// Until the cell stops.
+    /// Renews the stamps of all pairs, until the cell stops.
     pub(crate) async fn run_stamps(self: Arc<Self>) {
         let Some(every) = self.config.stamps_every else { return };
         let mut prng = self.world.prng.fork("stamps in service");

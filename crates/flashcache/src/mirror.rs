@@ -41,7 +41,7 @@ impl FlashCache {
         self.config.mirrored && (self.seats.len() < 2 || self.seats.iter().any(|seat| seat.member.has_failed()))
     }
 
-    /// What is dirty of a grid disk, mirrors not counted.
+    /// The dirty data of a grid disk: its bytes, each mirrored block once, and when the oldest of it was acknowledged.
     #[must_use]
     pub fn dirty(&self, disk: &DiskHandle) -> DirtyOfDisk {
         let of: Vec<DirtyOfDisk> = self.seats.iter().map(|seat| seat.member.dirty_of(disk.slot)).collect();

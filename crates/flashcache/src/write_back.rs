@@ -623,7 +623,7 @@ impl Member {
     }
 }
 
-/// What is dirty of a grid disk.
+/// The dirty data of one grid disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtyOfDisk {
     /// Of blocks with several parts, those that are dirty.

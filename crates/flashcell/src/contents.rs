@@ -84,7 +84,7 @@ pub(crate) fn run(contents: Contents) -> Result<bool, crate::Failure> {
     for (path, why) in &report.skipped {
         let _ = writeln!(talk, "{}: {why}", path.display());
     }
-    // Who reads lines has what there is: a table may be dropped at any moment.
+    // A reader of CSV takes the rows there are: a table that is dropped meanwhile is no error.
     Ok(csv || report.skipped.is_empty())
 }
 

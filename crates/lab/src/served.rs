@@ -57,7 +57,7 @@ pub enum ServerError {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) binary: PathBuf,
-    /// What the cell is called.
+    /// The name of the cell.
     pub(crate) name: String,
     /// Where its directory is made; where temporary files are when not given.
     pub(crate) within: Option<PathBuf>,

@@ -111,7 +111,7 @@ impl CellStore {
         self.renew(Round { renewal, pairs, patience: None }, prng).await
     }
 
-    /// The same of every pair that matches, while the cell serves.
+    /// Renew the stamps of every pair that matches, while the cell serves: as [`CellStore::renew_stamps`].
     pub async fn renew_in_service(&self, patience: FlashPatience<'_>, prng: &mut Prng) -> Vec<ReplicaFailure> {
         let pairs = self.matching_pairs();
         self.renew(Round { renewal: Renewal::Open, pairs: &pairs, patience: Some(patience) }, prng).await
