@@ -248,8 +248,8 @@ def killed_in_the_middle_of_writes_an_adopted_volume_is_consistent():
         file = image(place, size_bytes=VOLUME_BYTES["ext4"])
         cell = small_cell(place)
         # A block device, which others find busy while the cell has it.
-        volume = run(["losetup", "-f", "--show", file]).stdout.strip()
-        place.cleanups.append(lambda: run(["losetup", "-d", volume], ok=None))
+        loop = place.loop_device(file)
+        volume = loop.path
         adopt(cell, volume, "--name", "shop")
         host = Host(place)
         mount = place.path("mnt")
@@ -277,7 +277,7 @@ def killed_in_the_middle_of_writes_an_adopted_volume_is_consistent():
             host.end()
         cell.stop()
         release(cell, volume)
-        run(["losetup", "-d", volume])
+        loop.detach()
         wait_until(lambda: file not in run(["losetup", "-a"]).stdout, 20, "the loop device is gone")
         run(["e2fsck", "-fn", file])
         with mounted(file, place) as direct:
@@ -312,22 +312,19 @@ def what_cannot_be_adopted_is_refused_and_nothing_is_changed():
             file.write(b"LABELONE")
         refused(member, "an LVM physical volume")
         if os.geteuid() == 0 and os.path.exists("/dev/loop-control"):
-            device = run(["losetup", "-f", "--show", volume]).stdout.strip()
+            loop = place.loop_device(volume)
+            refused(volume, loop.path)
+            mount = place.path("mnt")
+            os.mkdir(mount)
+            run(["mount", loop.path, mount])
             try:
-                refused(volume, device)
-                mount = place.path("mnt")
-                os.mkdir(mount)
-                run(["mount", device, mount])
-                refused(device, f"is mounted on {mount}")
+                refused(loop.path, f"is mounted on {mount}")
+            finally:
                 run(["umount", mount])
-            finally:
-                run(["umount", place.path("mnt")], ok=None)
-                run(["losetup", "-d", device])
-            device = run(["losetup", "-r", "-f", "--show", volume]).stdout.strip()
-            try:
-                refused(device, "is read-only")
-            finally:
-                run(["losetup", "-d", device])
+            loop.detach()
+            loop = place.loop_device(volume, "--read-only")
+            refused(loop.path, "is read-only")
+            loop.detach()
             before = digest(volume)
         cell.start()
         refused(volume, "is being served")

@@ -56,8 +56,7 @@ def a_live_cell_disk_is_busy_for_mkfs_and_mount():
         image = place.path("disk")
         with open(image, "wb") as file:
             file.truncate(128 * MIB)
-        device = run(["losetup", "--find", "--show", image]).stdout.strip()
-        place.cleanups.append(lambda: run(["losetup", "-d", device], ok=None))
+        device = place.loop_device(image).path
         message = run([binary(), "init", place.path("f"), "--disk", image], ok=False).stderr
         contains(message, device, "a file that is a loop device's content is refused by its name")
         cell = place.cell(disks=(device,), flash=(), griddisks=("data:32M:data:none",)).start()

@@ -34,11 +34,7 @@ class Mounted:
         self.image = os.path.join(fuse, "image")
         place.spawn(["nbdfuse", self.image, cell.uri(grid_disk)])
         wait_until(lambda: is_mounted(fuse), 20, "nbdfuse has mounted")
-        done = run(["losetup", "--direct-io=on", "-f", "--show", self.image], ok=None)
-        if done.returncode != 0:
-            raise Skip(f"no loop device is to be had: {done.stderr.strip()}")
-        self.device = done.stdout.strip()
-        place.cleanups.append(lambda: run(["losetup", "-d", self.device], ok=None))
+        self.device = place.loop_device(self.image, "--direct-io=on").path
         run(["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "nodiscard", self.device])
         run(["mount", self.device, self.path])
         place.cleanups.append(self.unmount)

@@ -1,12 +1,13 @@
 """Crashes: what FLUSH promised is there on devices that forget the rest, and the cache is warm afterwards."""
 
+import contextlib
 import os
 import random
 import time
 
 import crashloop
 import nbdclient
-from harness import MIB, Failure, Place, check, equal, run, test, wait_until
+from harness import MIB, Failure, Place, Skip, check, equal, run, test, wait_until
 
 CYCLES = 12
 # A few of each of the forms of write-back; `run --soak` has the long ones.
@@ -115,10 +116,8 @@ class DiskReads:
             file.truncate(192 * MIB)
         self.device = None
         if os.geteuid() == 0:
-            done = run(["losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show", self.backing], ok=None)
-            if done.returncode == 0:
-                self.device = done.stdout.strip()
-                place.cleanups.append(lambda: run(["losetup", "-d", self.device], ok=None))
+            with contextlib.suppress(Skip):
+                self.device = place.loop_device(self.backing, "--direct-io=on", "--sector-size", "4096").path
         self.disk = self.device or self.backing
 
     def count(self, cell):

@@ -144,6 +144,27 @@ class Place:
     def cell(self, **options):
         return Cell(self, **options)
 
+    def loop_device(self, file, *options):
+        """A loop device on `file`, detached with this place at the latest."""
+        return LoopDevice(self, file, *options)
+
+
+class LoopDevice:
+    """A loop device. Detached once: its number may be another test's a moment later."""
+
+    def __init__(self, place, file, *options):
+        done = run(["losetup", *options, "--find", "--show", file], ok=None)
+        if done.returncode != 0:
+            raise Skip(f"no loop device is to be had: {done.stderr.strip()}")
+        self.path = done.stdout.strip()
+        self.is_attached = True
+        place.cleanups.append(self.detach)
+
+    def detach(self):
+        if self.is_attached:
+            self.is_attached = False
+            run(["losetup", "--detach", self.path])
+
 
 def end(process):
     if process.poll() is None:
