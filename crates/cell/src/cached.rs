@@ -7,6 +7,7 @@
 use crate::client_io::{ClientRead, ClientWrite, FillSkip, ReadSkip, WriteSkip};
 use crate::counters::SMALL_BYTES_MAX;
 use crate::early::EarlyWrites;
+use crate::edges::EdgeData;
 use crate::feed::{Feeder, Filling};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::path::cover;
@@ -381,38 +382,57 @@ impl GridDisk {
         Ok(Some(Change::Announced { binding, ticket, permit }))
     }
 
-    /// A write has reached the disk: its whole parts are worth keeping.
+    /// Whether what is written to the disk is kept in the cache, as far as the grid disk is asked.
+    pub(crate) fn keeps_written(&self, binding: &Binding) -> bool {
+        let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
+        keeps && !self.is_barred() && matches!(self.filling(), Filling::Read)
+    }
+
+    /// A write has reached the disk: its whole parts are worth keeping, and those it covers in part where `edges` has the rest.
     pub(crate) fn fill_written(
         &self,
         write: &mut ClientWrite<'_>,
         change: &Change,
         is_scan: bool,
-        offset: u64,
-        data: &SharedBufs,
+        (offset, data): (u64, &SharedBufs),
+        edges: Option<EdgeData>,
     ) {
         let Change::Announced { binding, permit, .. } = change else { return };
         let len = data.len_bytes() as u64;
-        let keeps = binding.mode == CachingMode::WriteThrough || binding.mode.is_write_back();
-        if !keeps || self.is_barred() || !matches!(self.filling(), Filling::Read) {
+        if !self.keeps_written(binding) {
             return;
         }
         if write.context.is_past_flash_cache() {
             return write.skips(WriteSkip::Plan);
         }
-        let is_keep =
-            || binding.cache.is_keep(&binding.disk, &(offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES)));
-        let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
-        if start < end && binding.declines_fill(start / PART_BYTES) {
+        let (start, whole, permit) = match edges.filter(|edges| edges.is_of(binding)) {
+            Some(edges) => {
+                // Older than that of the change: what was lost since the edges were looked up voids them.
+                let permit = edges.permit;
+                let (start, whole) = edges.around(offset, data);
+                (start, whole, permit)
+            }
+            None => {
+                let (start, end) = (offset.next_multiple_of(PART_BYTES), (offset + len) / PART_BYTES * PART_BYTES);
+                let is_any = start < end;
+                let whole = || data.slice((start - offset) as usize..(end - offset) as usize);
+                (start, if is_any { whole() } else { SharedBufs::new() }, *permit)
+            }
+        };
+        if whole.is_empty() {
+            return;
+        }
+        let parts = start / PART_BYTES..(start + whole.len_bytes() as u64) / PART_BYTES;
+        if binding.declines_fill(parts.start) {
             write.skips(WriteSkip::Busy);
-        } else if start < end
-            && is_scan
-            && binding.cache.would_displace(&binding.disk, start / PART_BYTES)
-            && !is_keep()
+        } else if is_scan
+            && binding.cache.would_displace(&binding.disk, parts.start)
+            && !binding.cache.is_keep(&binding.disk, &(offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES)))
         {
             write.skips(if len > SMALL_BYTES_MAX { WriteSkip::Large } else { WriteSkip::Scan });
-        } else if start < end {
-            let data = data.view((start - offset) as usize..(end - offset) as usize);
-            let report = self.fill(binding, start / PART_BYTES..end / PART_BYTES, data, FillCause::Write, *permit);
+        } else {
+            let end = parts.end * PART_BYTES;
+            let report = self.fill(binding, parts, whole.view(0..whole.len_bytes()), FillCause::Write, permit);
             // The report counts blocks; which of several were refused it does not tell.
             let blocks = u64::from(report.taken + report.there);
             let span = cover(start, end - start, self.block_bytes);

@@ -16,6 +16,7 @@ pub mod counters;
 mod discard;
 mod divert;
 mod early;
+mod edges;
 mod expel;
 pub mod feed;
 mod flush;

@@ -11,6 +11,7 @@ use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, RequestError, ZeroFlags};
 use device::{Bufs, Completion, FailKind, Instant, Op, Outcome, SharedBufs};
 use flashlog::{Errand, RedoDisk, Skip};
+use futures_util::future::join;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -186,52 +187,10 @@ impl GridDisk {
         bounce: Bufs,
         fua: bool,
     ) -> Result<Written, RequestError> {
-        let len = data.len_bytes() as u64;
-        let mut bounce = bounce;
-        // Only the two edge units can hold foreign bytes; the middle is overwritten.
-        let head = offset > span.start;
-        let tail = offset + len < span.end;
-        let units = (span.end - span.start) / unit;
-        if !head && !tail {
-            // Only its memory is not aligned.
-        } else if units == 1 || (head && tail && units == 2) {
-            let (result, filled) = self.read_current(span.start, bounce).await;
-            result?;
-            bounce = filled;
-        } else {
-            bounce = self.read_edges(span.clone(), unit, head, tail, bounce).await?;
-        }
+        let edges = (offset, data.len_bytes() as u64);
+        let mut bounce = self.read_around(write.context, span.clone(), unit, edges, bounce).await?;
         bounce.copy_in_rope((offset - span.start) as usize, data);
         self.write_locked(write, passed, span.start, bounce.freeze(), fua).await
-    }
-
-    /// Read the first and the last unit of a span as needed.
-    async fn read_edges(
-        &self,
-        span: Range<u64>,
-        unit: u64,
-        head: bool,
-        tail: bool,
-        bounce: Bufs,
-    ) -> Result<Bufs, RequestError> {
-        let mut rest = bounce;
-        let mut first = rest.split_to(unit as usize);
-        let middle_len = rest.len_bytes() - unit as usize;
-        let middle = rest.split_to(middle_len);
-        let mut last = rest;
-        if head {
-            let (result, bufs) = self.read_current(span.start, first).await;
-            result?;
-            first = bufs;
-        }
-        if tail {
-            let (result, bufs) = self.read_current(span.end - unit, last).await;
-            result?;
-            last = bufs;
-        }
-        first.append(middle);
-        first.append(last);
-        Ok(first)
     }
 
     /// Write aligned data where it belongs: to flash in write-back, else to the disk, but what is dirty always to flash. The
@@ -312,16 +271,27 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         let context = write.context;
-        let begun = self.begin_change(context, offset, len).await?;
-        self.counters.disk_writes.count(len);
-        let op = Op::Write { offset, data: data.clone(), fua };
-        let outcome = self.submit_redo(context, op).await.outcome;
+        let edges = if is_scan { None } else { self.edges_to_keep(context, offset, len) };
+        let to_disk = async {
+            let begun = self.begin_change(context, offset, len).await?;
+            self.counters.disk_writes.count(len);
+            let op = Op::Write { offset, data: data.clone(), fua };
+            Ok::<_, RequestError>((begun, self.submit_redo(context, op).await.outcome))
+        };
+        let (edges, written) = match edges {
+            None => (None, to_disk.await),
+            Some(edges) => {
+                let (edges, written) = join(self.read_edges_on_flash(edges), to_disk).await;
+                (Some(edges), written)
+            }
+        };
+        let (begun, outcome) = written?;
         self.wrote_to_disk(fua && outcome == Outcome::Done);
         self.served_by_disk(context, len);
         if outcome == Outcome::Done
             && let Some(begun) = &begun
         {
-            self.fill_written(write, begun, is_scan, offset, &data);
+            self.fill_written(write, begun, is_scan, (offset, &data), edges);
         }
         end_change(begun, outcome);
         outcome_to_result(outcome)

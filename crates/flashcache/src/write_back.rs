@@ -7,7 +7,7 @@
 //!
 //! Never touches the slow disk, and never waits for a range: whoever destages holds one, or skips.
 
-use crate::copy::has_classes;
+use crate::copy::{has_classes, open_heads};
 use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
@@ -144,6 +144,13 @@ impl Member {
         (self.shape.segments as usize / 2).saturating_sub(2)
     }
 
+    /// The same for data that is dirty already: while its disk is gone, what is overwritten takes segments that only the disk frees. With these,
+    /// those being appended to, and those that marks wait for, all are taken.
+    fn dirty_again_segments_max(&self) -> usize {
+        let others = open_heads(self.shape.segments) - 1 + DIRTY_RESERVE_SEGMENTS;
+        (self.shape.segments as usize).saturating_sub(others).max(self.dirty_segments_max())
+    }
+
     pub(crate) fn opening_of(&self, page: Page) -> Opening {
         lock(&self.log).opening_at(page)
     }
@@ -176,8 +183,8 @@ impl Member {
     /// Whether dirty data may be taken. `again`: it is dirty already, so that it may go nowhere else before that has been
     /// destaged; it may use more room then. `sure`: an entry of so many pages is certain to find room.
     fn may_take(&self, log: &LogState, again: bool, sure: Option<&NewEntry>) -> bool {
-        let much = log.dirty_segments() >= self.dirty_segments_max() || self.index.is_full();
-        let crowded = !again && much;
+        let segments_max = if again { self.dirty_again_segments_max() } else { self.dirty_segments_max() };
+        let crowded = log.dirty_segments() >= segments_max || !again && self.index.is_full();
         let record_bytes = |entry: &NewEntry| dirty_record(EntryKind::Dirty, entry, Position(0)).encoded_bytes();
         let room = sure.is_none_or(|entry| {
             log.surely_takes(HeadKind::Dirty, entry.mask.count_ones(), record_bytes(entry), dirty_reserve(log, again))

@@ -10,6 +10,7 @@ mod disk_faults;
 mod disk_oracle;
 mod drop_under_write;
 mod early;
+mod edges;
 mod executor;
 mod flash_log;
 mod flush_and_drop;
