@@ -94,9 +94,19 @@ def files_of_a_mounted_file_system_are_told_by_what_is_on_flash():
         equal(after[cold]["cachedSize"], 0, "bytes of the other file on flash")
         # In the table, and asked for by itself.
         table = contents(cell, "data", hot, cold).stdout.splitlines()
-        equal(table[0].split(), ["cached", "%", "keep", "dirty", "size", "file"], "head")
-        equal(table[1].split(), ["4M", "50.0", "0", "0", "8M", hot], "the file that was read")
-        contains(table[2], "1 file with nothing on flash", "the rest")
+        equal(table[0].split(), ["cached", "%", "keep", "dirty", "size", "reads", "hit%", "saved", "file"], "head")
+        row = table[1].split()
+        equal(row[:5] + row[-1:], ["4M", "50.0", "0", "0", "8M", hot], "the file that was read")
+        contains(table[2], "1 file with nothing on flash, not read", "the rest")
+        # Every read of ours is told of with its file, and what it found there.
+        told = held()
+        read_directly(hot, 0, 4 * MIB)
+        now = held()
+        equal(now[hot]["reads"] - told[hot]["reads"], 64, "reads of 64 KiB")
+        equal(now[hot]["hits"] - told[hot]["hits"], 64, "those that flash served")
+        equal(now[cold]["reads"], told[cold]["reads"], "reads of the other file")
+        saved_ms = cell.metric("GD_FC_TM_SAVED", "data") / 1e6
+        check(now[hot]["savedMs"] <= saved_ms + 1, f"{now[hot]} of {saved_ms} ms saved on all of the grid disk")
         contains(table[3], "2 files in all", "the sum")
         # By range it is the cell's own report.
         by_range = json.loads(contents(cell, "data", "--json").stdout)

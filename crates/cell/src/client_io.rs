@@ -128,6 +128,9 @@ impl ClientRead<'_> {
         let len = self.share.len();
         let (from_flash, from_disk) = self.share.split();
         c.reads.count(len);
+        if len > 0 && self.skip != Some(ReadSkip::Uncached) {
+            disk.tally.count(disk.size_bytes(), self.share.asked.start, from_disk == 0);
+        }
         if self.populates {
             c.cache_populates.one();
         }

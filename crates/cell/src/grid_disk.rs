@@ -17,6 +17,7 @@ use crate::request::CachingMode;
 use crate::request::{Context, ExportLimits, RequestError};
 use crate::session::Session;
 use crate::streams::StreamWatch;
+use crate::tally::{Tallied, Tally};
 use crate::traced::Records;
 use crate::write_back::{DirtyGate, WriteBackState};
 use device::sync::{Flag, Notify, lock};
@@ -81,6 +82,8 @@ pub struct GridDisk {
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
     pub(crate) alarm: Arc<Notify>,
+    /// Where it was read.
+    pub(crate) tally: Tally,
     /// What it has served.
     pub counters: GridDiskCounters,
     /// What the flash log has done for it, since it is served.
@@ -188,6 +191,7 @@ impl GridDisk {
             held: Flag::default(),
             sabotage: parts.sabotage,
             alarm: parts.alarm,
+            tally: Tally::default(),
             counters: GridDiskCounters::default(),
             redo_counters: Arc::default(),
         })
@@ -209,6 +213,12 @@ impl GridDisk {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Reads of a range since the cell was started, in bytes from and to.
+    #[must_use]
+    pub fn tallied(&self, range: std::ops::Range<u64>) -> Tallied {
+        self.tally.of(&range)
     }
 
     /// What clients may rely on.

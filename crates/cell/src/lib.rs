@@ -42,6 +42,7 @@ pub mod saving;
 pub mod session;
 pub mod stamps;
 mod streams;
+mod tally;
 mod tiers;
 mod traced;
 mod transfer;
@@ -66,4 +67,5 @@ pub use request::{
     Allocation, CachingMode, Context, ExportLimits, Extent, IoClass, Purpose, RequestError, Tier, ZeroFlags,
 };
 pub use session::Session;
+pub use tally::Tallied;
 pub use traced::TracedRequest;

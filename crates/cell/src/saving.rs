@@ -66,12 +66,18 @@ impl ServiceTimes {
         Some(now)
     }
 
+    /// Nanoseconds that one hit saves in the mean; 0 as [`ServiceTimes::saved_ns`] says.
+    #[must_use]
+    pub fn saved_ns_per_hit(&self) -> u64 {
+        let (Some(disk), Some(flash)) = (self.disk.mean_ns(), self.flash.mean_ns()) else { return 0 };
+        disk.saturating_sub(flash)
+    }
+
     /// Nanoseconds saved by so many hits. 0 when flash is slower than the disk, and as long as one of the two is not known:
     /// a cell that has hit from the start has nothing to compare with.
     #[must_use]
     pub fn saved_ns(&self, hits: u64) -> u64 {
-        let (Some(disk), Some(flash)) = (self.disk.mean_ns(), self.flash.mean_ns()) else { return 0 };
-        hits.saturating_mul(disk.saturating_sub(flash))
+        hits.saturating_mul(self.saved_ns_per_hit())
     }
 }
 

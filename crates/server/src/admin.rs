@@ -51,7 +51,7 @@ pub use access::Role;
 pub(crate) use access::user_names;
 pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
 pub(crate) use audit::Audit;
-pub use held::HeldBytes;
+pub use held::Held;
 pub(crate) use held::{
     BYTES_MAX as HELD_BYTES_MAX, HeldAnswer, HeldRequest, PATH as HELD_PATH, RANGES_MAX as HELD_RANGES_MAX,
 };

@@ -38,7 +38,7 @@ pub mod support;
 mod tls;
 pub mod trust;
 
-pub use admin::{HeldBytes, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
+pub use admin::{Held, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
 pub use http::AskError;
 pub use init::{GridDiskPlan, InitError, InitPlan, init};

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
+use cell::Tallied;
 use flashcache::Content;
 use serde::{Deserialize, Serialize};
 
@@ -36,26 +37,35 @@ pub(crate) struct HeldAnswer {
     /// The size of the grid disk, bytes.
     pub(crate) size_bytes: u64,
     /// Of each range.
-    pub(crate) held: Vec<HeldBytes>,
+    pub(crate) held: Vec<Held>,
 }
 
-/// Bytes of a range that are on flash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldBytes {
+/// What of a range is on flash, and what it has served of it since the cell was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Held {
     /// In all.
     pub cached_bytes: u64,
     /// Under KEEP, as far as they are not newer than on disk.
     pub kept_bytes: u64,
     /// Newer than on disk.
     pub dirty_bytes: u64,
+    /// Reads of clients; fractions where a range shares the place that is counted with others.
+    pub reads: f64,
+    /// Those that flash served whole.
+    pub hits: f64,
+    /// What the hits have saved: times the difference of a read from disk and one from flash, in the mean over the grid disk.
+    pub saved_ms: f64,
 }
 
-impl HeldBytes {
-    /// What somebody else holds as well.
-    pub(crate) fn add(&mut self, other: &HeldBytes) {
+impl Held {
+    /// What is held of another range as well.
+    pub(crate) fn add(&mut self, other: &Held) {
         self.cached_bytes += other.cached_bytes;
         self.kept_bytes += other.kept_bytes;
         self.dirty_bytes += other.dirty_bytes;
+        self.reads += other.reads;
+        self.hits += other.hits;
+        self.saved_ms += other.saved_ms;
     }
 }
 
@@ -78,8 +88,11 @@ pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: 
             return refuse(StatusCode::NOT_FOUND, &why);
         };
         let of = |(offset, len): (u64, u64)| {
-            let Content { cached_bytes, keep_bytes, dirty_bytes } = disk.held(offset..offset.saturating_add(len));
-            HeldBytes { cached_bytes, kept_bytes: keep_bytes, dirty_bytes }
+            let range = offset..offset.saturating_add(len);
+            let Content { cached_bytes, keep_bytes: kept_bytes, dirty_bytes } = disk.held(range.clone());
+            let Tallied { reads, hits } = disk.tallied(range);
+            let saved_ms = hits * disk.counters.times.saved_ns_per_hit() as f64 / 1e6;
+            Held { cached_bytes, kept_bytes, dirty_bytes, reads, hits, saved_ms }
         };
         let held = ranges.into_iter().map(of).collect();
         Json(HeldAnswer { size_bytes: disk.size_bytes(), held }).into_response()

@@ -178,14 +178,20 @@ fn recording(id: &str, summary: &str, properties: &Value) -> Value {
 
 fn held() -> Value {
     let bytes = json!({"type": "integer", "minimum": 0});
+    let since_start = |what: &str| json!({"type": "number", "minimum": 0, "description": format!("{what}, since the cell was started")});
     let answer = json!({
         "type": "object",
         "properties": {
             "size_bytes": {"type": "integer", "description": "the size of the grid disk"},
             "held": {"type": "array", "description": "of each range", "items": {
                 "type": "object",
-                "properties": {"cached_bytes": bytes, "kept_bytes": bytes, "dirty_bytes": bytes},
-                "required": ["cached_bytes", "kept_bytes", "dirty_bytes"],
+                "properties": {
+                    "cached_bytes": bytes, "kept_bytes": bytes, "dirty_bytes": bytes,
+                    "reads": since_start("reads of clients"),
+                    "hits": since_start("those that flash served whole"),
+                    "saved_ms": since_start("milliseconds that the hits have saved"),
+                },
+                "required": ["cached_bytes", "kept_bytes", "dirty_bytes", "reads", "hits", "saved_ms"],
             }},
         },
         "required": ["size_bytes", "held"],

@@ -25,13 +25,14 @@ CREATE SERVER IF NOT EXISTS flashcell FOREIGN DATA WRAPPER file_fdw;
 DROP VIEW IF EXISTS flashcell.contents;
 DROP FOREIGN TABLE IF EXISTS flashcell.report;
 CREATE FOREIGN TABLE flashcell.report (
-    relation text, size_bytes bigint, located_bytes bigint, cached_bytes bigint, kept_bytes bigint, dirty_bytes bigint
+    relation text, size_bytes bigint, located_bytes bigint, cached_bytes bigint, kept_bytes bigint, dirty_bytes bigint,
+    reads bigint, hits bigint, saved_ms bigint
 ) SERVER flashcell OPTIONS (program :'command', format 'csv');
 CREATE VIEW flashcell.contents AS
     SELECT relation, size_bytes, cached_bytes, round(100.0 * cached_bytes / nullif(located_bytes, 0), 1) AS cached_percent,
-        kept_bytes, dirty_bytes
+        kept_bytes, dirty_bytes, reads, round(100.0 * hits / nullif(reads, 0), 1) AS hit_percent, saved_ms
     FROM flashcell.report ORDER BY cached_bytes DESC, relation;
-COMMENT ON VIEW flashcell.contents IS 'what of each table and index is on flash now; asks the cell each time';
+COMMENT ON VIEW flashcell.contents IS 'what of each table and index is on flash now, and what its reads got from there since the cell was started; asks the cell each time';
 GRANT USAGE ON SCHEMA flashcell TO pg_monitor;
 GRANT SELECT ON flashcell.contents TO pg_monitor;
 COMMIT;
