@@ -258,8 +258,8 @@ impl Cell {
         (block != stated).then(|| format!("the flash cache has blocks of {block} bytes instead of {stated}: {why}"))
     }
 
-    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index
-    /// and batches in flush order may take.
+    /// Memory set aside by configuration, in bytes: bounce buffers, staging, and the most the cache index,
+    /// batches in flush order and counts of reads may take.
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
         let cache = self.flash_cache();
@@ -272,7 +272,8 @@ impl Cell {
         let lists: u64 = cache.iter().flat_map(|c| c.members()).map(|m| m.hot_list_bytes_max()).sum::<u64>()
             + lock(&self.state).hot.iter().map(of_gone).sum::<usize>() as u64;
         let redo = self.flash_log().map_or(0, |log| log.memory_bytes_max());
-        self.arena.size_bytes() as u64 + staging + members + batches + redo + lists
+        let tallies: u64 = self.grid_disks().iter().map(|disk| crate::tally::memory_bytes(disk.size_bytes())).sum();
+        self.arena.size_bytes() as u64 + staging + members + batches + redo + lists + tallies
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.

@@ -1,6 +1,6 @@
 //! Reads and hits of a grid disk by place, since the cell was started: which table the flash cache serves is told by where its reads were.
 //!
-//! A place is 64 KiB, or as much more as keeps the counts of a grid disk below 4 MiB. A read counts where it begins. Two reads of one place
+//! A place is 64 KiB, or as much more as keeps the counts of a grid disk at 1 MiB. A read counts where it begins. Two reads of one place
 //! at one moment may count as one: that costs a count, and no locked instruction on the way of a hit. Nothing is kept for a grid disk that
 //! nobody reads through a cache.
 
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The smallest place is 2^16 bytes.
 const PLACE_BITS_MIN: u32 = 16;
-/// Places of a grid disk as large as it is when it is first read; it may grow to twice that before its places do: 2^18 of 8 bytes.
-const PLACES_BITS: u32 = 17;
+/// A grid disk has at most 2^16 places, and counts for twice as many, which it may grow to.
+const PLACES_BITS: u32 = 16;
 /// Sizes of places: the largest grid disk that is cached has 2^52 bytes.
 const LEVELS: usize = (52 - PLACE_BITS_MIN - PLACES_BITS + 1) as usize;
 
@@ -43,6 +43,16 @@ fn level_of(size_bytes: u64) -> usize {
     (bits.saturating_sub(PLACE_BITS_MIN + PLACES_BITS) as usize).min(LEVELS - 1)
 }
 
+/// Places that counts are kept for.
+fn places_of(size_bytes: u64) -> u64 {
+    2 * ((size_bytes >> place_bits(level_of(size_bytes))) + 1)
+}
+
+/// Memory for the counts of a grid disk of so many bytes, once it is read.
+pub(crate) fn memory_bytes(size_bytes: u64) -> u64 {
+    places_of(size_bytes) * size_of::<Place>() as u64
+}
+
 fn place_bits(level: usize) -> u32 {
     PLACE_BITS_MIN + level as u32
 }
@@ -56,10 +66,7 @@ impl Tally {
     /// A read at `offset` of a grid disk of `size_bytes` has ended; `is_hit`: flash has served all of it.
     pub(crate) fn count(&self, size_bytes: u64, offset: u64, is_hit: bool) {
         let level = level_of(size_bytes);
-        let places = self.levels[level].get_or_init(|| {
-            let places = 2 * ((size_bytes >> place_bits(level)) + 1);
-            (0..places).map(|_| Place::default()).collect()
-        });
+        let places = self.levels[level].get_or_init(|| (0..places_of(size_bytes)).map(|_| Place::default()).collect());
         // One beyond was read while the grid disk shrank or grew.
         if let Some(place) = places.get((offset >> place_bits(level)) as usize) {
             count(&place.reads);
@@ -119,21 +126,23 @@ mod tests {
     fn what_was_counted_before_a_grid_disk_grew_stays_counted() {
         let tally = Tally::default();
         // To less than twice its size in the same places, then in larger ones.
-        for size_bytes in [4 * GIB, 7 * GIB, 64 * GIB, 16 << 40] {
+        for size_bytes in [2 * GIB, 3 * GIB, 64 * GIB, 16 << 40] {
             tally.count(size_bytes, size_bytes - 1, true);
             tally.count(size_bytes, GIB, false);
         }
         assert_eq!(tally.of(&(0..16 << 40)), of(8.0, 4.0));
-        assert_eq!(tally.of(&(4 * GIB - 64 * KIB..4 * GIB)).hits, 1.0);
+        assert_eq!(tally.of(&(2 * GIB - 64 * KIB..2 * GIB)).hits, 1.0);
     }
 
     #[test]
     fn the_counts_of_a_grid_disk_are_bounded() {
-        for size_bytes in [0, 1, GIB, 8 * GIB - 1, 8 * GIB, 1 << 40, (1 << 40) + 1, 1 << 50] {
+        for size_bytes in [0, 1, GIB, 4 * GIB - 1, 4 * GIB, 1 << 40, (1 << 40) + 1, 1 << 50] {
             let tally = Tally::default();
             tally.count(size_bytes, 0, false);
-            let bytes: usize = tally.levels.iter().filter_map(|level| level.get()).map(|places| places.len() * 8).sum();
-            assert!(bytes <= 4 << 20, "{bytes} bytes for {size_bytes}");
+            let bytes: usize =
+                tally.levels.iter().filter_map(|level| level.get()).map(|places| size_of_val(&**places)).sum();
+            assert_eq!(bytes as u64, memory_bytes(size_bytes));
+            assert!(bytes <= 1 << 20, "{bytes} bytes for {size_bytes}");
             assert_eq!(tally.of(&(0..u64::MAX)).reads, 1.0);
         }
     }
