@@ -58,10 +58,11 @@ impl Cell {
             let patience = FlashPatience { clock: &self.world.clock, limit: self.config.cache.hard_limit };
             let is_sabotaged = self.config.disk_sabotage == Some(celldisk::Sabotage::StampsNotRenewed);
             // A disk that waits for its flash keeps the stamp which that knows.
-            let is_whole = self.store().left_out_of_renewal(&self.store().matching_pairs()).is_empty();
+            let pairs = self.store().matching_pairs();
+            let is_whole = self.store().left_out_of_renewal(&pairs).is_empty();
             let failed = match is_sabotaged {
                 true => Vec::new(),
-                false => self.store().renew_in_service(patience, &mut prng).await,
+                false => self.store().renew_in_service(&pairs, patience, &mut prng).await,
             };
             match failed.first() {
                 None => {

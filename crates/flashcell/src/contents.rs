@@ -30,7 +30,7 @@ pub(crate) struct Contents {
     /// In JSON, every file or relation, with sizes in bytes
     #[arg(long)]
     json: bool,
-    /// Lines of every file or relation: its name, and bytes of its length, located, cached, kept and dirty
+    /// Lines of every file or relation: its name, bytes of its length, located, cached, kept and dirty, then reads, hits and milliseconds saved
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     /// Make the report the view flashcell.contents of the database, which its superusers and pg_monitor may read, or drop that view

@@ -111,10 +111,14 @@ impl CellStore {
         self.renew(Round { renewal, pairs, patience: None }, prng).await
     }
 
-    /// Renew the stamps of every pair that matches, while the cell serves: as [`CellStore::renew_stamps`].
-    pub async fn renew_in_service(&self, patience: FlashPatience<'_>, prng: &mut Prng) -> Vec<ReplicaFailure> {
-        let pairs = self.matching_pairs();
-        self.renew(Round { renewal: Renewal::Open, pairs: &pairs, patience: Some(patience) }, prng).await
+    /// Renew the stamps of `pairs`, which match, while the cell serves: as [`CellStore::renew_stamps`].
+    pub async fn renew_in_service(
+        &self,
+        pairs: &[(DeviceId, DeviceId)],
+        patience: FlashPatience<'_>,
+        prng: &mut Prng,
+    ) -> Vec<ReplicaFailure> {
+        self.renew(Round { renewal: Renewal::Open, pairs, patience: Some(patience) }, prng).await
     }
 
     async fn renew(&self, round: Round<'_>, prng: &mut Prng) -> Vec<ReplicaFailure> {

@@ -229,7 +229,7 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
             Ok(()) => {}
             Err(_) if force => host::unmount(&mount, true)?,
             Err(AttachError::Command { why, .. }) if why.contains("busy") => {
-                let users = host::users(&mount.path).unwrap_or_else(|| host::NOBODY.to_owned());
+                let users = host::told(host::users(&mount.path));
                 return Err(AttachError::Busy { what: mount.path.display().to_string(), users });
             }
             Err(error) => return Err(error),
@@ -238,7 +238,7 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
     if !force {
         let unused = patiently(patience, || match (device.is_held(), host::users(&record.device)) {
             (false, None) => Ok(()),
-            (_, users) => Err(users.unwrap_or_else(|| host::NOBODY.to_owned())),
+            (_, users) => Err(host::told(users)),
         });
         unused.map_err(busy)?;
         device.sync().map_err(|source| AttachError::Away {

@@ -91,8 +91,10 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// In place of users, where something is in use and nobody is found.
-pub(super) const NOBODY: &str = "nobody that can be seen from here";
+/// Users to be told of, where something is in use.
+pub(super) fn told(users: Option<String>) -> String {
+    users.unwrap_or_else(|| "nobody that can be seen from here".to_owned())
+}
 
 /// Who has something open at or below `path`, or works there: `NAME (pid N)`. This process does not count.
 pub(super) fn users(path: &Path) -> Option<String> {
@@ -147,7 +149,7 @@ pub(super) fn unmount(mount: &Mount, lazily: bool) -> Result<(), AttachError> {
     let Some(pid) = mount.pid else {
         return device::real::unmount(&mount.path, lazily).map_err(|source| match source.kind() {
             std::io::ErrorKind::ResourceBusy => {
-                let users = users(&mount.path).unwrap_or_else(|| NOBODY.to_owned());
+                let users = told(users(&mount.path));
                 AttachError::Busy { what: mount.path.display().to_string(), users }
             }
             _ => AttachError::File { path: mount.path.clone(), source },
