@@ -105,7 +105,7 @@ def files_of_a_mounted_file_system_are_told_by_what_is_on_flash():
         equal(now[hot]["reads"] - told[hot]["reads"], 64, "reads of 64 KiB")
         equal(now[hot]["hits"] - told[hot]["hits"], 64, "those that flash served")
         equal(now[cold]["reads"], told[cold]["reads"], "reads of the other file")
-        saved_ms = cell.metric("GD_FC_TM_SAVED", "data") / 1e6
+        saved_ms = cell.metric("GD_FC_TM_SAVED", "data") / 1e3
         check(now[hot]["savedMs"] <= saved_ms + 1, f"{now[hot]} of {saved_ms} ms saved on all of the grid disk")
         contains(table[3], "2 files in all", "the sum")
         # By range it is the cell's own report.

@@ -125,8 +125,8 @@ def as_a_view(database, command, host):
     asked = "SELECT relation, kept_bytes FROM flashcell.contents WHERE kept_bytes > 0 ORDER BY relation"
     rows = [row[0] for row in database.rows(asked, user="looker")]
     equal(rows, ["public.pgbench_accounts", "public.pgbench_accounts_pkey"], "relations that are kept, by the view")
-    asked = "SELECT reads > 0, hit_percent BETWEEN 0 AND 100, saved_ms >= 0 FROM flashcell.contents WHERE relation = 'public.pgbench_accounts'"
-    equal(database.rows(asked, user="looker"), [["t", "t", "t"]], "its reads, by the view")
+    served = "SELECT reads > 0, hit_percent BETWEEN 0 AND 100, saved_ms >= 0 FROM flashcell.contents WHERE relation = 'public.pgbench_accounts'"
+    equal(database.rows(served, user="looker"), [["t", "t", "t"]], "its reads, by the view")
     joined = "SELECT count(*) FROM flashcell.contents JOIN pg_class ON oid = relation::regclass WHERE relation LIKE 'public.%'"
     equal(database.rows(joined, user="looker"), [["7"]], "it joins with the catalog: four tables, three keys")
     for user, what in (("stranger", "SELECT * FROM flashcell.contents"), ("looker", "SELECT * FROM flashcell.report")):
