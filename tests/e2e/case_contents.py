@@ -97,7 +97,7 @@ def files_of_a_mounted_file_system_are_told_by_what_is_on_flash():
         equal(table[0].split(), ["cached", "%", "keep", "dirty", "size", "reads", "hit%", "saved", "file"], "head")
         row = table[1].split()
         equal(row[:5] + row[-1:], ["4M", "50.0", "0", "0", "8M", hot], "the file that was read")
-        contains(table[2], "1 file with nothing on flash, not read", "the rest")
+        contains(table[2], "1 file with nothing on flash and few reads", "the rest")
         # Every read of ours is told of with its file, and what it found there.
         told = held()
         read_directly(hot, 0, 4 * MIB)

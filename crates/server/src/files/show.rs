@@ -28,7 +28,7 @@ pub(super) fn text(report: &FilesReport) -> String {
     if !rest.is_empty() {
         rows.push(row(
             rest.iter().copied(),
-            &format!("({} with nothing on flash, not read)", report.told.counted(rest.len())),
+            &format!("({} with nothing on flash and few reads)", report.told.counted(rest.len())),
         ));
     }
     rows.push(row(report.files.iter(), &format!("({} in all)", report.told.counted(report.files.len()))));
@@ -176,7 +176,7 @@ mod tests {
               768M  75.0     0     4K    1G  123456  80.0  12.1min  /pg/base/2
                 4K  50.0     0      0    8K       0     -        0  /pg/base/1
                  0   0.0     0      0    1M       7   0.0        0  /pg/base/3
-                 0   0.0     0      0  1.1M       0     -        0  (2 files with nothing on flash, not read)
+                 0   0.0     0      0  1.1M       0     -        0  (2 files with nothing on flash and few reads)
               768M  74.8     0     4K  1.0G  123464  80.0  12.1min  (5 files in all)
         "#]]
         .assert_eq(&text(&report));
