@@ -1,5 +1,6 @@
 """How `flashcell cellcli` is started, as the vendor's is: -xml, -v, the port; and METRICHISTORY ... MEMORY."""
 
+import json
 import os
 import re
 import xml.etree.ElementTree
@@ -65,6 +66,14 @@ def metrichistory_memory_needs_no_store():
         check(set(map(key, shown)) <= set(map(key, kept)), "memory has what the store has")
         check(re.match(r"(?s).*GD_IO_RQ_R_SM", cell.cellcli(wanted).stdout), "text form")
         contains(cell.cellcli("list griddisk memory", ok=False).stderr, "CELL-", "of METRICHISTORY alone")
+        ask = ["curl", "-sS", "-w", "%{stderr}%{http_code}", "--unix-socket", cell.admin_socket]
+        done = run([*ask, "http://cell/v1/metrichistory?names=GD_IO_RQ_R_SM&memory=true"])
+        equal((set(map(key, json.loads(done.stdout))), done.stderr), (set(map(key, shown)), "200"), "the same over HTTP")
+        for query, status in (("metrichistory?memory=yes", "400"), ("griddisk?memory=true", "400"), ("metrichistory?memory=false&limit=1", "200")):
+            equal(run([*ask, f"http://cell/v1/{query}"]).stderr, status, query)
+        document = json.loads(run([*ask, "http://cell/v1/openapi.json"]).stdout)
+        parameters = {p["name"]: p["schema"] for p in document["paths"]["/v1/metrichistory"]["get"]["parameters"]}
+        equal(parameters["memory"], {"type": "boolean"}, "what the document says")
         cell.stop()
 
 

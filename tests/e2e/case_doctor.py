@@ -29,6 +29,26 @@ def doctor_examines_a_cell_and_changes_nothing():
 
 
 @test
+def syncs_are_timed_in_a_directory_and_never_on_a_device():
+    with Place("doctor-syncs") as place:
+        found = [finding for finding in findings(place.dir, "--sync-seconds", "1") if finding["check"] == "sync"]
+        equal([finding["subject"] for finding in found], [place.dir], "where syncs were timed")
+        contains(found[0]["found"], "a second (median", "what it says of them")
+        equal(os.listdir(place.dir), [], "what it has left")
+        if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+            return
+        # Blank, as one might take it for nobody's.
+        file = place.file("blank.img", bytes(8 << 20))
+        loop = place.loop_device(file)
+        (found,) = [finding for finding in findings(loop.path, "--sync-seconds", "1") if finding["check"] == "sync"]
+        equal((found["subject"], found["verdict"], found["found"]), (loop.path, "unknown", "not timed"), "a device")
+        contains(found["mend"], "mounted: flashcell doctor MOUNTPOINT", "the way to time them")
+        loop.detach()
+        with open(file, "rb") as image:
+            check(not any(image.read()), "the device was written to")
+
+
+@test
 def doctor_warns_of_a_database_that_does_not_sync():
     with Place("doctor-pg") as place:
         data = place.path("pg")

@@ -99,8 +99,8 @@ class Initramfs:
         return gzip.compress(bytes(out), 1)
 
 
-def initramfs(kernel, place, script, seconds, settings):
-    """Busybox, our program, the file system's programs, modules, and the script to run."""
+def initramfs(kernel, place, script, seconds, settings, modules=None, programs=PROGRAMS):
+    """Busybox, our program, the file system's programs, modules (each with its name, in the order they are loaded in), and the script to run."""
     made = Initramfs()
     stripped = place.path("flashcell")
     # Debug information is most of it.
@@ -109,15 +109,15 @@ def initramfs(kernel, place, script, seconds, settings):
     made.program("bin/flashcell", stripped)
     made.program("bin/busybox", shutil.which("busybox"))
     made.link("bin/sh", "busybox")
-    for program in PROGRAMS:
+    for program in programs:
         path = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
         if path is None:
             raise Skip(f"not installed: {program} (scripts/install-test-clients)")
         made.program(f"sbin/{program}", path)
-    for name in MODULES:
-        data = kernel.module(name)
-        if data is not None:
-            made.file(f"modules/{name}.ko", data)
+    if modules is None:
+        modules = [(name, data) for name in MODULES if (data := kernel.module(name)) is not None]
+    for number, (name, data) in enumerate(modules):
+        made.file(f"modules/{number:02}-{name}.ko", data)
     for name in ("init", "lib.sh", script):
         with open(os.path.join(HERE, "inside", name), "rb") as file:
             made.file(name, file.read())

@@ -7,10 +7,10 @@ mod error;
 
 pub use error::AdminError;
 
-use crate::cell::{Cell, mode_in_force, mode_wanted};
+use crate::cell::{Cell, cached_disk, mode_in_force, mode_wanted};
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, OpenReport};
-use crate::ordered::{JOURNAL_BYTES_MAX, Journal, Owner, journal_bytes, needs_journal};
+use crate::ordered::{Journal, Owner, journal_space_bytes, needs_journal};
 use crate::request::CachingMode;
 use crate::write_back::Drying;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
@@ -51,9 +51,6 @@ pub(crate) fn check_redo_mode(
     let is_write_back = matches!(mode, celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered);
     if is_redo && is_write_back { Err(AdminError::RedoInWriteBack(name.to_owned())) } else { Ok(()) }
 }
-
-/// Room for a batch of a few blocks beside a journal's headers, whatever the configuration says.
-const LEAST_BATCH_BYTES: u64 = 64 << 10;
 
 /// Calls back with bytes done and bytes in all.
 pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
@@ -130,9 +127,9 @@ impl Cell {
         record: &celldisk::GridDisk,
         policy: celldisk::CachingPolicy,
     ) -> Result<celldisk::GridDisk, AdminError> {
-        let size_bytes = self.config.journal_bytes.unwrap_or_else(|| journal_bytes(record.size_bytes));
-        let least_bytes = 2 * u64::from(self.store().slice(record.id)?.geometry().page_bytes) + LEAST_BATCH_BYTES;
-        let space = self.store().reserve_journal(record.id, size_bytes.max(least_bytes).min(JOURNAL_BYTES_MAX))?;
+        let page_bytes = self.store().slice(record.id)?.geometry().page_bytes;
+        let size_bytes = journal_space_bytes(self.config.journal_bytes, record.size_bytes, page_bytes);
+        let space = self.store().reserve_journal(record.id, size_bytes)?;
         let owner = Owner { cell: self.store().cell_id().0, device: record.cell_disk.0, grid_disk: record.id.0 };
         let journal = Journal::new(space.device(), owner);
         if journal.make_void(self.world.clock.wall()).await.is_err() {
@@ -164,7 +161,8 @@ impl Cell {
         if !force && disk.sessions() > 0 {
             return Err(AdminError::InUse(disk.name(), disk.sessions()));
         }
-        let home = self.record(disk).filter(celldisk::GridDisk::is_write_back).map(|record| record.cell_disk);
+        let record = self.record(disk);
+        let home = record.clone().filter(celldisk::GridDisk::is_write_back).map(|record| record.cell_disk);
         disk.stop();
         disk.drain().await;
         disk.thaw(None);
@@ -177,14 +175,19 @@ impl Cell {
         match self.store().drop_grid_disk(GridDiskId(disk.id())).await {
             Ok(changed) => {
                 let _ = self.stood(changed);
-                let flushing = {
+                let (flushing, kept) = {
                     let mut state = lock(&self.state);
+                    let kept = state.disk_awaited.remove(&GridDiskId(disk.id()));
                     state.grid_disks.remove(&disk.name().to_lowercase());
                     state.journals.remove(&GridDiskId(disk.id()));
                     state.redo_offline.remove(&GridDiskId(disk.id()));
-                    state.flushing.remove(&GridDiskId(disk.id()))
+                    (state.flushing.remove(&GridDiskId(disk.id())), kept)
                 };
                 drop(flushing);
+                // What flash has kept for it, offline as it was.
+                if let (Some(cache), Some(record), true) = (self.flash_cache(), &record, kept) {
+                    cache.forget(&cache.disk(cached_disk(record, true)));
+                }
                 if let Some(redo) = redo {
                     redo.abandon();
                     self.detach_redo(disk).await;
@@ -319,6 +322,8 @@ impl Cell {
         let mut next = record.clone();
         next.caching_mode = mode.unwrap_or(next.caching_mode);
         next.caching_policy = policy.unwrap_or(next.caching_policy);
+        // Before anything is dried for it.
+        self.store().check_adopted_mode(&next)?;
         // The catalog says write-back as long as anything may be dirty.
         let becomes_ordered = needs_journal(next.caching_mode) && record.journal.is_empty();
         // The journal it is to be ordered with comes with the change.

@@ -1,68 +1,170 @@
 //! Adopted volumes: file systems that were there before the cell, in place, and may be used without it.
 //!
 //! What is cached of one counts at a start only if the volume is as the cell left it: after a clean stop its fingerprint is compared, and after
-//! any other stop nothing tells, so that the cache begins empty. Nothing of a volume is ever on flash alone. Never writes to a volume
-//! but what clients write.
+//! any other stop nothing tells, so that the cache begins empty. Never writes to a volume but what clients write.
+//!
+//! In write-back-ordered, for which the operator has given his word that nobody else uses the volume, flash has writes that the volume does not
+//! have, so that what is cached cannot be dropped as a whole. Where the volume was used nevertheless, the grid disk stays offline until the
+//! operator has said which of the two counts; where nothing tells, [`crate::compared`] looks at some of what should be the same on both.
 
 use crate::admin::AdminError;
 use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
 use crate::open::{CellError, NewDevice, OpenReport};
-use celldisk::{CellStore, DeviceId, GridDiskSpec, Role, fingerprint};
+use celldisk::{Adopted, CachingMode, CellDiskError, CellStore, DeviceId, GridDiskId, GridDiskSpec, Role, fingerprint};
 use device::sync::lock;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Make void what is cached of volumes that may have been used since the cell has stopped. What is to be told the operator.
-pub(crate) async fn void_what_may_differ(
-    store: &Arc<CellStore>,
-    report: &mut OpenReport,
-) -> Result<Vec<String>, CellError> {
-    let mut alerts = Vec::new();
+/// A volume beside what the cell has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The same.
+    AsLeft,
+    /// Somebody else has used it.
+    Used,
+    /// It holds nothing that has a fingerprint.
+    Traceless,
+    /// It cannot be read.
+    Unread(String),
+    /// The cell has never served it.
+    First,
+    /// The cell ended without a clean stop, and nobody knows what was written last.
+    Unclean,
+}
+
+/// How the volumes are. Before anything is written to one: a journal that is put in place changes it.
+pub(crate) async fn look(store: &Arc<CellStore>) -> BTreeMap<DeviceId, Found> {
+    let mut found = BTreeMap::new();
     for disk in store.cell_disks() {
         let label = disk.label();
         let Some(adopted) = label.adopted else { continue };
         let now = fingerprint(disk.device(), adopted).await;
-        let is_known = label.clean_stop && adopted.fingerprint != 0;
-        if is_known && now.as_ref() == Ok(&adopted.fingerprint) {
+        // With a journal beside it there is a fingerprint only while the volume is as it was then.
+        let is_known = adopted.fingerprint != 0 && (label.clean_stop || store.is_adopted_for_write_back(disk.id()));
+        let is = match now {
+            _ if adopted.fingerprint == Adopted::USED => Found::Used,
+            Ok(now) if is_known && now == adopted.fingerprint => Found::AsLeft,
+            Err(error) => Found::Unread(error.to_string()),
+            Ok(0) => Found::Traceless,
+            Ok(_) if is_known => Found::Used,
+            Ok(_) if label.clean_stop => Found::First,
+            Ok(_) => Found::Unclean,
+        };
+        found.insert(disk.id(), is);
+    }
+    found
+}
+
+/// Grid disks in write-back whose volume was used without the cell.
+pub(crate) fn used_in_write_back(store: &CellStore, found: &BTreeMap<DeviceId, Found>) -> BTreeSet<GridDiskId> {
+    let catalog = store.catalog();
+    let used = |record: &&celldisk::GridDisk| found.get(&record.cell_disk) == Some(&Found::Used);
+    catalog.grid_disks.values().filter(|record| record.is_write_back()).filter(used).map(|record| record.id).collect()
+}
+
+/// Why a grid disk is offline whose volume and flash have gone apart.
+pub(crate) fn used_note(name: &str) -> String {
+    format!(
+        "grid disk {name} is offline: its volume was used without the cell, while flash holds writes that the volume does not have; \
+         hint: keep the volume as it is and give those writes up, with ALTER GRIDDISK {name} ACTIVE FORCE, or with `flashcell release {name} \
+         --discard-dirty` while the cell is stopped; or write them over what the volume has become, with `flashcell release {name} \
+         --believe-cache`, and check the file system afterwards"
+    )
+}
+
+/// Make void what is cached of volumes that may have been used since the cell has stopped, where nothing of it is on flash alone. `used`: grid
+/// disks of such volumes that have something on flash alone, each with why it is offline; more are found. What is to be told the operator, and grid disks to be compared.
+pub(crate) async fn void_what_may_differ(
+    store: &Arc<CellStore>,
+    found: &BTreeMap<DeviceId, Found>,
+    used: &mut BTreeMap<GridDiskId, String>,
+    believe_cache: bool,
+    report: &mut OpenReport,
+) -> Result<(Vec<String>, BTreeSet<GridDiskId>), CellError> {
+    let (mut alerts, mut to_compare) = (Vec::new(), BTreeSet::new());
+    let catalog = store.catalog();
+    for record in catalog.grid_disks.values() {
+        let Some(is) = found.get(&record.cell_disk).filter(|is| **is != Found::AsLeft) else { continue };
+        let name = &record.name;
+        let why = match is {
+            Found::AsLeft => continue,
+            Found::Unread(error) => format!("the superblock of grid disk {name} cannot be read ({error})"),
+            Found::Traceless => {
+                format!(
+                    "nothing tells whether the volume of grid disk {name} was used without the cell: it is neither ext2, ext3, ext4, XFS nor btrfs"
+                )
+            }
+            Found::Used => format!("the volume of grid disk {name} was used without the cell"),
+            Found::First => format!("grid disk {name} is served for the first time"),
+            Found::Unclean => {
+                format!(
+                    "nobody knows whether the volume of grid disk {name} was used since the cell ended without a clean stop"
+                )
+            }
+        };
+        let is_whole = store.cell_disk(record.cell_disk).is_some_and(|disk| disk.label().is_whole());
+        if *is == Found::Used {
+            if record.is_write_back() && believe_cache {
+                report.notes.push(format!("{why}: what flash has counts, as the operator wants it"));
+                continue;
+            }
+            if used.contains_key(&record.id) || record.is_write_back() && !is_whole {
+                // That it is offline is an alert by itself.
+                report.notes.push(used.entry(record.id).or_insert_with(|| used_note(name)).clone());
+                continue;
+            }
+            alerts.push(format!("{why}: what was cached of it is void"));
+        } else if record.is_write_back() {
+            report.notes.push(format!("{why}: some of what is cached of it is compared with it"));
+            to_compare.insert(record.id);
             continue;
         }
-        let catalog = store.catalog();
-        for record in catalog.grid_disks.values().filter(|record| record.cell_disk == disk.id()) {
-            // Before the stamps are renewed: an open that is cut off here finds the same again.
-            let _ = store.raise_cache_generation(record.id).await?;
-            let name = &record.name;
-            let why = match (now, is_known) {
-                (Err(error), _) => format!("the superblock of grid disk {name} cannot be read ({error})"),
-                (Ok(0), _) => {
-                    format!(
-                        "nothing tells whether the volume of grid disk {name} was used without the cell: it is neither ext2, ext3, ext4, XFS nor btrfs"
-                    )
-                }
-                (Ok(_), true) => {
-                    let why = format!("the volume of grid disk {name} was used without the cell");
-                    alerts.push(format!("{why}: what was cached of it is void"));
-                    why
-                }
-                (Ok(_), false) if label.clean_stop => format!("grid disk {name} is served for the first time"),
-                (Ok(_), false) => {
-                    format!(
-                        "nobody knows whether the volume of grid disk {name} was used since the cell ended without a clean stop"
-                    )
-                }
-            };
-            report.notes.push(format!("{why}: its cache begins empty"));
-        }
+        // Before the stamps are renewed: an open that is cut off here finds the same again.
+        let _ = store.raise_cache_generation(record.id).await?;
+        report.notes.push(format!("{why}: its cache begins empty"));
     }
-    Ok(alerts)
+    Ok((alerts, to_compare))
+}
+
+/// From here on the cell may write to these volumes: their labels say no longer how they were left. Not those of `offline` grid disks, to which
+/// nobody writes.
+pub(crate) async fn forget_fingerprints(
+    store: &Arc<CellStore>,
+    offline: &BTreeMap<GridDiskId, String>,
+) -> Result<(), CellError> {
+    for record in store.catalog().grid_disks.values().filter(|record| !offline.contains_key(&record.id)) {
+        let Some(disk) = store.cell_disk(record.cell_disk) else { continue };
+        forget_fingerprint(store, record.cell_disk).await.map_err(|error| CellError::label(&disk, error))?;
+    }
+    Ok(())
+}
+
+/// The same for one. Where there is no journal the label says by itself whether the stop was clean.
+pub(crate) async fn forget_fingerprint(store: &Arc<CellStore>, id: DeviceId) -> Result<(), CellDiskError> {
+    let Some(disk) = store.cell_disk(id).filter(|_| store.is_adopted_for_write_back(id)) else { return Ok(()) };
+    if disk.label().adopted.is_none_or(|adopted| adopted.fingerprint == 0) {
+        return Ok(());
+    }
+    set_fingerprint(&disk, 0).await
+}
+
+/// What the label says of the volume.
+pub(crate) async fn set_fingerprint(disk: &celldisk::CellDisk, now: u64) -> Result<(), CellDiskError> {
+    disk.update_label(|label| label.adopted.iter_mut().for_each(|adopted| adopted.fingerprint = now)).await
 }
 
 /// Note how volumes are left. All of them have been flushed, and the labels do not say yet that the stop was clean.
 pub(crate) async fn leave_fingerprints(store: &Arc<CellStore>) {
     for disk in store.cell_disks() {
         let Some(adopted) = disk.label().adopted else { continue };
+        // Nobody has served it: it is as it was found, or is not, and that must not be forgotten.
+        if adopted.fingerprint != 0 && store.is_adopted_for_write_back(disk.id()) {
+            continue;
+        }
         // What cannot be read is not known, and nothing is believed at the next start; so it is where the label cannot be written.
         let now = fingerprint(disk.device(), adopted).await.unwrap_or(0);
-        let _ = disk.update_label(|label| label.adopted.iter_mut().for_each(|adopted| adopted.fingerprint = now)).await;
+        let _ = set_fingerprint(&disk, now).await;
     }
 }
 
@@ -77,27 +179,45 @@ impl Cell {
     /// When `new` does not say that it is to be adopted.
     pub async fn adopt(self: &Arc<Self>, new: NewDevice, spec: GridDiskSpec) -> Result<Arc<GridDisk>, AdminError> {
         assert!(new.adopted_bytes.is_some(), "the format of an ordinary disk would wipe the volume");
-        let name = new.name.clone();
+        let (name, mode) = (new.name.clone(), spec.caching_mode);
+        // Write-back in flush order comes with its journal.
+        let first = if mode == CachingMode::WriteBackOrdered { CachingMode::WriteThrough } else { mode };
         // By force, for it is the volume that carries something.
         let cell_disk = self.create_cell_disk(new, true).await?;
-        let made = self.store().adopt_volume(GridDiskSpec { cell_disk, ..spec }).await;
-        match made {
-            Ok(changed) => {
-                let record = self.stood(changed);
-                Ok(self.serve(&record)?)
+        let made = self.store().adopt_volume(GridDiskSpec { cell_disk, caching_mode: first, ..spec }).await;
+        let served = match made {
+            Ok(changed) => self.serve(&self.stood(changed)).map_err(AdminError::from),
+            Err(error) => Err(error.into()),
+        };
+        let adopted = match served {
+            Ok(disk) if first != mode => self.set_caching(&disk.name(), Some(mode), None).await.map(|()| disk),
+            served => served,
+        };
+        if adopted.is_err() {
+            // Nothing was written to it: what knows of it is taken away again.
+            if let Ok(_turn) = self.turn().await {
+                for disk in self.grid_disks_on(cell_disk) {
+                    let _ = self.take_away(&disk, true).await;
+                }
             }
-            Err(error) => {
-                let _ = self.drop_cell_disk(&name, false).await;
-                Err(error.into())
-            }
+            let _ = self.drop_cell_disk(&name, false).await;
         }
+        adopted
     }
 
     /// Let an adopted volume go: everything of it is on it, durably, and the catalog knows it no more. Its label stays, in its metadata file.
+    /// With `discard_dirty` the volume stays as it is where its grid disk is offline, and what flash alone has of it is given up.
     ///
     /// # Errors
-    /// It is used, no other hard disk is at work, what flash holds cannot be written to it, or no device took the change: it is as it was then.
-    pub async fn release(self: &Arc<Self>, id: DeviceId) -> Result<(), AdminError> {
+    /// It is used, no other hard disk is at work, what flash holds cannot be written to it, or no device took the change: it is served as it was
+    /// then, or in write-through.
+    pub async fn release(self: &Arc<Self>, id: DeviceId, discard_dirty: bool) -> Result<(), AdminError> {
+        for disk in self.grid_disks_on(id).iter().filter(|disk| disk.offline().is_none() && disk.sessions() == 0) {
+            if self.record(disk).is_some_and(|record| record.is_write_back()) {
+                // With this the volume gets what is dirty, in flush order, and its journal goes.
+                self.set_caching(&disk.name(), Some(CachingMode::WriteThrough), None).await?;
+            }
+        }
         let _turn = self.turn().await?;
         let Some(home) = self.store().cell_disk(id) else { return Err(AdminError::NoCellDisk(id.to_string())) };
         let others = self.store().cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk && disk.id() != id);
@@ -107,6 +227,10 @@ impl Cell {
         for disk in self.grid_disks_on(id) {
             if disk.sessions() > 0 {
                 return Err(AdminError::InUse(disk.name(), disk.sessions()));
+            }
+            if discard_dirty && disk.offline().is_some() {
+                self.take_away(&disk, true).await?;
+                continue;
             }
             let drying = self.dry(std::slice::from_ref(&disk)).await?;
             if disk.flush_all().await.is_err() || !home.label().is_whole() {

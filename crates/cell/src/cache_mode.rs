@@ -121,9 +121,9 @@ impl Cell {
                 CachingMode::WriteBack | CachingMode::WriteBackOrdered => !write_back,
                 CachingMode::WriteAround | CachingMode::None => false,
             };
-            // An adopted volume is not cached in write-back, whatever the cell's mode.
+            // An adopted volume is not cached in plain write-back, whatever the cell's mode.
             let adopted = self.store().adopted(record.cell_disk).is_some();
-            if !changes || adopted || record.purpose != Purpose::Data || !is_on_disk(&record.cell_disk) {
+            if !changes || adopted && write_back || record.purpose != Purpose::Data || !is_on_disk(&record.cell_disk) {
                 continue;
             }
             match self.grid_disk(&record.name) {

@@ -40,6 +40,8 @@ pub struct CellConfig {
     pub settle_every: Duration,
     /// Take in devices that were opened and changed apart from the others, giving up what was changed on them alone.
     pub accept_diverged: bool,
+    /// Of adopted volumes that were used without the cell, what flash has counts.
+    pub believe_cache: bool,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
     /// The flash log; its time limit is the flash cache's, its outlier limit the catalog's.
@@ -71,6 +73,7 @@ impl Default for CellConfig {
             arena_bytes: 64 << 20,
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
+            believe_cache: false,
             journal_bytes: None,
             redo: flashlog::LogConfig::default(),
             feed: FeedConfig::default(),
@@ -134,6 +137,12 @@ pub(crate) struct State {
     pub(crate) pleading: BTreeSet<DeviceId>,
     /// Grid disks nobody may read or write, and why: the only copy of something written is not there.
     pub(crate) offline: BTreeMap<GridDiskId, String>,
+    /// Of these, grid disks that flash has all of, and their disks cannot be given it now.
+    pub(crate) disk_awaited: BTreeSet<GridDiskId>,
+    /// Of these, grid disks of adopted volumes that somebody else has used.
+    pub(crate) used_without_us: BTreeSet<GridDiskId>,
+    /// Grid disks of adopted volumes of which nothing tells whether somebody else has used them, see [`crate::compared`].
+    pub(crate) to_compare: BTreeSet<GridDiskId>,
     /// Cache generations of what flash has of grid disks that are, or were, served before the index was whole.
     pub(crate) early: BTreeMap<GridDiskId, u32>,
     /// Grid disks that take no dirty data since a FLUSH.

@@ -244,6 +244,7 @@ impl Cell {
             }
             Err(error) => self.alert(format!("the flash cache cannot be opened: {error}")),
         }
+        self.compare_adopted(&mut report).await;
         self.end_early().await;
         *lock(&self.opening.report) = Some(report);
         self.opening.under_way.set(false);

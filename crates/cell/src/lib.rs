@@ -12,6 +12,7 @@ mod cached;
 pub mod cell;
 mod cell_disks;
 mod client_io;
+mod compared;
 pub mod counters;
 mod discard;
 mod divert;

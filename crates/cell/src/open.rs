@@ -4,11 +4,12 @@
 //! stamps; then recovery of the flash; then grid disks are served, see [`crate::early`] for those that need not wait. Nothing is served
 //! before what must be durable is.
 
+use crate::adopted;
 use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk};
 use crate::cell_disks::adopt_sizes;
 use crate::early::Opening;
 use crate::grid_disk::GridDisk;
-use crate::ordered::{Journals, as_of, recover_journals, stale_note};
+use crate::ordered::{Journals, RecoveredJournals, as_of, recover_journals, stale_note};
 use crate::redo::{replay_redo, strange_redo_pairs};
 use celldisk::{
     CellDisk, CellDiskError, CellId, CellStore, Checkpoint, DeviceId, FlashMember, FlashState, FormatOptions,
@@ -207,12 +208,16 @@ impl Cell {
         report.notes.extend(adopt_sizes(&store).await);
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
-        let (journals, unapplied) = recover_journals(&store, &mut report).await;
+        let volumes = adopted::look(&store).await;
+        let used = if config.believe_cache { BTreeSet::new() } else { adopted::used_in_write_back(&store, &volumes) };
+        let RecoveredJournals { journals, failed: unapplied, left: mut used } =
+            recover_journals(&store, &used, &mut report).await;
         let log = replay_redo(&store, config.redo.sabotage, &mut report).await?;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
-        let used_without_us = crate::adopted::void_what_may_differ(&store, &mut report).await?;
+        let (used_without_us, to_compare) =
+            adopted::void_what_may_differ(&store, &volumes, &mut used, config.believe_cache, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
         // A disk that waits for redo which was not left by it must not be paired with that flash as if it had been.
@@ -223,14 +228,28 @@ impl Cell {
             leave_checkpoints(&store, &checkpoints).await;
         }
         let mut offline = void_without_dirty(&store, &flash, &strange, &journals, &mut report).await?;
+        // Of these flash keeps what it has, until their disks can be given it.
+        let disk_awaited: BTreeSet<GridDiskId> =
+            unapplied.keys().chain(used.keys()).filter(|id| !offline.contains_key(id)).copied().collect();
+        let used_without_us_ids = used.keys().copied().collect();
         offline.extend(unapplied);
+        offline.extend(used);
+        adopted::forget_fingerprints(&store, &offline).await?;
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;
         }
 
         let block_bytes = block_bytes(&store, &config, &mut report);
-        let state = State { instance_stamp: store.catalog().instance_stamp.0, offline, journals, ..State::default() };
+        let state = State {
+            instance_stamp: store.catalog().instance_stamp.0,
+            offline,
+            disk_awaited,
+            used_without_us: used_without_us_ids,
+            to_compare,
+            journals,
+            ..State::default()
+        };
         let mut cell = Cell::assemble(world, config, Some(store.clone()), state);
         cell.block_bytes = block_bytes;
         for disk in store.cell_disks() {
@@ -243,6 +262,9 @@ impl Cell {
         cell.begin_flash_log(log, &flash, &mut report).await;
         let opening = cell.begin_flash_cache(&flash, &checkpoints, &mut report).await?;
         used_without_us.into_iter().for_each(|what| cell.alert(what));
+        if opening.is_none() {
+            cell.compare_adopted(&mut report).await;
+        }
         cell.load_plan(&mut report);
         for record in store.catalog().grid_disks.values() {
             if let Err(error) = cell.serve(record) {
@@ -333,7 +355,8 @@ impl Cell {
         config.mirrored = record.regions.len() > 1;
         let offline: Vec<_> = {
             let state = lock(&self.state);
-            state.offline.keys().chain(state.redo_offline.keys()).copied().collect()
+            let waits_for_flash = state.offline.keys().filter(|id| !state.disk_awaited.contains(id));
+            waits_for_flash.chain(state.redo_offline.keys()).copied().collect()
         };
         let here = catalog.grid_disks.values().filter(|record| !offline.contains(&record.id));
         let is_there = |record: &celldisk::GridDisk| self.store().cell_disk(record.cell_disk).is_some();
@@ -433,7 +456,7 @@ impl Cell {
             let at = |place: CheckpointPlace| Checkpoint { token: place.token, segment: place.segment };
             leave_checkpoints(store, &by_device.filter_map(|(id, place)| Some((id, at(place?)))).collect()).await;
         }
-        crate::adopted::leave_fingerprints(store).await;
+        adopted::leave_fingerprints(store).await;
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");
         let failed = store.renew_stamps(Renewal::CleanStop, &pairs, &mut prng).await;

@@ -21,7 +21,7 @@ pub(crate) use batch::run_ordered;
 pub(crate) use format::Owner;
 pub use freeze::{FREEZE_DEFAULT, FREEZE_MAX};
 pub(crate) use journal::Journal;
-pub(crate) use open::{Journals, as_of, recover_journals};
+pub(crate) use open::{Journals, RecoveredJournals, as_of, recover_journals};
 pub(crate) use stale::stale_note;
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
@@ -46,6 +46,16 @@ const JOURNAL_SHARE: u64 = 64;
 #[must_use]
 pub fn journal_bytes(size_bytes: u64) -> u64 {
     (size_bytes / JOURNAL_SHARE).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_MAX)
+}
+
+/// Room for a batch of a few blocks beside a journal's headers, whatever the configuration says.
+const LEAST_BATCH_BYTES: u64 = 64 << 10;
+
+/// Bytes that a journal takes on a disk with pages of that size; `stated`: what the configuration says.
+#[must_use]
+pub fn journal_space_bytes(stated: Option<u64>, size_bytes: u64, page_bytes: u32) -> u64 {
+    let least_bytes = 2 * u64::from(page_bytes) + LEAST_BATCH_BYTES;
+    stated.unwrap_or_else(|| journal_bytes(size_bytes)).max(least_bytes).min(JOURNAL_BYTES_MAX)
 }
 
 /// Where writes go.

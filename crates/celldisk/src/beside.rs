@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  0            DATA_OFFSET                      DATA_OFFSET + volume      next multiple of 64 KiB
-//!  ├─ metadata ─┼─ the volume, from its byte 0 ──┼─ metadata (the rest) ───┤
+//!  ├─ metadata ─┼─ the volume, from its byte 0 ──┼─ metadata (the rest) ───┼─ metadata (room for a journal, or none) ─┤
 //! ```
 //!
 //! The cell disk's own code knows nothing of it: label, claim and catalog go to the metadata file, the data area is the volume. Byte `n` of the
 //! volume is byte `DATA_OFFSET + n` of the device, always. The volume is as large as when it was adopted, whatever it has become since. A
-//! grid disk ends at a multiple of 64 KiB; what it has more than the volume lies in the metadata file as well.
+//! grid disk ends at a multiple of 64 KiB; what it has more than the volume lies in the metadata file as well. What that file has beyond
+//! [`METADATA_BYTES`], in whole allocation units, is room for the journal of write-back in flush order: nothing of ours is put on the volume.
 //!
 //! A flush is one of the volume, and one of the metadata file where something was written there that no flush has covered. Never
 //! retries, never writes by itself.
@@ -27,6 +28,7 @@ pub struct Beside {
     metadata: Device,
     volume: Device,
     volume_bytes: u64,
+    journal_bytes: u64,
     written: Arc<Written>,
 }
 
@@ -83,24 +85,33 @@ impl Beside {
         if beside.logical_bytes > below.logical_bytes {
             return Err(BesideError::Sectors);
         }
-        Ok(Arc::new(Beside { metadata, volume, volume_bytes, written: Arc::default() }))
+        let journal_bytes = (beside.size_bytes - METADATA_BYTES) / AU_BYTES_MIN * AU_BYTES_MIN;
+        Ok(Arc::new(Beside { metadata, volume, volume_bytes, journal_bytes, written: Arc::default() }))
     }
 
-    /// Bytes of the data area: those of the volume, rounded up to [`AU_BYTES_MIN`].
+    /// Bytes of the grid disk: those of the volume, rounded up to [`AU_BYTES_MIN`].
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         self.volume_bytes.next_multiple_of(AU_BYTES_MIN)
     }
 
+    /// End of the device: behind the room for a journal.
+    fn size_bytes(&self) -> u64 {
+        DATA_OFFSET + self.data_bytes() + self.journal_bytes
+    }
+
     /// Where a byte is, and up to which byte of this device the next ones are there too.
     fn place(&self, at: u64) -> Place {
         let end = DATA_OFFSET + self.volume_bytes;
+        let journal = DATA_OFFSET + self.data_bytes();
         if at < DATA_OFFSET {
             Place { in_volume: false, at, until: DATA_OFFSET }
         } else if at < end {
             Place { in_volume: true, at: at - DATA_OFFSET, until: end }
+        } else if at < journal {
+            Place { in_volume: false, at: DATA_OFFSET + (at - end), until: journal }
         } else {
-            Place { in_volume: false, at: DATA_OFFSET + (at - end), until: DATA_OFFSET + self.data_bytes() }
+            Place { in_volume: false, at: METADATA_BYTES + (at - journal), until: self.size_bytes() }
         }
     }
 
@@ -158,7 +169,7 @@ impl Io for Beside {
         let (metadata, volume) = (self.metadata.geometry(), self.volume.geometry());
         let durable = metadata.class == Class::Durable && volume.class == Class::Durable;
         Geometry {
-            size_bytes: DATA_OFFSET + self.data_bytes(),
+            size_bytes: self.size_bytes(),
             volatile_cache: metadata.volatile_cache || volume.volatile_cache,
             transfer_bytes_max: metadata.transfer_bytes_max.min(volume.transfer_bytes_max),
             class: if durable { Class::Durable } else { Class::Ephemeral },
@@ -172,7 +183,7 @@ impl Io for Beside {
         }
         let (offset, len) = op.range();
         let end = match offset.checked_add(len) {
-            Some(end) if end <= DATA_OFFSET + self.data_bytes() => end,
+            Some(end) if end <= self.size_bytes() => end,
             _ => return Completion::failed(FailKind::Invalid, op),
         };
         let (verb, mut rest, mut at) = (op.verb(), op, offset);
@@ -267,6 +278,24 @@ mod tests {
         assert_eq!(refused, Outcome::Failed(FailKind::Invalid));
         assert_eq!(now(both.write_zeroes(DATA_OFFSET - 512, 1024, false, false)).outcome, Outcome::Done);
         assert_eq!(read(&both, DATA_OFFSET - 1024, 2048), [vec![2; 512], vec![0; 1024], vec![2; 512]].concat());
+    }
+
+    /// Room for a journal lies behind all that the grid disk has, in the metadata file alone, in whole units.
+    #[test]
+    fn a_longer_metadata_file_is_room_for_a_journal() {
+        let (metadata, volume) = (Memory::new(METADATA_BYTES + 3 * AU_BYTES_MIN + 512), Memory::new(VOLUME_BYTES));
+        let both: Device = Beside::new(metadata.clone(), volume.clone(), VOLUME_BYTES).unwrap();
+        let journal = DATA_OFFSET + VOLUME_BYTES.next_multiple_of(AU_BYTES_MIN);
+        assert_eq!(both.geometry().size_bytes, journal + 3 * AU_BYTES_MIN);
+        let before = read(&(volume.clone() as Device), 0, VOLUME_BYTES as usize);
+        // Across the border between what the grid disk has more than the volume, and the journal.
+        assert_eq!(now(both.write(journal - 512, bytes(8, 1024), false)).outcome, Outcome::Done);
+        assert_eq!(now(both.write(journal + 3 * AU_BYTES_MIN - 512, bytes(9, 512), false)).outcome, Outcome::Done);
+        let metadata: Device = metadata;
+        assert_eq!(read(&metadata, METADATA_BYTES, 512), vec![8; 512]);
+        assert_eq!(read(&metadata, METADATA_BYTES + 3 * AU_BYTES_MIN - 512, 512), vec![9; 512]);
+        assert_eq!(read(&both, journal - 512, 1024), vec![8; 1024]);
+        assert_eq!(read(&(volume as Device), 0, VOLUME_BYTES as usize), before, "nothing of it is on the volume");
     }
 
     /// What was written on either side of a border survives a power cut after a flush, and after a durable write.

@@ -145,7 +145,7 @@ pub struct Checkpoint {
 pub struct Adopted {
     /// Bytes of the volume when it was adopted. Not 0.
     pub volume_bytes: u64,
-    /// [`crate::fingerprint()`] of the volume at the last clean stop; 0: there is none.
+    /// [`crate::fingerprint()`] of the volume as the cell has left it; 0: there is none, or the cell may have written to it since.
     pub fingerprint: u64,
 }
 
@@ -234,11 +234,21 @@ pub enum LabelError {
 const WHAT: &str = "label";
 
 impl Adopted {
-    /// Whether the label's data area is as large as the volume, rounded up.
+    /// In place of a fingerprint: the volume was found not to be as it was left, while flash has newer data of it.
+    pub const USED: u64 = u64::MAX;
+
+    /// Whether the label's data area has the volume, rounded up, and behind it whole units for a journal, or none.
     fn fits(&self, label: &Label) -> bool {
         let end =
             self.volume_bytes.checked_next_multiple_of(AU_BYTES_MIN).and_then(|data| data.checked_add(DATA_OFFSET));
-        self.volume_bytes != 0 && label.au_bytes == AU_BYTES_MIN && end == Some(label.size_bytes)
+        let fits = |end: u64| label.size_bytes >= end && (label.size_bytes - end).is_multiple_of(AU_BYTES_MIN);
+        self.volume_bytes != 0 && label.au_bytes == AU_BYTES_MIN && end.is_some_and(fits)
+    }
+
+    /// Allocation units that hold the volume: what the data area has more is room for a journal.
+    #[must_use]
+    pub fn au_count(&self) -> u32 {
+        u32::try_from(self.volume_bytes.div_ceil(AU_BYTES_MIN)).unwrap_or(u32::MAX)
     }
 }
 

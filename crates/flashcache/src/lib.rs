@@ -36,6 +36,7 @@ pub mod regions;
 mod reopen;
 mod restore;
 pub mod sabotage;
+mod sample;
 mod segment;
 mod snapshot;
 pub mod succession;

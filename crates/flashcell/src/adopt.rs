@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use clap::Args;
-use server::adopt::{AdoptOptions, ReleaseOptions, adopt, release};
+use server::adopt::{AdoptOptions, Counts, ReleaseOptions, adopt, release};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -16,9 +16,12 @@ pub(crate) struct Adopt {
     /// The name of the grid disk; that of the volume unless stated
     #[arg(long, value_name = "GRIDDISK")]
     name: Option<String>,
-    /// How it is cached: write-through, write-around or none
+    /// How it is cached: write-through, write-around, none, or with --exclusive-use write-back-ordered
     #[arg(long, value_name = "MODE", default_value = "write-through")]
     mode: String,
+    /// Your word that nobody uses the volume but through the cell, from now on until it is released
+    #[arg(long)]
+    exclusive_use: bool,
 }
 
 #[derive(Args)]
@@ -29,12 +32,18 @@ pub(crate) struct Release {
     /// The cell: its directory or cell.toml; else $FLASHCELL_CELL, else the current directory
     #[arg(short = 'c', value_name = "CELL")]
     cell: Option<PathBuf>,
+    /// Keep the volume as it is where its grid disk is offline; what flash alone has of it is lost
+    #[arg(long, conflicts_with = "believe_cache")]
+    discard_dirty: bool,
+    /// Write what flash alone has to the volume though somebody else has used it
+    #[arg(long)]
+    believe_cache: bool,
 }
 
 /// Adopt; the name of the grid disk on stdout.
 pub(crate) fn run(options: Adopt) -> Result<bool, Failure> {
-    let Adopt { volume, cell, name, mode } = options;
-    let (grid_disk, lines) = adopt(&AdoptOptions { volume, cell, name, mode })?;
+    let Adopt { volume, cell, name, mode, exclusive_use } = options;
+    let (grid_disk, lines) = adopt(&AdoptOptions { volume, cell, name, mode, exclusive_use })?;
     tell(&lines);
     let _ = writeln!(std::io::stdout(), "{grid_disk}");
     Ok(true)
@@ -42,8 +51,13 @@ pub(crate) fn run(options: Adopt) -> Result<bool, Failure> {
 
 /// Release.
 pub(crate) fn run_release(options: Release) -> Result<bool, Failure> {
-    let Release { what, cell } = options;
-    tell(&release(&ReleaseOptions { what, cell })?);
+    let Release { what, cell, discard_dirty, believe_cache } = options;
+    let counts = match (discard_dirty, believe_cache) {
+        (true, _) => Some(Counts::Volume),
+        (false, true) => Some(Counts::Cache),
+        (false, false) => None,
+    };
+    tell(&release(&ReleaseOptions { what, cell, counts })?);
     Ok(true)
 }
 

@@ -2,9 +2,10 @@
 //!
 //! The cell is stopped meanwhile. Adopt: metadata file, then the catalog, then `cell.toml`. Release: everything on the volume, then the catalog,
 //! `cell.toml`, the metadata file. Cut off anywhere, either is repeated: what an adopt has left is taken away first, what a release has
-//! done is not done again. Nothing of the volume is written by either, and in write-through nothing of it is anywhere else.
+//! done is not done again. Adopt writes nothing to the volume, and release what flash alone has of it: nothing unless it was in write-back-ordered.
 
 mod entry;
+mod told;
 mod volume;
 
 use crate::attach;
@@ -15,8 +16,9 @@ use crate::dir::{Dir, GROUP, PRIVATE};
 use crate::init::{caching_mode_name, seed};
 use crate::lock::{DirLock, LockError};
 use crate::serve::{ServeError, cell_config};
-use cell::{AdminError, Cell};
-use celldisk::layout::DATA_OFFSET;
+use cell::ordered::journal_space_bytes;
+use cell::{AdminError, Cell, CellConfig};
+use celldisk::layout::{AU_BYTES_MIN, DATA_OFFSET};
 use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, METADATA_BYTES, Probe};
 use device::{Buf, Bufs, Device, Outcome, Runtime, RuntimeConfig, RuntimeError, World};
 use futures_util::future::join_all;
@@ -37,6 +39,8 @@ pub struct AdoptOptions {
     pub name: Option<String>,
     /// How it is cached.
     pub mode: String,
+    /// The operator's word that nobody uses the volume but through the cell.
+    pub exclusive_use: bool,
 }
 
 /// What to release.
@@ -46,6 +50,17 @@ pub struct ReleaseOptions {
     pub what: PathBuf,
     /// As for adopt.
     pub cell: Option<PathBuf>,
+    /// What counts where volume and flash have gone apart; none: that is refused.
+    pub counts: Option<Counts>,
+}
+
+/// Which of the two counts where a volume was used without the cell while flash had newer data of it, or where that flash is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// The volume as it is: what flash alone has is given up.
+    Volume,
+    /// What flash has is written to the volume, over whatever it has become.
+    Cache,
 }
 
 /// Why it was not done.
@@ -146,13 +161,14 @@ impl Stopped {
     fn change<T, F>(
         &self,
         found: Vec<OpenDevice>,
+        counts: Option<Counts>,
         change: impl FnOnce(Arc<Cell>, World) -> F + Send + 'static,
     ) -> Result<T, AdoptError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, AdoptError>> + Send,
     {
-        let config = cell_config(&self.located)?;
+        let config = CellConfig { believe_cache: counts == Some(Counts::Cache), ..cell_config(&self.located)? };
         let opened: Vec<Device> = found.iter().map(OpenDevice::device).collect();
         let world = self.world.clone();
         let changed = self.runtime.block_on(async move {
@@ -220,20 +236,42 @@ fn check_name(name: &str) -> Result<(), AdoptError> {
 }
 
 /// The modes there are for an adopted volume.
-fn check_mode(mode: &str) -> Result<CachingMode, AdoptError> {
+fn check_mode(mode: &str, exclusive_use: bool) -> Result<CachingMode, AdoptError> {
     let known = crate::init::caching_mode_named(mode);
     match known {
-        None => refuse(format!("{mode:?} is no caching mode"), "--mode write-through, write-around or none"),
+        None => refuse(
+            format!("{mode:?} is no caching mode"),
+            "--mode write-through, write-around, none or write-back-ordered",
+        ),
         Some(mode @ (CachingMode::WriteThrough | CachingMode::WriteAround | CachingMode::None)) => Ok(mode),
-        Some(mode @ (CachingMode::WriteBack | CachingMode::WriteBackOrdered)) => refuse(
+        Some(mode @ CachingMode::WriteBackOrdered) if exclusive_use => Ok(mode),
+        Some(mode @ CachingMode::WriteBackOrdered) => refuse(
             format!(
-                "an adopted volume is not cached in {} in this release: flash would have writes that the volume does not have, and \
-                     after a crash nothing tells whether somebody has used the volume without them",
+                "an adopted volume is not cached in {} unless you give your word that nobody uses it but through the cell: flash has \
+                     writes then that the volume does not have, and who mounts the volume without them may destroy the file system",
                 caching_mode_name(mode)
             ),
-            "leave --mode away (write-through); for write-back, copy the file system to a grid disk of an ordinary cell disk",
+            "add --exclusive-use if that is so; or leave --mode away (write-through)",
+        ),
+        Some(mode @ CachingMode::WriteBack) => refuse(
+            format!(
+                "an adopted volume is not cached in {}: were its flash lost, the volume would be torn",
+                caching_mode_name(mode)
+            ),
+            "--mode write-back-ordered --exclusive-use takes writes on flash, and the volume is of one moment at any time; or leave \
+             --mode away (write-through)",
         ),
     }
+}
+
+/// Bytes of the metadata file: with room for a journal where flash may have newer data than the volume.
+fn metadata_bytes(stopped: &Stopped, volume: &Device, exclusive_use: bool) -> u64 {
+    if !exclusive_use {
+        return METADATA_BYTES;
+    }
+    let (geometry, stated) = (volume.geometry(), stopped.located.config.flash_cache.journal.map(|size| size.0));
+    METADATA_BYTES
+        + journal_space_bytes(stated, geometry.size_bytes, geometry.page_bytes).next_multiple_of(AU_BYTES_MIN)
 }
 
 /// Adopt a volume: the grid disk's name, and lines for people.
@@ -241,7 +279,7 @@ fn check_mode(mode: &str) -> Result<CachingMode, AdoptError> {
 /// # Errors
 /// See [`AdoptError`]; the volume is as it was, and the command can be repeated.
 pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError> {
-    let mode = check_mode(&options.mode)?;
+    let mode = check_mode(&options.mode, options.exclusive_use)?;
     let name = options.name.clone().unwrap_or_else(|| name_of(&options.volume));
     check_name(&name)?;
     let stopped = Stopped::take(options.cell.as_deref())?;
@@ -260,19 +298,26 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     // First: what is refused for the volume's sake changes nothing.
     let (volume, what) = volume::open(&path, &stopped.runtime)?;
     let (volume_bytes, sector_bytes) = (volume.geometry().size_bytes, volume::sector_bytes(&path, &volume));
+    let metadata_bytes = metadata_bytes(&stopped, &volume, options.exclusive_use);
     drop(volume);
     // Before its metadata file is written anew: afterwards nothing tells which member of the catalog it was.
     if let Some(id) = left_over(&stopped, &metadata)? {
         let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
-        stopped.change(found, move |cell, _| async move { forget(&cell, id).await })?;
+        stopped.change(found, None, move |cell, _| async move { forget(&cell, id).await })?;
     }
     let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
-    stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; METADATA_BYTES as usize])?;
+    stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; metadata_bytes as usize])?;
     let config = DeviceConfig { metadata: Some(metadata), ..DeviceConfig::new(path.clone(), DeviceKind::Disk) };
     let new = devices::open(&stopped.located, &config, &stopped.runtime, &stopped.world)?;
-    let rest_bytes = new.device().geometry().size_bytes - DATA_OFFSET - volume_bytes;
+    let rest_bytes = volume_bytes.next_multiple_of(AU_BYTES_MIN) - volume_bytes;
     let (grid_disk, entry) = (name.clone(), config.clone());
-    stopped.change(found, move |cell, world| async move {
+    stopped.change(found, None, move |cell, world| async move {
+        if mode == CachingMode::WriteBackOrdered && cell.flash_cache().is_none() {
+            return refuse(
+                "the cell has no flash cache that could take writes".to_owned(),
+                "add flash, or CREATE FLASHCACHE ALL; or leave --mode away (write-through)",
+            );
+        }
         let cell_disk = free_name(&cell.store().catalog());
         let new = new.to_be(&config, cell_disk);
         let spec = GridDiskSpec {
@@ -288,6 +333,12 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
         lines.push(format!(
             "the grid disk has {rest_bytes} bytes more, in {}: do not let the file system grow into them",
             metadata_name(&name)
+        ));
+    }
+    if mode == CachingMode::WriteBackOrdered {
+        lines.push(format!(
+            "writes are on flash before they are on the volume: nobody may mount {} until `flashcell release`",
+            path.display()
         ));
     }
     lines.push(format!(
@@ -358,7 +409,8 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
     };
     check_rest(&stopped.runtime, &device, volume_bytes)?;
     let dir = stopped.located.dir.clone();
-    stopped.change(found, move |cell, _| async move {
+    let counts = options.counts;
+    let written_bytes = stopped.change(found, counts, move |cell, world| async move {
         let catalog = cell.store().catalog();
         if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
             && let Some(by) = attach::attached_by(&dir, &record.name)
@@ -366,20 +418,55 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
             return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
         }
         // One that an earlier release has taken out of the catalog is in nobody's way.
-        if catalog.members.contains_key(&id) {
-            cell.release(id).await?;
+        if !catalog.members.contains_key(&id) {
+            return Ok(0);
         }
-        Ok(())
+        check_counts(&cell, id, counts)?;
+        let dirty_bytes = cell.dirty_bytes(&cell.grid_disks());
+        told::while_it_goes(&cell, &world, cell.release(id, counts == Some(Counts::Volume))).await?;
+        Ok(dirty_bytes - cell.dirty_bytes(&cell.grid_disks()).min(dirty_bytes))
     })?;
     stopped.write_config(&entry::without(&stopped.read_config()?, &stopped.located.config, &metadata))?;
     stopped.remove(&stopped.located.resolve(&metadata))?;
-    Ok(vec![format!("{} is a volume of its own again: mount it as before", path.display())])
+    let checked = if counts == Some(Counts::Cache) { "; check its file system before (fsck)" } else { "" };
+    let mut lines = Vec::new();
+    if written_bytes > 0 {
+        lines.push(format!("{written_bytes} bytes that only flash had are on {} now", path.display()));
+    }
+    lines.push(format!("{} is a volume of its own again: mount it as before{checked}", path.display()));
+    Ok(lines)
+}
+
+/// Whether volume and flash belong together, or the operator has said which of them counts.
+fn check_counts(cell: &Cell, id: DeviceId, counts: Option<Counts>) -> Result<(), AdoptError> {
+    let catalog = cell.store().catalog();
+    let here = catalog.grid_disks.values().filter(|record| record.cell_disk == id);
+    let mut offline = here.filter_map(|record| cell.grid_disk(&record.name)?.offline());
+    match (offline.next(), counts) {
+        (Some(why), None) => {
+            let what = why.split("; hint: ").next().unwrap_or_default().to_owned();
+            refuse(
+                what,
+                "--discard-dirty keeps the volume as it is and gives up what flash alone has; --believe-cache writes what flash has over \
+                 what somebody has made of the volume; or bring missing flash back and repeat the command",
+            )
+        }
+        (Some(why), Some(Counts::Cache)) => refuse(
+            format!("{}, so that it cannot be believed", why.split("; hint: ").next().unwrap_or_default()),
+            "bring the flash back and repeat the command, or give up what it has with --discard-dirty",
+        ),
+        (None, Some(Counts::Volume)) => refuse(
+            "nothing has to be given up: volume and flash belong together".to_owned(),
+            "release it without --discard-dirty, and it has everything",
+        ),
+        (Some(_), Some(Counts::Volume)) | (None, _) => Ok(()),
+    }
 }
 
 /// Whether nothing was written behind the end of the volume, which would be lost.
 fn check_rest(runtime: &Runtime, device: &Device, volume_bytes: u64) -> Result<(), AdoptError> {
     let from = DATA_OFFSET + volume_bytes;
-    let len = (device.geometry().size_bytes - from) as usize;
+    let len = (volume_bytes.next_multiple_of(AU_BYTES_MIN) - volume_bytes) as usize;
     if len == 0 {
         return Ok(());
     }
@@ -423,9 +510,14 @@ mod tests {
 
     #[test]
     fn modes_that_leave_data_on_flash_alone_are_refused() {
-        assert_eq!(check_mode("write-through").unwrap(), CachingMode::WriteThrough);
-        for mode in ["write-back", "write-back-ordered", "fast"] {
-            assert!(check_mode(mode).unwrap_err().to_string().contains("\nhint: "), "{mode}");
+        for exclusive_use in [false, true] {
+            assert_eq!(check_mode("write-through", exclusive_use).unwrap(), CachingMode::WriteThrough);
+            for mode in ["write-back", "fast"] {
+                assert!(check_mode(mode, exclusive_use).unwrap_err().to_string().contains("\nhint: "), "{mode}");
+            }
         }
+        let refused = check_mode("write-back-ordered", false).unwrap_err().to_string();
+        assert!(refused.contains("\nhint: add --exclusive-use"), "{refused}");
+        assert_eq!(check_mode("write-back-ordered", true).unwrap(), CachingMode::WriteBackOrdered);
     }
 }

@@ -155,9 +155,10 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         };
         if let Err(error) = mounting.carry_out(&mut notes) {
             if is_new {
-                // What was not wanted without being mounted is not left behind.
+                // What was not wanted without being mounted is not left behind, though its cell does not answer.
                 let target = record.device.display().to_string();
-                let _ = detach(&DetachOptions { target, cell: None, force: false });
+                let ended = |force| detach(&DetachOptions { target: target.clone(), cell: None, force }).is_ok();
+                let _ = ended(false) || ended(true);
             }
             return Err(error);
         }

@@ -9,6 +9,7 @@ mod prompt;
 mod session;
 
 pub use backup::backup;
+pub(crate) use flush::Progress;
 pub(crate) use session::Session;
 
 use crate::admin::Form;

@@ -2,7 +2,8 @@
 //! that mends it.
 //!
 //! Looks at files below a root (sysfs, procfs, configuration of PostgreSQL), so that tests show it hosts that are not there. Changes nothing:
-//! the one thing it writes is a file of its own, for the time of syncs, which it takes away again. Never asks a cell that runs.
+//! the one thing it writes is a file of its own in a directory, for the time of syncs, which it takes away again. Never writes to a block device,
+//! blank or not. Never asks a cell that runs.
 
 mod block;
 mod databases;
@@ -112,11 +113,11 @@ impl Root {
 pub struct DoctorOptions {
     /// A cell: its directory or cell.toml. Its devices are examined for what they are to it.
     pub cell: Option<PathBuf>,
-    /// Block devices; without any, and without a cell, all of the host.
+    /// Block devices, and files and directories on them; without any, and without a cell, all of the host.
     pub devices: Vec<PathBuf>,
     /// Data directories of PostgreSQL, besides those that Debian's packages made.
     pub postgres: Vec<PathBuf>,
-    /// How long syncs are timed in each file system with images of the cell; zero: not at all.
+    /// How long syncs are timed in each directory that is named or has images of the cell; zero: not at all.
     pub sync_time: Duration,
     /// A drive that is to be ZFS's second-level cache.
     pub l2arc: Option<Rating>,
@@ -130,6 +131,8 @@ struct Examined {
     sysfs: PathBuf,
     /// What it is to the cell.
     kind: Option<DeviceKind>,
+    /// A device, and not a file on one.
+    is_raw: bool,
 }
 
 /// Examine this host.
@@ -140,10 +143,14 @@ pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
     let root = Root(PathBuf::from("/"));
     let located = options.cell.as_deref().map(Config::load).transpose()?;
     let mut examined: Vec<Examined> = Vec::new();
-    // Directories with image files of the cell, each with whether its disk turns.
+    // Directories in which syncs are timed, each with whether its disk turns.
     let mut dirs: BTreeMap<PathBuf, bool> = BTreeMap::new();
     for path in &options.devices {
-        examined.push(block::of_path(&root, path, None).ok_or_else(|| DoctorError::Device(path.clone()))?);
+        let found = block::of_path(&root, path, None).ok_or_else(|| DoctorError::Device(path.clone()))?;
+        if path.is_dir() {
+            dirs.insert(path.clone(), block::is_rotating(&root, &found));
+        }
+        examined.push(found);
     }
     for (located, device) in located.iter().flat_map(|located| located.config.device.iter().map(move |d| (located, d)))
     {
@@ -160,6 +167,12 @@ pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
     if located.is_none() && options.devices.is_empty() {
         examined = block::all(&root);
     }
+    let lower: Vec<Examined> = examined.iter().flat_map(|device| block::below(&root, device)).collect();
+    for device in lower {
+        if examined.iter().all(|other| other.name != device.name) {
+            examined.push(device);
+        }
+    }
     let mut findings = host::examine(&root);
     findings.extend(examined.iter().flat_map(|device| block::examine(&root, device)));
     findings.extend(databases::examine(&root, &options.postgres));
@@ -167,6 +180,7 @@ pub fn doctor(options: &DoctorOptions) -> Result<Vec<Finding>, DoctorError> {
     findings.extend(located.iter().map(|located| host::free_space(&located.dir)));
     if !options.sync_time.is_zero() {
         findings.extend(dirs.iter().map(|(dir, is_rotating)| syncs::time(dir, options.sync_time, *is_rotating)));
+        findings.extend(examined.iter().filter(|device| device.is_raw).map(|device| syncs::untimed(&root, device)));
     }
     Ok(findings)
 }
@@ -208,5 +222,7 @@ pub fn table(findings: &[Finding]) -> String {
     text
 }
 
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod tests;

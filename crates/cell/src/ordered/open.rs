@@ -4,11 +4,12 @@
 
 use super::format::Owner;
 use super::journal::{Journal, JournalError};
+use crate::adopted::{forget_fingerprint, used_note};
 use crate::open::OpenReport;
 use crate::write_back::Pace;
 use celldisk::{CellStore, GridDiskId};
 use device::{Device, Outcome, WallTime};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The journals of a cell's grid disks.
@@ -19,19 +20,41 @@ pub(crate) fn owner_of(store: &CellStore, record: &celldisk::GridDisk) -> Owner 
     Owner { cell: store.cell_id().0, device: record.cell_disk.0, grid_disk: record.id.0 }
 }
 
-/// Read every journal and put in place what counts. Returns the journals, and grid disks whose journal could not be used
-/// now, with the reason.
+/// What has become of the journals of a cell's grid disks.
+#[derive(Default)]
+pub(crate) struct RecoveredJournals {
+    pub(crate) journals: Journals,
+    /// Grid disks whose journal could not be used now, with the reason.
+    pub(crate) failed: BTreeMap<GridDiskId, String>,
+    /// Grid disks of adopted volumes that were used without the cell: what counts in their journals was left there, with the reason.
+    pub(crate) left: BTreeMap<GridDiskId, String>,
+}
+
+/// Read every journal and put in place what counts, but not over what somebody else has made of a volume (`used`).
 pub(crate) async fn recover_journals(
     store: &Arc<CellStore>,
+    used: &BTreeSet<GridDiskId>,
     report: &mut OpenReport,
-) -> (Journals, BTreeMap<GridDiskId, String>) {
-    let (mut journals, mut failed) = (Journals::new(), BTreeMap::new());
+) -> RecoveredJournals {
+    let RecoveredJournals { mut journals, mut failed, mut left } = RecoveredJournals::default();
     for record in store.catalog().grid_disks.values() {
         let (Ok(device), Ok(disk)) = (store.journal_slice(record.id), store.slice(record.id)) else { continue };
         let opened = Journal::open(device, owner_of(store, record)).await;
         let recovered = match opened {
+            Ok(journal) if used.contains(&record.id) => {
+                if !journal.is_void() {
+                    left.insert(record.id, used_note(&record.name));
+                }
+                journals.insert(record.id, Arc::new(journal));
+                continue;
+            }
             Ok(journal) => {
-                let recovered = put_in_place(&journal, &(disk as Device)).await;
+                // From here on an adopted volume is not as it was left.
+                let may_change = journal.is_void() || forget_fingerprint(store, record.cell_disk).await.is_ok();
+                let recovered = match may_change {
+                    true => put_in_place(&journal, &(disk as Device)).await,
+                    false => Err(JournalError::Io),
+                };
                 journals.insert(record.id, Arc::new(journal));
                 recovered
             }
@@ -57,7 +80,7 @@ pub(crate) async fn recover_journals(
             }
         }
     }
-    (journals, failed)
+    RecoveredJournals { journals, failed, left }
 }
 
 async fn put_in_place(journal: &Journal, disk: &Device) -> Result<u64, JournalError> {

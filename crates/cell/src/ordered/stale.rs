@@ -5,7 +5,9 @@
 
 use super::open::as_of;
 use crate::admin::AdminError;
+use crate::adopted::forget_fingerprint;
 use crate::cell::Cell;
+use crate::open::CellError;
 use celldisk::{CachingMode, DeviceId, FlashState, GridDiskId};
 use device::WallTime;
 use device::sync::lock;
@@ -70,19 +72,31 @@ impl Cell {
         if !lock(&self.state).offline.contains_key(&id) {
             return Err(AdminError::RestartFirst(disk.name()));
         }
-        let Some(as_of) = self.stale_as_of(name) else { return Err(AdminError::MayBeTorn(disk.name())) };
+        // What somebody else has made of an adopted volume is his to judge, and the operator's.
+        let is_of_others = lock(&self.state).used_without_us.contains(&id);
+        let of_when = match self.stale_as_of(name).filter(|_| !is_of_others) {
+            Some(as_of) => format!("from its disk alone, as of {}: writes since then", told(as_of)),
+            None if is_of_others => "from its volume as it is: writes that flash alone had".to_owned(),
+            None => return Err(AdminError::MayBeTorn(disk.name())),
+        };
         // Whatever flash has of it, and comes back with, is void from here on.
         let (mode, policy) = (CachingMode::WriteThrough, record.caching_policy);
         let _ = self.stood(self.store().free_journal(id, mode, policy, true).await?);
         lock(&self.state).journals.remove(&id);
         disk.ordered.set_journal(None, 0, self.world.clock.now());
-        self.give_up_flash(&record).await;
-        lock(&self.state).offline.remove(&id);
-        self.alert(format!(
-            "grid disk {} goes on from its disk alone, as of {}: writes since then are given up",
-            disk.name(),
-            told(as_of)
-        ));
+        if !is_of_others {
+            self.give_up_flash(&record).await;
+        }
+        // From here on the volume is written to.
+        let home = self.store().cell_disk(record.cell_disk).ok_or_else(|| AdminError::NoCellDisk(disk.name()))?;
+        forget_fingerprint(self.store(), record.cell_disk).await.map_err(|error| CellError::label(&home, error))?;
+        {
+            let mut state = lock(&self.state);
+            state.offline.remove(&id);
+            state.disk_awaited.remove(&id);
+            state.used_without_us.remove(&id);
+        }
+        self.alert(format!("grid disk {} goes on {of_when} are given up", disk.name()));
         if let Some(now) = self.record(&disk) {
             self.rebind(&disk, &now).await;
             if now.purpose == celldisk::Purpose::Redo {
@@ -91,6 +105,10 @@ impl Cell {
             self.tune_redo(&disk, &now);
         }
         disk.set_online();
+        if is_of_others {
+            // The flash is there, and works on: nothing of it counts by the new generation.
+            self.settle_dirty_label(record.cell_disk, false).await;
+        }
         Ok(())
     }
 

@@ -1,11 +1,20 @@
 //! The grid disk of an adopted volume, see [`crate::Beside`]: all of the volume, as it is, for as long as it is adopted.
 //!
-//! Never zeroes, never moves, never allocates: every other command that would change what lies where on such a cell disk is refused.
+//! Never zeroes, never moves, and allocates nothing but a journal, beside the volume: every other command that would change what lies where on
+//! such a cell disk is refused.
 
 use super::{CellStore, Changed, GridDiskError, GridDiskSpec};
 use crate::catalog::{CachingMode, Extent, GridDisk, Purpose};
 use crate::ids::{DeviceId, GridDiskId};
-use crate::label::Adopted;
+use crate::label::{Adopted, Label};
+
+/// Why write-back-ordered is refused where `--exclusive-use` was not said.
+const WITHOUT_WORD: &str = "it was adopted without --exclusive-use, so that it is not cached in write-back-ordered";
+
+/// Whether a label is that of an adopted volume with room for a journal beside it.
+fn is_with_journal(label: &Label) -> bool {
+    label.adopted.is_some_and(|adopted| label.au_count() > adopted.au_count())
+}
 
 /// The way out of everything that an adopted volume refuses.
 pub(super) const HINT: &str = "`flashcell release` gives the volume back as it is; then make of it what you want";
@@ -28,10 +37,29 @@ impl CellStore {
         }
     }
 
+    /// Whether what flash has of an adopted volume may be newer than the volume: its owner has given his word that nobody else uses it,
+    /// and so there is room for a journal beside it.
+    #[must_use]
+    pub fn is_adopted_for_write_back(&self, device_id: DeviceId) -> bool {
+        self.cell_disk(device_id).map(|disk| disk.label()).is_some_and(|label| is_with_journal(&label))
+    }
+
     /// Whether a grid disk may be like this on its cell disk.
-    pub(super) fn check_adopted_mode(&self, disk: &GridDisk) -> Result<(), GridDiskError> {
-        if matches!(disk.caching_mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered) {
-            self.check_not_adopted(disk.cell_disk, "it is not cached in write-back")?;
+    ///
+    /// # Errors
+    /// That is an adopted volume, and the grid disk would be in plain write-back, in write-back-ordered without room for a journal, or carry redo.
+    pub fn check_adopted_mode(&self, disk: &GridDisk) -> Result<(), GridDiskError> {
+        match disk.caching_mode {
+            CachingMode::WriteBack => {
+                self.check_not_adopted(
+                    disk.cell_disk,
+                    "it is not cached in write-back, for without its flash it would be torn",
+                )?;
+            }
+            CachingMode::WriteBackOrdered if !self.is_adopted_for_write_back(disk.cell_disk) => {
+                self.check_not_adopted(disk.cell_disk, WITHOUT_WORD)?;
+            }
+            _ => {}
         }
         if disk.purpose == Purpose::Redo {
             self.check_not_adopted(disk.cell_disk, "it carries no redo")?;
@@ -46,10 +74,8 @@ impl CellStore {
     pub async fn adopt_volume(&self, spec: GridDiskSpec) -> Result<Changed<GridDisk>, GridDiskError> {
         let disk = self.disk_in_service(spec.cell_disk)?;
         let label = disk.label();
-        if label.adopted.is_none() {
-            return Err(GridDiskError::NoSuch);
-        }
-        let extent = Extent { start_au: 0, count_au: label.au_count() };
+        let Some(adopted) = label.adopted else { return Err(GridDiskError::NoSuch) };
+        let extent = Extent { start_au: 0, count_au: adopted.au_count() };
         let size_bytes = extent.len_bytes(label.au_bytes);
         let new = GridDisk { extents: vec![extent], ..GridDisk::of_spec(spec, size_bytes) };
         self.check_adopted_mode(&new)?;

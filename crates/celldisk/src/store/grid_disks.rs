@@ -175,8 +175,6 @@ impl CellStore {
         after: Option<Extent>,
         extents_max: usize,
     ) -> Result<Reservation<'_>, GridDiskError> {
-        // Whatever is put there would be zeroed or written over: it is somebody's file system.
-        self.check_not_adopted(device_id, "it has one grid disk, which is all of the volume")?;
         let mut state = lock(&self.state);
         let free = state.catalog.free_extents(device_id, &state.reserved);
         let Some(extents) = allocate(&free, count_au, after, extents_max) else {
@@ -216,6 +214,8 @@ impl CellStore {
         progress: &mut (dyn FnMut(u64, u64) + Send),
     ) -> Result<Changed<GridDisk>, GridDiskError> {
         let disk = self.disk_in_service(spec.cell_disk)?;
+        // It would be zeroed, and is somebody's file system.
+        self.check_not_adopted(spec.cell_disk, "it has one grid disk, which is all of the volume")?;
         let au_bytes = disk.au_bytes();
         if spec.size_bytes == 0 {
             return Err(GridDiskError::TooSmall { size_bytes: 0, au_bytes });

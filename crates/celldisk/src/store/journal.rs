@@ -46,6 +46,7 @@ impl CellStore {
         if !record.journal.is_empty() {
             return Err(GridDiskError::Exists { what: "the journal of the grid disk" });
         }
+        self.check_adopted_mode(&GridDisk { caching_mode: CachingMode::WriteBackOrdered, ..record.clone() })?;
         let disk = self.disk_in_service(record.cell_disk)?;
         let au_bytes = disk.au_bytes();
         let count_au = size_bytes.div_ceil(au_bytes).max(1);

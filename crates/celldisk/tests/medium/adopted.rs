@@ -106,6 +106,30 @@ fn nothing_but_writes_of_clients_reaches_the_volume() {
 }
 
 #[test]
+fn with_room_for_a_journal_it_may_be_written_on_flash_in_flush_order() {
+    let volume = full_volume();
+    let below: Device = volume.clone();
+    let both = Beside::new(Memory::new(METADATA_BYTES + (1 << 20)), volume, VOLUME_BYTES).unwrap();
+    let disk = format(&both);
+    let (store, _media) = cell(1, 0, DISK_BYTES);
+    let _ = block_on(store.add(disk.clone())).unwrap();
+    let made = block_on(store.adopt_volume(spec("shop"))).unwrap().value;
+    assert_eq!(made.size_bytes, VOLUME_BYTES.next_multiple_of(1 << 16), "the grid disk is the volume alone");
+    is_refused(block_on(store.alter_grid_disk(made.id, |g| g.caching_mode = CachingMode::WriteBack)).map(|_| ()));
+    is_refused(block_on(store.create_grid_disk(spec("other"), &mut |_, _| ())).map(|_| ()));
+    let too_much = store.reserve_journal(made.id, (1 << 20) + 1).map(|_| ());
+    assert!(matches!(too_much, Err(GridDiskError::NoSpace { .. })), "{too_much:?}");
+    let space = store.reserve_journal(made.id, 1 << 20).unwrap();
+    let device: Device = space.device();
+    write(&device, 0, &[9; 4096]);
+    write(&device, (1 << 20) - 4096, &[9; 4096]);
+    let taken = block_on(store.take_journal(space, made.caching_policy)).unwrap().value;
+    assert_eq!(taken.caching_mode, CachingMode::WriteBackOrdered);
+    assert_eq!(content(&below, VOLUME_BYTES), pattern(VOLUME_BYTES), "nothing of the journal is on the volume");
+    assert_eq!(content(&(store.journal_slice(made.id).unwrap() as Device), 4096), [9; 4096]);
+}
+
+#[test]
 fn a_label_knows_what_it_has_adopted() {
     let (metadata, volume) = (Memory::new(METADATA_BYTES), full_volume());
     let both = Beside::new(metadata.clone(), volume.clone(), VOLUME_BYTES).unwrap();

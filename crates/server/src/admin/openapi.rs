@@ -238,6 +238,8 @@ fn list_parameters(object: &ObjectSpec) -> Value {
     if object.object == ObjectType::MetricHistory {
         let about = "one row for so many minutes, with the mean, the highest and the lowest of their values";
         all.push(text("over", about, pattern("^([1-9][0-9]{0,4}( (AVG|MAX|MIN))?)?$".to_owned())));
+        let about = "the readings of the last minutes, which memory holds, whatever has become of the store";
+        all.push(text("memory", about, json!({"type": "boolean"})));
     }
     Value::Array(all)
 }

@@ -80,6 +80,7 @@ struct ListQuery {
     order_by: Option<String>,
     limit: Option<u32>,
     over: Option<String>,
+    memory: bool,
 }
 
 /// What is there is a value: a null that stands for nothing could stand for a mistake.
@@ -172,6 +173,9 @@ fn list_text(object: &ObjectSpec, query: &ListQuery) -> String {
     }
     if let Some(over) = filled(&query.over) {
         text.push_str(&format!(" OVER {over}"));
+    }
+    if query.memory {
+        text.push_str(" MEMORY");
     }
     text
 }
@@ -322,6 +326,31 @@ mod tests {
         assert_eq!(change.target, cellcli::command::Target::Names(vec!["a' FORCE; drop flashcache; --".to_owned()]));
         let query = ListQuery { r#where: Some("name='a'; drop flashcache".to_owned()), ..ListQuery::default() };
         assert!(parse_one(&list_text(ObjectType::Cell.spec(), &query)).is_err());
+    }
+
+    #[test]
+    fn statements_of_lists() {
+        let text = |query: &str| {
+            let query: Query<ListQuery> =
+                Query::try_from_uri(&format!("http://cell/?{query}").parse().unwrap()).unwrap();
+            list_text(ObjectType::MetricHistory.spec(), &query.0)
+        };
+        for (query, expected) in [
+            ("", "LIST METRICHISTORY ATTRIBUTES ALL"),
+            ("memory=false&where=", "LIST METRICHISTORY ATTRIBUTES ALL"),
+            (
+                "names=a,b&attributes=name&where=age%3C60&orderBy=name&limit=2&over=5%20MAX&memory=true",
+                "LIST METRICHISTORY 'a', 'b' ATTRIBUTES name WHERE age<60 ORDER BY name LIMIT 2 OVER 5 MAX MEMORY",
+            ),
+        ] {
+            let text = text(query);
+            assert_eq!(text, expected);
+            let cellcli::Command::List(list) = parse_one(&text).unwrap() else { panic!("a LIST") };
+            assert_eq!(list.memory, query.contains("memory=true"), "{query}");
+        }
+        // Objects without readings have none in memory.
+        let query = ListQuery { memory: true, ..ListQuery::default() };
+        assert!(parse_one(&list_text(ObjectType::GridDisk.spec(), &query)).is_err());
     }
 
     #[test]

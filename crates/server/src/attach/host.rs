@@ -182,9 +182,14 @@ pub(super) fn content(device: &Path, size_bytes: u64) -> Result<Content, AttachE
     let file = fs::File::open(device).map_err(io)?;
     let mut first = vec![0; MARKS_BYTES.min(usize::try_from(size_bytes).unwrap_or(MARKS_BYTES))];
     let mut last = first.clone();
-    file.read_exact_at(&mut first, 0).map_err(io)?;
+    let unread = |error: std::io::Error| AttachError::FileSystem {
+        what: format!("the grid disk cannot be read: {}: {error}", device.display()),
+        hint: "LIST GRIDDISK ATTRIBUTES name, status and LIST ALERTHISTORY of the cell say why, and the ways out"
+            .to_owned(),
+    };
+    file.read_exact_at(&mut first, 0).map_err(unread)?;
     let from = size_bytes - last.len() as u64;
-    file.read_exact_at(&mut last, from).map_err(io)?;
+    file.read_exact_at(&mut last, from).map_err(unread)?;
     Ok(judge(&first, &last))
 }
 

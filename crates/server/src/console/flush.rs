@@ -93,13 +93,13 @@ fn left_bytes(session: &Session, change: &Change) -> Result<u64, AskError> {
 
 /// A line that says how far it is.
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     asked: Option<Instant>,
     readings: VecDeque<(Instant, u64)>,
 }
 
 impl Progress {
-    fn show(&mut self, left_bytes: impl FnOnce() -> Option<u64>) {
+    pub(crate) fn show(&mut self, left_bytes: impl FnOnce() -> Option<u64>) {
         let now = Instant::now();
         if self.asked.is_some_and(|asked| now.duration_since(asked) < ASK_EVERY) {
             return;
@@ -115,7 +115,7 @@ impl Progress {
         let _ = write!(std::io::stderr().lock(), "\r{text:WIDTH$}");
     }
 
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.asked.is_some() {
             let _ = write!(std::io::stderr().lock(), "\r{:WIDTH$}\r", "");
         }

@@ -12,35 +12,61 @@ const SECTOR_BYTES: u64 = 512;
 /// The block device of a path: itself, or what the file lies on. None where there is none.
 pub(super) fn of_path(root: &Root, path: &Path, kind: Option<DeviceKind>) -> Option<Examined> {
     let stat: Stat = stat(path).ok()?;
-    let number = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => stat.st_rdev,
-        FileType::RegularFile | FileType::Directory => stat.st_dev,
+    let (number, is_raw) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => (stat.st_rdev, true),
+        FileType::RegularFile | FileType::Directory => (stat.st_dev, false),
         _ => return None,
     };
     let link = root.path(format!("sys/dev/block/{}:{}", major(number), minor(number)));
     let sysfs = std::fs::canonicalize(link).ok()?;
     let name = format!("/dev/{}", sysfs.file_name()?.to_str()?);
-    Some(Examined { name, sysfs: sysfs.strip_prefix("/").ok()?.to_path_buf(), kind })
+    Some(Examined { name, sysfs: sysfs.strip_prefix("/").ok()?.to_path_buf(), kind, is_raw })
 }
 
 /// All disks of the host: neither loop and RAM devices nor those without a medium.
 pub(super) fn all(root: &Root) -> Vec<Examined> {
-    let mut names: Vec<String> = std::fs::read_dir(root.path("sys/block"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| !["loop", "ram", "zram", "sr", "fd", "nbd"].iter().any(|other| name.starts_with(other)))
-        .collect();
-    names.sort();
+    let is_disk =
+        |name: &String| !["loop", "ram", "zram", "sr", "fd", "nbd"].iter().any(|other| name.starts_with(other));
     let examined = |name: String| {
         let sysfs = PathBuf::from("sys/block").join(&name);
         (root.number(sysfs.join("size")) != Some(0)).then(|| Examined {
             name: format!("/dev/{name}"),
             sysfs,
             kind: None,
+            is_raw: true,
         })
     };
-    names.into_iter().filter_map(examined).collect()
+    names(root, Path::new("sys/block")).into_iter().filter(is_disk).filter_map(examined).collect()
+}
+
+/// The whole disks that a device is made of, by md, LVM, dm-crypt and the like, down to the last.
+pub(super) fn below(root: &Root, device: &Examined) -> Vec<Examined> {
+    let mut found: Vec<Examined> = Vec::new();
+    for leg in names(root, &disk(root, device).join("slaves")) {
+        let whole = PathBuf::from("sys/block").join(&leg);
+        let of_partition = || {
+            let holds = |name: &String| root.exists(PathBuf::from("sys/block").join(name).join(&leg).join("partition"));
+            names(root, Path::new("sys/block")).into_iter().find(holds)
+        };
+        let Some(name) = root.exists(&whole).then(|| leg.clone()).or_else(of_partition) else { continue };
+        let disk = Examined {
+            name: format!("/dev/{name}"),
+            sysfs: PathBuf::from("sys/block").join(&name),
+            kind: device.kind,
+            is_raw: false,
+        };
+        let further = below(root, &disk);
+        found.extend([disk].into_iter().chain(further));
+    }
+    found
+}
+
+/// The names in a directory, in order.
+fn names(root: &Root, dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(root.path(dir)).into_iter().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// The directory of the whole disk: a partition has no queue.
@@ -80,6 +106,17 @@ pub(super) fn examine(root: &Root, device: &Examined) -> Vec<Finding> {
         physical,
         root.text(device.sysfs.join("alignment_offset")).unwrap_or_default().as_str(),
     ));
+    // Of a whole disk its partitions, as far as they are not as they should be.
+    for name in names(root, &device.sysfs) {
+        let partition = device.sysfs.join(&name);
+        if !root.exists(partition.join("partition")) {
+            continue;
+        }
+        let start = root.number(partition.join("start")).unwrap_or(0) * SECTOR_BYTES;
+        let offset = root.text(partition.join("alignment_offset")).unwrap_or_default();
+        let finding = Disk { name: &format!("/dev/{name}"), ..of }.alignment(start, physical, &offset);
+        findings.extend((finding.verdict != Verdict::Good).then_some(finding));
+    }
     findings.extend(of.caches(queue("write_cache").as_deref()));
     if device.kind == Some(DeviceKind::Flash) && number("rotational") == Some(1) {
         findings.push(
@@ -104,6 +141,7 @@ pub(super) fn examine(root: &Root, device: &Examined) -> Vec<Finding> {
     findings
 }
 
+#[derive(Clone, Copy)]
 struct Disk<'a> {
     name: &'a str,
     /// The name of the whole disk in sysfs.

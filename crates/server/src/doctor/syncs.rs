@@ -1,6 +1,6 @@
 //! How long a durable write takes, beside what a device of its class takes: one that is too quick does not keep what it says.
 
-use super::{Finding, Verdict};
+use super::{Examined, Finding, Root, Verdict};
 use std::io::Result;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -21,6 +21,46 @@ pub(super) fn time(dir: &Path, length: Duration, is_rotating: bool) -> Finding {
         Ok(took) => judge(&subject, took, is_rotating),
         Err(error) => Finding::good("sync", &subject, "not timed").with(Verdict::Unknown, error.to_string()),
     }
+}
+
+/// A device itself: its syncs cannot be timed without writing to it, which may be what somebody has on it.
+pub(super) fn untimed(root: &Root, device: &Examined) -> Finding {
+    let mend = match mounted_at(root, &device.name) {
+        Some(dir) if dir.contains(char::is_whitespace) => format!("flashcell doctor '{dir}'"),
+        Some(dir) => format!("flashcell doctor {dir}"),
+        None if device.kind.is_some() => {
+            "while the cell is served: LIST METRICCURRENT CD_IO_TM_FLUSH_RQ, what its own flushes take".to_owned()
+        }
+        None => format!(
+            "a file system on it, mounted: flashcell doctor MOUNTPOINT. If it carries nothing, for this destroys what it carries: \
+             fio --name=sync --filename={} --rw=write --bs=8k --fdatasync=1 --runtime=5 --time_based",
+            device.name
+        ),
+    };
+    Finding::good("sync", &device.name, "not timed")
+        .with(
+            Verdict::Unknown,
+            "a sync that has nothing to make durable tells nothing, and doctor writes to no block device",
+        )
+        .mended_by(mend)
+}
+
+/// Where a device, or a partition of it, is mounted for writing.
+fn mounted_at(root: &Root, name: &str) -> Option<String> {
+    let mounts = root.text("proc/self/mounts")?;
+    let is_of = |source: &str| {
+        // sda1, nvme0n1p1: digits behind the name, behind a p where that ends in a digit.
+        let rest = source.strip_prefix(name)?;
+        let number = if name.ends_with(|c: char| c.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
+        (rest.is_empty() || number.is_some_and(|n| n.chars().all(|c| c.is_ascii_digit()))).then_some(())
+    };
+    mounts.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (source, dir, _, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        is_of(source)?;
+        // As the kernel writes a space.
+        options.split(',').any(|option| option == "rw").then(|| dir.replace("\\040", " "))
+    })
 }
 
 /// What each sync took.

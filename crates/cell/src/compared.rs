@@ -1,0 +1,120 @@
+//! Whether an adopted volume in write-back-ordered was used without the cell, where its fingerprint cannot tell: after a stop that was not clean, and
+//! for what has no fingerprint.
+//!
+//! Some of the clean blocks that flash has are compared with the volume, and those at its ends, where superblocks are; they must be the same. What is dirty on flash differs by its nature, and what
+//! is suspect since the crash is compared elsewhere (`housekeeping`): neither counts here. Never proves that nobody has used the volume.
+
+use crate::adopted::{set_fingerprint, used_note};
+use crate::cell::{CacheAtWork, Cell, cached_disk};
+use crate::open::OpenReport;
+use celldisk::{Adopted, GridDiskId};
+use device::sync::lock;
+use device::{Buf, Device, Outcome};
+use flashcache::{DiskHandle, PART_BYTES, Stretch};
+use futures_util::{StreamExt, stream};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Blocks that are compared: a use that changed one in two hundred is noticed with 99 of a hundred.
+const COMPARED_MAX: usize = 1000;
+/// At each end of a volume, all: who mounts a file system changes its superblock. 128 KiB, as in the fingerprint.
+const END_PARTS: u64 = 32;
+/// Read at a time.
+const AT_ONCE: usize = 32;
+
+/// What became of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    same: u64,
+    different: u64,
+}
+
+impl Cell {
+    /// Compare what has to be, before it is served. The index of the flash cache is whole.
+    pub(crate) async fn compare_adopted(self: &Arc<Self>, report: &mut OpenReport) {
+        let ids = std::mem::take(&mut lock(&self.state).to_compare);
+        for id in ids {
+            let catalog = self.store().catalog();
+            let Some(record) = catalog.grid_disks.get(&id) else { continue };
+            let (Some(at_work), Ok(slice)) = (self.cache_at_work(), self.store().slice(id)) else { continue };
+            if lock(&self.state).offline.contains_key(&id) {
+                continue;
+            }
+            let handle = at_work.cache.disk(cached_disk(record, true)).passing();
+            let counts = self.compare(&at_work, &handle, &(slice as Device)).await;
+            let name = &record.name;
+            if counts.different == 0 {
+                report
+                    .notes
+                    .push(format!("grid disk {name}: {} clean blocks are the same on flash and volume", counts.same));
+                continue;
+            }
+            let all = counts.same + counts.different;
+            let what = format!(
+                "{} of {all} clean blocks of grid disk {name} differ between flash and volume",
+                counts.different
+            );
+            report.notes.push(what);
+            self.used_without_us(id, name, at_work.cache.has_dirty(&handle), report).await;
+        }
+    }
+
+    /// The volume is not as it should be: nothing clean is believed, and what is dirty waits for the operator.
+    async fn used_without_us(self: &Arc<Self>, id: GridDiskId, name: &str, is_dirty: bool, report: &mut OpenReport) {
+        if !is_dirty {
+            match self.store().raise_cache_generation(id).await {
+                Ok(changed) => {
+                    let _ = self.stood(changed);
+                    return self.alert(format!(
+                        "the volume of grid disk {name} was used without the cell: what was cached of it is void"
+                    ));
+                }
+                // What is not void must not be served.
+                Err(error) => {
+                    report.notes.push(format!("what is cached of grid disk {name} cannot be made void: {error}"))
+                }
+            }
+        }
+        let why = used_note(name);
+        report.notes.push(why.clone());
+        let home =
+            self.store().catalog().grid_disks.get(&id).and_then(|record| self.store().cell_disk(record.cell_disk));
+        if let Some(home) = home
+            && let Err(error) = set_fingerprint(&home, Adopted::USED).await
+        {
+            report.notes.push(format!(
+                "grid disk {name}: its label cannot be written ({error}), so that the next start compares again"
+            ));
+        }
+        // That it is offline is an alert by itself.
+        let mut state = lock(&self.state);
+        state.offline.insert(id, why);
+        state.used_without_us.insert(id);
+    }
+
+    async fn compare(&self, at_work: &CacheAtWork, handle: &DiskHandle, slice: &Device) -> Counts {
+        // What the volume shows must not go back at a power cut to what flash has.
+        if slice.flush().await.outcome != Outcome::Done {
+            return Counts::default();
+        }
+        let mut prng = self.world.prng.fork("blocks to compare");
+        let end = slice.geometry().size_bytes / PART_BYTES;
+        let ends = (0..END_PARTS.min(end)).chain(end.saturating_sub(END_PARTS)..end);
+        let parts: BTreeSet<u64> = ends.chain(at_work.cache.sample_clean(handle, COMPARED_MAX, &mut prng)).collect();
+        let compared = stream::iter(parts).map(|part| async move {
+            let hit = at_work.cache.lookup(handle, part..part + 1).into_iter().next();
+            let Some(Stretch::Hit(hit)) = hit.filter(|hit| matches!(hit, Stretch::Hit(hit) if !hit.is_dirty())) else {
+                return None;
+            };
+            let (result, cached) = at_work.cache.read_hit(hit, Buf::zeroed(PART_BYTES as usize).into()).await;
+            let cached = cached.filter(|_| result.is_ok())?;
+            let below = slice.read(part * PART_BYTES, Buf::zeroed(PART_BYTES as usize).into()).await;
+            // What cannot be read is nobody's to judge.
+            let all = 0..PART_BYTES as usize;
+            (below.outcome == Outcome::Done).then(|| cached.to_vec(all.clone()) == below.bufs.to_vec(all))
+        });
+        let all: Vec<Option<bool>> = compared.buffer_unordered(AT_ONCE).collect().await;
+        let count = |wanted| all.iter().filter(|same| **same == Some(wanted)).count() as u64;
+        Counts { same: count(true), different: count(false) }
+    }
+}
