@@ -1,23 +1,16 @@
 //! The edges of a change: the parts that it begins and ends in and covers only in part. What surrounds the change there is read from
 //! flash where it is cached. A change that goes to flash needs it, since parts are the smallest unit there; a write that goes to the disk keeps
 //! its edges cached with it: a partition that begins at an odd sector has two of them in every write.
-//!
-//! Where flash lacks what surrounds a write, reading it from the disk takes longer than the write would. So the write goes to the disk as it
-//! is, and a part that is written again soon is read, once, and is on flash from then on.
 
 use crate::cached::FillPermit;
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
-use crate::request::{CachingMode, Context, RequestError};
+use crate::request::{Context, RequestError};
 use device::{Bufs, SharedBufs};
 use flashcache::{Hit, Stretch};
 use futures_util::future::{join, join_all};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// Parts of a grid disk that are remembered to have been written at their edges: 32 KiB, once there is one.
-const REMEMBERED: usize = 4096;
+use std::sync::Arc;
 
 /// A change of so much is read whole when its edges have to be read from the disk: one request, where two would each wait for the disk to turn.
 const READ_WHOLE_BYTES_MAX: u64 = 128 << 10;
@@ -28,24 +21,6 @@ fn edges_of(offset: u64, len: u64) -> SmallVec<[u64; 2]> {
     let head = (!offset.is_multiple_of(PART_BYTES)).then_some(offset / PART_BYTES);
     let tail = (!end.is_multiple_of(PART_BYTES)).then_some(end / PART_BYTES);
     head.into_iter().chain(tail.filter(|tail| head != Some(*tail))).collect()
-}
-
-/// The parts last written at their edges past the cache.
-#[derive(Debug, Default)]
-pub(crate) struct OddWrites(OnceLock<Box<[AtomicU64]>>);
-
-impl OddWrites {
-    /// Whether all of these parts are remembered; they are from now on. Each has one place to be remembered in, which others take.
-    fn repeat(&self, parts: impl Iterator<Item = u64>) -> bool {
-        let places = self.0.get_or_init(|| (0..REMEMBERED).map(|_| AtomicU64::new(0)).collect());
-        let mut all = true;
-        for part in parts {
-            // 0 is none.
-            let name = part + 1;
-            all &= places[part as usize % REMEMBERED].swap(name, Ordering::Relaxed) == name;
-        }
-        all
-    }
 }
 
 /// Edges that are on flash, held there.
@@ -147,21 +122,6 @@ impl GridDisk {
         EdgeData { binding, permit, parts }
     }
 
-    /// Whether a write goes to the disk although some of it could go to flash, since flash has not what surrounds it. The caller holds the range
-    /// exclusively, and what is written is not in flush order.
-    pub(crate) fn passes_at_its_edges(&self, context: &Context, offset: u64, len: u64) -> bool {
-        let edges = edges_of(offset, len);
-        let Some(binding) = self.cache().filter(|_| !edges.is_empty()) else { return false };
-        let parts = offset / PART_BYTES..(offset + len).div_ceil(PART_BYTES);
-        if binding.cache.is_dirty(&binding.disk, &parts) {
-            return false;
-        }
-        let on_flash = self.edges_on_flash(context, offset, len);
-        let has = |part: &u64| on_flash.iter().flat_map(|found| &found.hits).any(|(at, _)| at == part);
-        let mut missing = edges.into_iter().filter(|part| !has(part)).peekable();
-        missing.peek().is_some() && !(binding.mode == CachingMode::WriteBack && self.odd_writes.repeat(missing))
-    }
-
     /// Fill `bounce`, as long as `span` and made of `unit`s, where a change of `len` bytes at `offset` leaves its edges as they are. The rest of
     /// it is left undefined. The caller holds the range exclusively.
     pub(crate) async fn read_around(
@@ -173,6 +133,10 @@ impl GridDisk {
         bounce: Bufs,
     ) -> Result<Bufs, RequestError> {
         let (head, tail) = (offset > span.start, offset + len < span.end);
+        if !head && !tail {
+            // Only its memory is not aligned.
+            return Ok(bounce);
+        }
         let mut bounce = bounce;
         let on_flash = if unit == PART_BYTES { self.edges_on_flash(context, offset, len) } else { None };
         if let Some(edges) = on_flash.filter(|edges| edges.hits.len() == edges_of(offset, len).len()) {

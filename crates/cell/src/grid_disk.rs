@@ -7,7 +7,6 @@ use crate::active::{ActiveRequest, Sessions};
 use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
 use crate::early::EarlyWrites;
-use crate::edges::OddWrites;
 use crate::feed::{Filling, Streams};
 use crate::iorm::PlanSeat;
 use crate::note::Changes;
@@ -83,7 +82,6 @@ pub struct GridDisk {
     pub(crate) sabotage: Option<Sabotage>,
     /// Rung when cached blocks have to be compared with the disk again, or a flush has failed.
     pub(crate) alarm: Arc<Notify>,
-    pub(crate) odd_writes: OddWrites,
     /// Where it was read.
     pub(crate) tally: Tally,
     /// What it has served.
@@ -193,7 +191,6 @@ impl GridDisk {
             held: Flag::default(),
             sabotage: parts.sabotage,
             alarm: parts.alarm,
-            odd_writes: OddWrites::default(),
             tally: Tally::default(),
             counters: GridDiskCounters::default(),
             redo_counters: Arc::default(),

@@ -187,18 +187,8 @@ impl GridDisk {
         bounce: Bufs,
         fua: bool,
     ) -> Result<Written, RequestError> {
-        let (mut bounce, len) = (bounce, data.len_bytes() as u64);
-        if span != (offset..offset + len) {
-            let is_unordered = passed.is_none() && !self.is_ordered();
-            if is_unordered && self.passes_at_its_edges(write.context, offset, len) {
-                self.check_not_lost()?;
-                let mut alone = bounce.split_to(len as usize);
-                alone.copy_in_rope(0, data);
-                let is_scan = self.is_scanned(offset, len);
-                return self.write_disk(write, is_scan, offset, alone.freeze(), fua).await.map(|()| Written::Done);
-            }
-            bounce = self.read_around(write.context, span.clone(), unit, (offset, len), bounce).await?;
-        }
+        let edges = (offset, data.len_bytes() as u64);
+        let mut bounce = self.read_around(write.context, span.clone(), unit, edges, bounce).await?;
         bounce.copy_in_rope((offset - span.start) as usize, data);
         self.write_locked(write, passed, span.start, bounce.freeze(), fua).await
     }
