@@ -189,10 +189,7 @@ impl Cell {
                     redo.abandon();
                     self.detach_redo(disk).await;
                 }
-                if let Some(binding) = disk.cache() {
-                    binding.cache.forget(&binding.disk);
-                }
-                disk.set_cache(None, CachingMode::None);
+                disk.go();
                 if let Some(home) = home {
                     self.settle_dirty_label(home, false).await;
                 }

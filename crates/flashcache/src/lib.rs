@@ -37,6 +37,7 @@ mod reopen;
 mod restore;
 pub mod sabotage;
 mod segment;
+mod slots;
 mod snapshot;
 pub mod succession;
 mod sync;
