@@ -56,7 +56,8 @@ pub(crate) async fn run_settle(disk: Arc<GridDisk>, world: World, every: Duratio
         let Some(binding) = disk.cache() else { continue };
         let now = binding.cache.epochs();
         if let Some(before) = before {
-            disk.settle_before(&binding, &before).await;
+            // On the heap: it is needed now and then, by one grid disk in a thousand.
+            Box::pin(disk.settle_before(&binding, &before)).await;
         }
         before = Some(now);
     }
@@ -70,7 +71,7 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
             return;
         }
         if let Some(binding) = disk.cache()
-            && !disk.revalidate_all(&binding, &stop).await
+            && !Box::pin(disk.revalidate_all(&binding, &stop)).await
         {
             if stop.sleep(&world, RETRY_AFTER).await {
                 return;

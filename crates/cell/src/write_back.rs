@@ -635,7 +635,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
             continue;
         }
         let pace = if crowded { Pace::Hurried } else { Pace::Yielding };
-        if !disk.destage_round(&binding, &world, pace).await && stop.sleep(&world, RETRY_AFTER).await {
+        if !Box::pin(disk.destage_round(&binding, &world, pace)).await && stop.sleep(&world, RETRY_AFTER).await {
             return;
         }
     }

@@ -4,6 +4,7 @@
 //! before others, and never while anything is left under it: see [`FlashCache::try_disk`].
 
 use crate::cache::{DiskHandle, FlashCache};
+use crate::member::DiskName;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot};
 use device::sync::lock;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +56,39 @@ impl Slots {
     }
 }
 
+/// By which id and generation a member knows the grid disk of a slot: looked up for every record, whichever way.
+#[derive(Debug, Default)]
+pub(crate) struct DiskNames {
+    by_slot: Vec<Option<DiskName>>,
+    by_id: BTreeMap<u64, DiskSlot>,
+}
+
+impl DiskNames {
+    pub(crate) fn set(&mut self, slot: DiskSlot, name: DiskName) {
+        let index = usize::from(slot.0);
+        if self.by_slot.len() <= index {
+            self.by_slot.resize(index + 1, None);
+        }
+        if let Some(before) = self.by_slot[index].replace(name) {
+            self.by_id.remove(&before.id);
+        }
+        self.by_id.insert(name.id, slot);
+    }
+
+    pub(crate) fn of(&self, slot: DiskSlot) -> Option<DiskName> {
+        self.by_slot.get(usize::from(slot.0)).copied().flatten()
+    }
+
+    /// In the order of slots.
+    pub(crate) fn by_slot(&self) -> &[Option<DiskName>] {
+        &self.by_slot
+    }
+
+    pub(crate) fn slot_of(&self, name: DiskName) -> Option<DiskSlot> {
+        self.by_id.get(&name.id).copied().filter(|slot| self.of(*slot) == Some(name))
+    }
+}
+
 impl FlashCache {
     /// A grid disk is gone, and nobody will use a handle of it again: its slot may be another's.
     pub fn give_back(&self, disk: &DiskHandle) {
@@ -86,5 +120,19 @@ mod tests {
         assert_eq!(slots.take(all + 1, |_| true), Some(DiskSlot(9)));
         assert_eq!((slots.of(all), slots.ids().get(&DiskSlot(3)).copied()), (Some(DiskSlot(3)), Some(all)));
         assert_eq!(slots.ids().len(), slots.by_id.len());
+    }
+
+    #[test]
+    fn names_are_found_both_ways_and_only_in_the_generation_in_force() {
+        let mut names = DiskNames::default();
+        let name = |id, generation| DiskName { id, generation };
+        names.set(DiskSlot(2), name(7, 1));
+        names.set(DiskSlot(0), name(8, 3));
+        assert_eq!(names.by_slot(), [Some(name(8, 3)), None, Some(name(7, 1))]);
+        names.set(DiskSlot(2), name(7, 2));
+        assert_eq!((names.slot_of(name(7, 1)), names.slot_of(name(7, 2))), (None, Some(DiskSlot(2))));
+        names.set(DiskSlot(2), name(9, 1));
+        assert_eq!((names.slot_of(name(7, 2)), names.slot_of(name(9, 1))), (None, Some(DiskSlot(2))));
+        assert_eq!((names.of(DiskSlot(2)), names.of(DiskSlot(5))), (Some(name(9, 1)), None));
     }
 }

@@ -426,9 +426,9 @@ pub(crate) async fn run_ordered(disk: Arc<GridDisk>, world: World, after: Durati
             }
         };
         let done = match due {
-            Some((Due::Whole, _)) => Some(disk.make_whole(|| true).await),
+            Some((Due::Whole, _)) => Some(Box::pin(disk.make_whole(|| true)).await),
             Some((Due::Now, parts)) if parts.binding.cache.has_dirty(&parts.binding.disk) => {
-                Some(disk.batch_once(&parts, Some(&world)).await)
+                Some(Box::pin(disk.batch_once(&parts, Some(&world))).await)
             }
             _ => None,
         };
