@@ -3,21 +3,13 @@
 import os
 import struct
 
+from catalog import crc32c
 from harness import ROOT, Place, check, contains, equal, run, test
 
 # Of docs/internals/disk-format.md.
 PLACES = [n << 20 for n in range(4)]
 SECTIONS = (4096, 65536)
 VERSION_AT, CRC_AT = 8, 124
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def of_a_newer_release(path):

@@ -33,7 +33,7 @@ pub struct GridDiskLabels {
     pub read_only: Option<bool>,
 }
 
-/// The largest grid disk: as many blocks of the smallest size as an index entry of the flash cache can name, 4 PiB.
+/// The largest grid disk: as many blocks of the smallest size as an index entry of the flash cache can name, 1 PiB.
 pub const GRID_DISK_BYTES_MAX: u64 = flashcache::BLOCKS_MAX * flashcache::PART_BYTES;
 
 /// Whether a grid disk may be of this size.
@@ -192,10 +192,7 @@ impl Cell {
                     redo.abandon();
                     self.detach_redo(disk).await;
                 }
-                if let Some(binding) = disk.cache() {
-                    binding.cache.forget(&binding.disk);
-                }
-                disk.set_cache(None, CachingMode::None);
+                disk.go();
                 if let Some(home) = home {
                     self.settle_dirty_label(home, false).await;
                 }

@@ -376,7 +376,7 @@ impl Cell {
             seat.bind(queues, record.purpose == celldisk::Purpose::Redo);
         }
         let mut gate = None;
-        let cache = self.cache_at_work().map(|c| {
+        let cache = self.cache_at_work().and_then(|c| {
             if mode.is_write_back()
                 && c.cache.takes_dirty()
                 && let Some(home) = self.store().cell_disk(record.cell_disk)
@@ -387,9 +387,16 @@ impl Cell {
                 gate = Some(DirtyGate::new(home, c.devices.clone(), extents));
             }
             let generation = self.generation_in_force(record);
-            let handle = c.cache.disk(CachedDisk { generation, ..cached_disk(record, true) });
+            let Some(handle) = c.cache.try_disk(CachedDisk { generation, ..cached_disk(record, true) }) else {
+                self.alert(format!(
+                    "grid disk {} is not cached: sessions or writes that have not ended still hold what dropped grid disks were known by; \
+                     hint: end the sessions of dropped grid disks, or restart the cell",
+                    record.name
+                ));
+                return None;
+            };
             c.cache.set_worth(&handle, worth_map(record));
-            (c.cache, handle)
+            Some((c.cache, handle))
         });
         let ordered = cache.as_ref().filter(|_| mode == CachingMode::WriteBackOrdered);
         let dirty_parts = ordered.map_or(0, |(cache, handle)| cache.dirty_bytes(handle).div_ceil(PART_BYTES));

@@ -156,3 +156,14 @@ pub struct GridDiskCounters {
     /// Reads that followed others and were left out.
     pub feed_skips_prefetch: Counter,
 }
+
+impl GridDiskCounters {
+    /// Whether clients have asked anything of it.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        let (reads, writes) = (&self.reads, &self.writes);
+        let transfers = [&reads.small, &reads.large, &writes.small, &writes.large, &self.trims, &self.zeroes];
+        let requests = transfers.map(|traffic| &traffic.requests);
+        requests.into_iter().chain([&self.flushes, &self.errors]).any(|counter| counter.get() > 0)
+    }
+}

@@ -76,6 +76,10 @@ pub struct GridDisk {
     /// Its place in the I/O plan; none outside a cell.
     pub(crate) seat: OnceLock<PlanSeat>,
     cache: Mutex<Option<Arc<Binding>>>,
+    /// It has been dropped.
+    pub(crate) gone: Flag,
+    /// How it was cached until then.
+    last_cache: Mutex<Option<Arc<Binding>>>,
     pub(crate) early: Arc<EarlyWrites>,
     /// Its requests wait until the index of the flash cache is whole.
     pub(crate) held: Flag,
@@ -187,6 +191,8 @@ impl GridDisk {
             barred: AtomicUsize::new(0),
             told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
+            gone: Flag::default(),
+            last_cache: Mutex::default(),
             early: Arc::default(),
             held: Flag::default(),
             sabotage: parts.sabotage,
@@ -421,6 +427,22 @@ impl GridDisk {
         });
     }
 
+    /// It has been dropped and its requests have ended: its cache is forgotten, its background work ends, and what it is known by in the
+    /// cache is given back when the last session has let go of it.
+    pub(crate) fn go(&self) {
+        let binding = lock(&self.cache).take();
+        if let Some(binding) = &binding {
+            binding.cache.forget(&binding.disk);
+        }
+        *lock(&self.last_cache) = binding;
+        self.gone.set(true);
+    }
+
+    /// Whether it has been dropped.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.is_set()
+    }
+
     /// Nobody may read or write it from now on: the only copy of something written is not there.
     pub(crate) fn set_offline(&self, why: String) {
         *lock(&self.offline) = Some(why);
@@ -489,6 +511,15 @@ impl GridDisk {
     /// Rename.
     pub fn set_name(&self, name: String) {
         *lock(&self.name) = name;
+    }
+}
+
+impl Drop for GridDisk {
+    fn drop(&mut self) {
+        // Whoever uses the handle holds the grid disk.
+        if let Some(binding) = lock(&self.last_cache).take() {
+            binding.cache.give_back(&binding.disk);
+        }
     }
 }
 

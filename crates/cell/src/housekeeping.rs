@@ -49,14 +49,15 @@ impl StopSignal {
     }
 }
 
-/// Settle the regions of a grid disk that have been quiet for a while, for ever.
+/// Settle the regions of a grid disk that have been quiet for a while, until it is dropped.
 pub(crate) async fn run_settle(disk: Arc<GridDisk>, world: World, every: Duration, stop: Arc<StopSignal>) {
     let mut before: Option<Vec<u64>> = None;
-    while !stop.sleep(&world, every).await {
+    while !stop.sleep(&world, every).await && !disk.is_gone() {
         let Some(binding) = disk.cache() else { continue };
         let now = binding.cache.epochs();
         if let Some(before) = before {
-            disk.settle_before(&binding, &before).await;
+            // On the heap: it is needed now and then, by one grid disk in a thousand.
+            Box::pin(disk.settle_before(&binding, &before)).await;
         }
         before = Some(now);
     }
@@ -66,11 +67,11 @@ pub(crate) async fn run_settle(disk: Arc<GridDisk>, world: World, every: Duratio
 pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<StopSignal>) {
     loop {
         let ticket = disk.alarm.ticket();
-        if stop.is_stopped() {
+        if stop.is_stopped() || disk.is_gone() {
             return;
         }
         if let Some(binding) = disk.cache()
-            && !disk.revalidate_all(&binding, &stop).await
+            && !Box::pin(disk.revalidate_all(&binding, &stop)).await
         {
             if stop.sleep(&world, RETRY_AFTER).await {
                 return;
@@ -81,8 +82,8 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
         if stop.is_stopped() {
             return;
         }
-        let stopped = std::pin::pin!(stop.ended());
-        if let Either::Right(_) = select(alarm, stopped).await {
+        let (stopped, dropped) = (std::pin::pin!(stop.ended()), std::pin::pin!(disk.gone.until(true)));
+        if let Either::Right(_) = select(alarm, select(stopped, dropped)).await {
             return;
         }
     }

@@ -63,7 +63,10 @@ impl LossListeners {
 
 fn add<T>(to: &Mutex<Vec<Weak<T>>>, one: &Arc<T>) {
     let mut all = lock(to);
-    all.retain(|one| one.strong_count() > 0);
+    // Before it would grow: looking through thousands for each that is added would be most of a start.
+    if all.len() == all.capacity() {
+        all.retain(|one| one.strong_count() > 0);
+    }
     all.push(Arc::downgrade(one));
 }
 

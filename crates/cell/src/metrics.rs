@@ -25,6 +25,7 @@ pub use totals::CacheTotals;
 
 use crate::Cell;
 use crate::counters::GridDiskCounters;
+use crate::grid_disk::GridDisk;
 use crate::iorm::{Account, OTHER_DATABASE};
 use flashcache::{EnduranceFigures, Tenant};
 use held::AllHeld;
@@ -224,7 +225,7 @@ pub struct Sample {
     /// What it means.
     pub definition: &'static Definition,
     /// The object.
-    pub object: String,
+    pub object: Arc<str>,
     /// In [`Definition::base`].
     pub value: u64,
 }
@@ -236,7 +237,7 @@ pub struct RateSample {
     /// What it means.
     pub definition: &'static Definition,
     /// The object.
-    pub object: String,
+    pub object: Arc<str>,
     /// How much it grew.
     pub amount: u64,
     /// In how many nanoseconds or requests.
@@ -350,13 +351,18 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
     tables.into_iter().flatten().copied().flatten()
 }
 
+/// With more grid disks, those that nobody uses are not shown: a page for Prometheus has 1.7 MB for so many, and a reading of the history
+/// names a thousand.
+pub const GRID_DISKS_UNUSED_MAX: usize = 1024;
+
 /// The metric of that name.
 #[must_use]
 pub fn definition(name: &str) -> Option<&'static Definition> {
     definitions().find(|d| d.name == name)
 }
 
-/// Every counter and gauge of every object as it is now, in the order of the table, rates left out. Costs a walk over the
+/// Every counter and gauge of every object as it is now, in the order of the table, rates left out. Of more than
+/// [`GRID_DISKS_UNUSED_MAX`] grid disks those that no client has used since the cell was started, and of which nothing is dirty, are left out. Costs a walk over the
 /// cache's index: for once a second, not for every request.
 #[must_use]
 pub fn samples(
@@ -370,30 +376,39 @@ pub fn samples(
     let log = cell.flash_log().map(|_| LogTotals::of(cell));
     let members = MemberFigures::all(cell);
     let grid_disks = cell.grid_disks();
-    let held = AllHeld::of(cell, &grid_disks);
+    let AllHeld { grid_disks: of_grid_disks, cell_disks: of_cell_disks } = AllHeld::of(cell, &grid_disks);
+    let shows_all = grid_disks.len() <= GRID_DISKS_UNUSED_MAX;
+    let is_shown = |disk: &GridDisk, held: &Held| shows_all || disk.counters.is_used() || held.dirty_bytes > 0;
+    let shown: Vec<(&GridDisk, &Held)> =
+        grid_disks.iter().map(Arc::as_ref).zip(&of_grid_disks).filter(|(disk, held)| is_shown(disk, held)).collect();
     let accounts = cell.iorm().accounts();
     let mut samples = Vec::new();
     for definition in definitions() {
         let (Formula::Counter(reading) | Formula::Gauge(reading)) = definition.formula else { continue };
-        let mut push = |object: String, value: u64| samples.push(Sample { definition, object, value });
+        let mut push = |object: Arc<str>, value: u64| samples.push(Sample { definition, object, value });
         match reading {
-            Reading::GridDisk(read) => grid_disks.iter().for_each(|disk| push(disk.name(), read(&disk.counters))),
-            Reading::HeldOfGridDisk(read) => held.grid_disks.iter().for_each(|it| push(it.name.clone(), read(it))),
-            Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".to_owned(), read(totals))),
-            Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".to_owned(), read(totals))),
-            Reading::CellDisk(read) => devices.iter().for_each(|device| push(device.name.clone(), read(device))),
-            Reading::HeldOfCellDisk(read) => held.cell_disks.iter().for_each(|it| push(it.name.clone(), read(it))),
+            Reading::GridDisk(read) => {
+                shown.iter().for_each(|(disk, held)| push(held.name.clone(), read(&disk.counters)));
+            }
+            Reading::HeldOfGridDisk(read) => shown.iter().for_each(|(_, held)| push(held.name.clone(), read(held))),
+            Reading::FlashCache(read) => totals.iter().for_each(|totals| push("FLASHCACHE".into(), read(totals))),
+            Reading::FlashLog(read) => log.iter().for_each(|totals| push("FLASHLOG".into(), read(totals))),
+            Reading::CellDisk(read) => {
+                devices.iter().for_each(|device| push(device.name.as_str().into(), read(device)))
+            }
+            Reading::HeldOfCellDisk(read) => of_cell_disks.iter().for_each(|it| push(it.name.clone(), read(it))),
             Reading::Member(read) => {
                 let known = members.iter().filter_map(|member| Some((member, read(&member.endurance)?)));
-                known.for_each(|(member, value)| push(member.name.clone(), value));
+                known.for_each(|(member, value)| push(member.name.as_str().into(), value));
             }
-            Reading::Cell(read) => push(cell_name.to_owned(), read(process)),
-            Reading::Database(read) => accounts.iter().for_each(|one| push(one.name().to_owned(), read(one))),
-            Reading::ClientHost(read) => hosts.iter().for_each(|host| push(host.name.clone(), read(host))),
+            Reading::Cell(read) => push(cell_name.into(), read(process)),
+            Reading::Database(read) => accounts.iter().for_each(|one| push(one.name().into(), read(one))),
+            Reading::ClientHost(read) => hosts.iter().for_each(|host| push(host.name.as_str().into(), read(host))),
             Reading::DatabaseContent => {
-                content_by_database(cell, &accounts, totals.as_ref()).for_each(|(name, bytes)| push(name, bytes));
+                content_by_database(cell, &accounts, totals.as_ref())
+                    .for_each(|(name, bytes)| push(name.into(), bytes));
             }
-            Reading::Plan(read) => read(cell.iorm()).into_iter().for_each(|value| push(cell_name.to_owned(), value)),
+            Reading::Plan(read) => read(cell.iorm()).into_iter().for_each(|value| push(cell_name.into(), value)),
         }
     }
     samples
@@ -426,9 +441,11 @@ fn content_by_database(
 /// a rate per request without a request is left out.
 #[must_use]
 pub fn between(before: &[Sample], after: &[Sample], elapsed_ns: u64) -> Vec<RateSample> {
-    let key = |s: &Sample| (s.definition.name, s.object.clone());
+    fn key(sample: &Sample) -> (&'static str, &str) {
+        (sample.definition.name, &*sample.object)
+    }
     let before: BTreeMap<_, u64> = before.iter().map(|s| (key(s), s.value)).collect();
-    let mut grown: BTreeMap<&'static str, BTreeMap<&str, u64>> = BTreeMap::new();
+    let mut grown: BTreeMap<&'static str, BTreeMap<&Arc<str>, u64>> = BTreeMap::new();
     for sample in after {
         let growth = sample.value.saturating_sub(before.get(&key(sample)).copied().unwrap_or(0));
         grown.entry(sample.definition.name).or_default().insert(&sample.object, growth);
@@ -445,7 +462,7 @@ pub fn between(before: &[Sample], after: &[Sample], elapsed_ns: u64) -> Vec<Rate
         for (object, amount) in of(base) {
             let per = requests.map_or(elapsed_ns, |requests| of(requests).get(object).copied().unwrap_or(0));
             if per > 0 {
-                rates.push(RateSample { definition, object: (*object).to_owned(), amount: *amount, per });
+                rates.push(RateSample { definition, object: Arc::clone(object), amount: *amount, per });
             }
         }
     }
@@ -518,7 +535,7 @@ mod tests {
     }
 
     fn sample(name: &str, object: &str, value: u64) -> Sample {
-        Sample { definition: definition(name).unwrap(), object: object.to_owned(), value }
+        Sample { definition: definition(name).unwrap(), object: object.into(), value }
     }
 
     #[test]
@@ -532,7 +549,7 @@ mod tests {
         ];
         let rates: BTreeMap<_, _> = between(&before, &after, 7)
             .into_iter()
-            .map(|r| ((r.definition.name, r.object), (r.amount, r.per)))
+            .map(|r| ((r.definition.name, r.object.to_string()), (r.amount, r.per)))
             .collect();
         let rate = |name, object: &str| rates.get(&(name, object.to_owned())).copied();
         assert_eq!(rate("CD_IO_RQ_R_SM_SEC", "d"), Some((4, 7)));

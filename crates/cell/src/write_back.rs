@@ -604,7 +604,7 @@ impl GridDisk {
 /// Longer writes go to the disk: they are sequential, which a disk does well, and would wear the flash for nothing.
 const WRITE_BACK_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
-/// Destage a grid disk's dirty data when it is old or crowds the cache, for ever.
+/// Destage a grid disk's dirty data when it is old or crowds the cache, until it is dropped.
 pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Duration, stop: Arc<StopSignal>) {
     let pause = (after / 4).max(Duration::from_millis(1));
     loop {
@@ -621,7 +621,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
             }
             None => stop.sleep(&world, pause).await,
         };
-        if stopped {
+        if stopped || disk.is_gone() {
             return;
         }
         let mine = |b: &Arc<Binding>| b.mode != CachingMode::WriteBackOrdered && b.cache.has_dirty(&b.disk);
@@ -635,7 +635,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
             continue;
         }
         let pace = if crowded { Pace::Hurried } else { Pace::Yielding };
-        if !disk.destage_round(&binding, &world, pace).await && stop.sleep(&world, RETRY_AFTER).await {
+        if !Box::pin(disk.destage_round(&binding, &world, pace)).await && stop.sleep(&world, RETRY_AFTER).await {
             return;
         }
     }

@@ -4,6 +4,7 @@
 //! (`allocate`), never stored.
 
 mod codec;
+mod packed;
 pub(crate) mod ranges;
 mod validate;
 

@@ -3,8 +3,6 @@
 //! Decoding never panics, never allocates more than the bytes at hand justify, and accepts exactly what encoding
 //! produces: a section that decodes encodes back to the same bytes.
 
-use crate::layout::FORMAT_VERSION;
-
 /// Why bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -18,10 +16,12 @@ pub enum DecodeError {
         what: &'static str,
     },
     /// Written by a newer release.
-    #[error("format version {found} is newer than {FORMAT_VERSION}, the newest this release knows")]
+    #[error("format version {found} is newer than {known}, the newest this release knows")]
     NewerVersion {
         /// What the device carries.
         found: u32,
+        /// The newest of what was read there.
+        known: u32,
     },
     /// The checksum does not match: torn, rotten, or written for another place.
     #[error("checksum of the {what} does not match")]

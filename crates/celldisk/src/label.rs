@@ -8,8 +8,9 @@ use crate::ids::{CellId, DeviceId, Stamp};
 use crate::layout::{self, Place};
 use crate::layout::{
     AU_BYTES_MAX, AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, DISK_STAMP_BYTES, DISKS_MAX, FLASH_MEMBER_BYTES,
-    FLASH_MEMBERS_MAX, LABEL_ADOPTED_OFFSET, LABEL_DIRTY_OFFSET, LABEL_MEMBERS_OFFSET, LABEL_NAME_OFFSET,
-    LABEL_PAYLOAD_BYTES, LABEL_STAMPS_OFFSET, NAME_BYTES_MAX, PAGE_BYTES, TRUE_PAGE_BYTES_MAX, au_count_for,
+    FLASH_MEMBERS_MAX, FORMAT_VERSION, LABEL_ADOPTED_OFFSET, LABEL_DIRTY_OFFSET, LABEL_MEMBERS_OFFSET,
+    LABEL_NAME_OFFSET, LABEL_PAYLOAD_BYTES, LABEL_STAMPS_OFFSET, NAME_BYTES_MAX, PAGE_BYTES, TRUE_PAGE_BYTES_MAX,
+    au_count_for,
 };
 use crate::names::check_name;
 use crate::section::{self, Binding, SectionKind, Version};
@@ -345,7 +346,7 @@ impl Label {
             place,
             version: Version { epoch: self.sequence, sequence: 0 },
         };
-        section::seal(SectionKind::Label, &binding, &self.payload())
+        section::seal(SectionKind::Label, FORMAT_VERSION, &binding, &self.payload())
     }
 
     fn payload(&self) -> Vec<u8> {

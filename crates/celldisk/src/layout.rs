@@ -5,6 +5,10 @@
 /// The format this code writes. A device with a newer one is refused.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// The format of a catalog with more than [`GRID_DISKS_UNPACKED_MAX`] grid disks. Others are written as [`FORMAT_VERSION`], which every
+/// release reads; a release that does not know this one refuses the device as one of a newer release.
+pub const CATALOG_PACKED_VERSION: u32 = 2;
+
 /// Unit of all metadata writes: the page every drive since 2010 writes whole, and the strictest O_DIRECT alignment.
 pub const PAGE_BYTES: u64 = 4096;
 
@@ -109,7 +113,14 @@ pub const LABEL_DIRTY_OFFSET: usize = LABEL_STAMPS_OFFSET + DISKS_MAX * DISK_STA
 pub const LABEL_PAYLOAD_BYTES: usize = LABEL_DIRTY_OFFSET + DIRTY_BITS / 8;
 
 /// Grid disks of a cell (the vendor's cells carry some tens).
-pub const GRID_DISKS_MAX: usize = 1024;
+pub const GRID_DISKS_MAX: usize = 16_384;
+
+/// Up to so many are written in format 1.
+pub const GRID_DISKS_UNPACKED_MAX: usize = 1024;
+
+/// Of the room for the catalog, so much is for what takes no more of it, and for a start, which remembers one term more: whatever is
+/// full, a cell starts, and its grid disks can be dropped and altered.
+pub const CATALOG_RESERVE_BYTES: usize = 16 << 10;
 
 /// Extents of one grid disk or flash region: growth that needs more asks for a compacter layout first.
 pub const EXTENTS_MAX: usize = 64;
@@ -172,6 +183,10 @@ const GRID_DISK_BYTES_FULL: usize = 8
     + 8 * 8
     + 8;
 
+/// One grid disk of a packed catalog with a name of 24 bytes, in one extent: id, name, cell disk, size (a TiB), creation (three days after
+/// the one before), word, first AU, AUs.
+const GRID_DISK_BYTES_PACKED: usize = 1 + (1 + 24) + 1 + 4 + 7 + 2 + 4 + 3;
+
 /// Everything else with every bounded text full and four extents for each flash region.
 const REST_BYTES_FULL: usize = 512
     + TERMS_MAX * 32
@@ -188,9 +203,16 @@ const _: () = {
     assert!(CLAIM_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX), "the claim shares no true page");
     assert!(DATA_OFFSET.is_multiple_of(2 << 20), "allocation units start on an erase block");
     assert!(
-        GRID_DISKS_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL <= CATALOG_PAYLOAD_BYTES_MAX,
-        "a full house of grid disks with full texts fits"
+        GRID_DISKS_UNPACKED_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL + CATALOG_RESERVE_BYTES
+            <= CATALOG_PAYLOAD_BYTES_MAX,
+        "as many as are not packed fit with full texts"
     );
+    assert!(
+        GRID_DISKS_MAX * GRID_DISK_BYTES_PACKED + REST_BYTES_FULL + CATALOG_RESERVE_BYTES <= CATALOG_PAYLOAD_BYTES_MAX,
+        "a full house of packed grid disks fits"
+    );
+    assert!(GRID_DISKS_MAX <= u16::MAX as usize && MEMBERS_MAX <= u8::MAX as usize, "counted so in a packed catalog");
+    assert!(TERMS_MAX * 32 <= CATALOG_RESERVE_BYTES, "terms fit the reserve");
     assert!(AU_BYTES_MIN >= PAGE_BYTES && AU_BYTES_MIN.is_power_of_two() && AU_BYTES.is_power_of_two());
     assert!(EXTENTS_MAX <= u8::MAX as usize && TERMS_MAX <= u8::MAX as usize, "counted in a byte");
     assert!(NAME_BYTES_MAX <= u8::MAX as usize);

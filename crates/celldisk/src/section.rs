@@ -6,8 +6,8 @@
 use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::ids::{CellId, DeviceId};
 use crate::layout::{
-    CATALOG_OFFSET, CATALOG_SECTION_BYTES, FORMAT_VERSION, HEADER_BYTES, LABEL_OFFSET, LABEL_SECTION_BYTES, PAGE_BYTES,
-    Place,
+    CATALOG_OFFSET, CATALOG_PACKED_VERSION, CATALOG_SECTION_BYTES, FORMAT_VERSION, HEADER_BYTES, LABEL_OFFSET,
+    LABEL_SECTION_BYTES, PAGE_BYTES, Place,
 };
 
 /// Which of a slot's two sections.
@@ -35,6 +35,15 @@ impl SectionKind {
         match self {
             SectionKind::Label => "label",
             SectionKind::Catalog => "catalog",
+        }
+    }
+
+    /// The newest format version of it that this release reads and writes.
+    #[must_use]
+    pub fn newest_format(self) -> u32 {
+        match self {
+            SectionKind::Label => FORMAT_VERSION,
+            SectionKind::Catalog => CATALOG_PACKED_VERSION,
         }
     }
 
@@ -82,6 +91,8 @@ pub struct Binding {
 /// A decoded header: enough to read the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Format version of the payload.
+    pub format: u32,
     /// What it is bound to.
     pub binding: Binding,
     /// Payload length.
@@ -96,17 +107,18 @@ const FIELDS_BYTES: usize = 76;
 const CRC_OFFSET: usize = HEADER_BYTES - 4;
 const HEADER_RESERVED_BYTES: usize = CRC_OFFSET - FIELDS_BYTES - 4;
 
-/// Header and payload as they go to the device, padded with zeroes to [`PAGE_BYTES`].
+/// Header and payload, which is of format version `format`, as they go to the device, padded with zeroes to [`PAGE_BYTES`].
 ///
 /// # Panics
-/// When the payload exceeds the section's room: callers check limits first.
+/// When the payload exceeds the section's room, or the format is not one of its: callers check limits first.
 #[must_use]
-pub fn seal(kind: SectionKind, binding: &Binding, payload: &[u8]) -> Vec<u8> {
+pub fn seal(kind: SectionKind, format: u32, binding: &Binding, payload: &[u8]) -> Vec<u8> {
     let total = HEADER_BYTES + payload.len();
+    assert!((1..=kind.newest_format()).contains(&format), "a {} has no format {format}", kind.name());
     assert!(total as u64 <= kind.room_bytes(), "a {} of {total} bytes was validated", kind.name());
     let mut out = Encoder(Vec::with_capacity(total.next_multiple_of(PAGE_BYTES as usize)));
     out.bytes(&kind.magic());
-    out.u32(FORMAT_VERSION);
+    out.u32(format);
     out.u32(0);
     out.u128(binding.cell_id.0);
     out.u128(binding.device_id.0);
@@ -146,11 +158,11 @@ pub fn open_header(kind: SectionKind, place: Place, bytes: &[u8]) -> Result<Head
     if crc32c::crc32c(&header[..CRC_OFFSET]) != stored {
         return Err(DecodeError::Checksum { what: "header" });
     }
-    let version = d.u32(what)?;
-    if version > FORMAT_VERSION {
-        return Err(DecodeError::NewerVersion { found: version });
+    let format = d.u32(what)?;
+    if format > kind.newest_format() {
+        return Err(DecodeError::NewerVersion { found: format, known: kind.newest_format() });
     }
-    if version == 0 {
+    if format == 0 {
         return Err(DecodeError::Value { what: "format version" });
     }
     d.reserved(4, what)?;
@@ -170,7 +182,13 @@ pub fn open_header(kind: SectionKind, place: Place, bytes: &[u8]) -> Result<Head
         return Err(DecodeError::Limit { what: "payload", max });
     }
     let fields_crc = crc32c::crc32c(&header[..FIELDS_BYTES]);
-    Ok(Header { binding: Binding { cell_id, device_id, place, version }, payload_bytes, payload_crc, fields_crc })
+    Ok(Header {
+        format,
+        binding: Binding { cell_id, device_id, place, version },
+        payload_bytes,
+        payload_crc,
+        fields_crc,
+    })
 }
 
 /// The checked payload of a section whose header was accepted; `bytes` starts at the header.
@@ -207,7 +225,7 @@ mod tests {
     #[test]
     fn a_section_opens_with_what_it_was_sealed_with() {
         for kind in [SectionKind::Label, SectionKind::Catalog] {
-            let bytes = seal(kind, &binding(B), b"payload");
+            let bytes = seal(kind, FORMAT_VERSION, &binding(B), b"payload");
             assert_eq!(bytes.len(), PAGE_BYTES as usize);
             let header = open_header(kind, B, &bytes).unwrap();
             assert_eq!(header.binding, binding(B));
@@ -218,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_header_and_payload_is_noticed() {
-        let bytes = seal(SectionKind::Label, &binding(A), b"0123456789");
+        let bytes = seal(SectionKind::Label, FORMAT_VERSION, &binding(A), b"0123456789");
         for bit in 0..(HEADER_BYTES + 10) * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -232,8 +250,8 @@ mod tests {
     fn the_payload_of_another_version_never_passes() {
         let mut newer = binding(A);
         newer.version.epoch += 1;
-        let old = seal(SectionKind::Label, &binding(A), &[7; 5000]);
-        let mut torn = seal(SectionKind::Label, &newer, &[7; 5000]);
+        let old = seal(SectionKind::Label, FORMAT_VERSION, &binding(A), &[7; 5000]);
+        let mut torn = seal(SectionKind::Label, FORMAT_VERSION, &newer, &[7; 5000]);
         // The payload's bytes are the same; a payload CRC that came from the older header must still not fit.
         torn[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&old[FIELDS_BYTES..FIELDS_BYTES + 4]);
         let crc = crc32c::crc32c(&torn[..CRC_OFFSET]);
@@ -244,12 +262,12 @@ mod tests {
 
     #[test]
     fn a_newer_version_is_told_from_damage() {
-        let mut bytes = seal(SectionKind::Label, &binding(A), b"x");
+        let mut bytes = seal(SectionKind::Label, FORMAT_VERSION, &binding(A), b"x");
         bytes[8] = 2;
         assert_eq!(open_header(SectionKind::Label, A, &bytes), Err(DecodeError::Checksum { what: "header" }));
         let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
         bytes[CRC_OFFSET..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(open_header(SectionKind::Label, A, &bytes), Err(DecodeError::NewerVersion { found: 2 }));
+        assert_eq!(open_header(SectionKind::Label, A, &bytes), Err(DecodeError::NewerVersion { found: 2, known: 1 }));
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl CellStore {
             next.lineage.now.sequence = state.sequence_used;
         }
         next.lineage.changed = next.lineage.now;
-        next.validate()?;
+        next.validate_after(&base)?;
         let failed = self.replicate(Arc::new(next)).await.map_err(|failed| ChangeError::Lost { failed })?;
         Ok(Changed { value, failed })
     }

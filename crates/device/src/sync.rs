@@ -2,7 +2,7 @@
 //!
 //! The internal locks are held for memory work only, never across an await.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,34 @@ pub struct Notify(Mutex<NotifyState>);
 #[derive(Debug, Default)]
 struct NotifyState {
     round: u64,
+    /// In the order they came: that is the order they are woken in.
     wakers: Vec<Waker>,
+    /// Which these are, once there are more than [`WAKERS_SEARCHED_MAX`].
+    known: BTreeSet<(usize, usize)>,
+}
+
+/// Fewer tasks that wait are looked through; of thousands, each look would take as long as all of its work.
+const WAKERS_SEARCHED_MAX: usize = 32;
+
+/// What a waker is told by: two of one identity wake the same task.
+fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
+}
+
+impl NotifyState {
+    fn add(&mut self, waker: &Waker) {
+        let is_new = if self.wakers.len() < WAKERS_SEARCHED_MAX {
+            !self.wakers.iter().any(|w| w.will_wake(waker))
+        } else {
+            if self.known.is_empty() {
+                self.known.extend(self.wakers.iter().map(identity));
+            }
+            self.known.insert(identity(waker))
+        };
+        if is_new {
+            self.wakers.push(waker.clone());
+        }
+    }
 }
 
 impl Notify {
@@ -107,6 +134,7 @@ impl Notify {
         let wakers = {
             let mut state = lock(&self.0);
             state.round += 1;
+            state.known.clear();
             std::mem::take(&mut state.wakers)
         };
         wakers.into_iter().for_each(Waker::wake);
@@ -125,9 +153,7 @@ impl Notify {
             if state.round != ticket {
                 return Poll::Ready(());
             }
-            if !state.wakers.iter().any(|w| w.will_wake(cx.waker())) {
-                state.wakers.push(cx.waker().clone());
-            }
+            state.add(cx.waker());
             Poll::Pending
         })
         .await;

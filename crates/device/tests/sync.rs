@@ -5,7 +5,7 @@
 use device::buf::Buf;
 use device::io::{Completed, Completion, FailKind, Op, Outcome};
 use device::prng::Prng;
-use device::sync::{Flag, Notify, Semaphore, one_shot};
+use device::sync::{Flag, Notify, Semaphore, lock, one_shot};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -203,4 +203,31 @@ fn waiters_get_their_turn_in_order() {
         drop(first);
     });
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// A task that notes when it is woken.
+struct Noted(usize, Arc<Mutex<Vec<usize>>>);
+
+impl Wake for Noted {
+    fn wake(self: Arc<Noted>) {
+        lock(&self.1).push(self.0);
+    }
+}
+
+#[test]
+fn many_who_wait_are_woken_once_each_in_the_order_they_came() {
+    let (notify, woken) = (Notify::new(), Arc::<Mutex<Vec<usize>>>::default());
+    let wakers: Vec<Waker> = (0..100).map(|n| Waker::from(Arc::new(Noted(n, woken.clone())))).collect();
+    for round in 0..3 {
+        let ticket = notify.ticket();
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(notify.wait(ticket))).collect();
+        for _ in 0..2 {
+            for (n, waker) in wakers.iter().enumerate().rev() {
+                assert!(waiting[n].as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+        }
+        notify.notify_all();
+        assert_eq!(std::mem::take(&mut *lock(&woken)), (0..100).rev().collect::<Vec<_>>(), "round {round}");
+        assert!(waiting[0].as_mut().poll(&mut Context::from_waker(&wakers[0])).is_ready());
+    }
 }

@@ -13,6 +13,7 @@ use crate::read::{Residence, Stretch};
 use crate::recover::{Evidence, Recovered};
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
+use crate::slots::Slots;
 use crate::snapshot::CheckpointPlace;
 use crate::tenant::{Tally, Tenant};
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
@@ -23,7 +24,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -228,9 +229,9 @@ pub struct FlashCache {
     pub(crate) config: CacheConfig,
     pub(crate) world: World,
     pub(crate) seats: Vec<Seat>,
-    pub(crate) disks: Mutex<BTreeMap<u64, DiskSlot>>,
+    /// Shared with the cache that takes its place.
+    pub(crate) disks: Arc<Mutex<Slots>>,
     pub(crate) worths: Arc<Worths>,
-    pub(crate) next_slot: AtomicU16,
     /// Raised whenever regions go from one member to others, before they do.
     pub(crate) membership: Arc<AtomicU64>,
     /// A member failed or was expelled, or the cache stopped.
@@ -293,9 +294,8 @@ impl FlashCache {
             config,
             world,
             seats,
-            disks: Mutex::new(BTreeMap::new()),
+            disks: Arc::default(),
             worths,
-            next_slot: AtomicU16::new(0),
             membership: Arc::new(AtomicU64::new(0)),
             changed,
             dirty_wanted,
@@ -348,25 +348,25 @@ impl FlashCache {
     /// The handle of a grid disk; entries of other generations are void from now on.
     ///
     /// # Panics
-    /// Beyond the most grid disks in one run of the cell.
+    /// Where [`FlashCache::try_disk`] has none.
     pub fn disk(&self, disk: CachedDisk) -> DiskHandle {
+        let Some(handle) = self.try_disk(disk) else { panic!("{DISK_SLOTS_MAX} grid disks are told apart") };
+        handle
+    }
+
+    /// The same; none when as many grid disks as can be told apart are there, or have gone and left something behind: writes that
+    /// may still happen.
+    pub fn try_disk(&self, disk: CachedDisk) -> Option<DiskHandle> {
         let CachedDisk { id, generation, home, .. } = disk;
         let generation = if self.config.sabotage == Some(Sabotage::OldGenerationAccepted) { 1 } else { generation };
-        let slot = {
-            let mut disks = lock(&self.disks);
-            *disks.entry(id).or_insert_with(|| {
-                let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
-                assert!(slot < DISK_SLOTS_MAX, "the catalog admits fewer grid disks than there are slots");
-                DiskSlot(slot)
-            })
-        };
+        let slot = lock(&self.disks).take(id, |slot| self.seats.iter().all(|seat| seat.member.clear_slot(slot)))?;
         for seat in &self.seats {
-            if seat.member.disk_name(slot).is_some_and(|n| n.generation != generation) {
+            if seat.member.disk_name(slot).is_some_and(|n| n.id == id && n.generation != generation) {
                 seat.member.forget_disk(slot);
             }
             seat.member.register(slot, id, generation);
         }
-        DiskHandle { slot, id, home, tenant: Tenant::NOBODY, beyond: false, passing: false }
+        Some(DiskHandle { slot, id, home, tenant: Tenant::NOBODY, beyond: false, passing: false })
     }
 
     /// Cut parts into those that are cached and those that are not.
@@ -790,7 +790,7 @@ impl FlashCache {
     /// Bytes by grid disk id.
     #[must_use]
     pub fn bytes_by_disk(&self) -> BTreeMap<u64, u64> {
-        let ids: BTreeMap<DiskSlot, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
+        let ids = lock(&self.disks).ids();
         let mut all = BTreeMap::new();
         for seat in &self.seats {
             for (slot, bytes) in crate::reclaim::bytes_by_disk(&seat.member) {

@@ -27,7 +27,7 @@ impl FlashCache {
     pub fn content(&self, range_bytes: &BTreeMap<u64, u64>) -> BTreeMap<(u64, u64, Tenant), Content> {
         let slots: BTreeMap<DiskSlot, (u64, u64)> = {
             let disks = lock(&self.disks);
-            let wanted = disks.iter().filter_map(|(id, slot)| Some((*slot, (*id, *range_bytes.get(id)?))));
+            let wanted = disks.all().filter_map(|(id, slot)| Some((slot, (id, *range_bytes.get(&id)?))));
             wanted.filter(|(_, (_, bytes))| *bytes > 0).collect()
         };
         let mut all: BTreeMap<(u64, u64, Tenant), Content> = BTreeMap::new();

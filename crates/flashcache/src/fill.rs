@@ -433,6 +433,13 @@ impl Member {
         self.dirty.blocks(slot).into_iter().for_each(|key| self.dirty.settle(&self.index, key));
         self.regions.forget(slot);
     }
+
+    /// Forget what is left under the slot of a grid disk that is gone. Whether it may be another's: no write of that one may still
+    /// happen.
+    pub(crate) fn clear_slot(&self, slot: DiskSlot) -> bool {
+        self.forget_disk(slot);
+        !self.regions.any(slot) && !self.dirty.any(slot)
+    }
 }
 
 /// An entry about to be made.

@@ -5,10 +5,8 @@
 
 use crate::cache::FlashCache;
 use crate::member::Member;
-use crate::units::DiskSlot;
 use device::spawn::yield_now;
 use device::sync::lock;
-use std::collections::BTreeMap;
 
 /// The most blocks of a list: with blocks of 16 KiB 4 GiB, which is what a refill of two minutes brings; 6 MiB of memory.
 pub const HOT_BLOCKS_MAX: usize = 256 << 10;
@@ -46,7 +44,7 @@ impl FlashCache {
     /// The hottest blocks of member `index`, in heat order; nothing of one that has failed.
     pub async fn hot_blocks(&self, index: usize) -> Vec<HotBlock> {
         let Some(seat) = self.seats.get(index).filter(|seat| !seat.member.has_failed()) else { return Vec::new() };
-        let ids: BTreeMap<DiskSlot, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
+        let ids = lock(&self.disks).ids();
         // Shards are by hash, so who finds a full list is not of one place.
         let mut by_heat: [Vec<HotBlock>; HEAT_MAX as usize] = std::array::from_fn(|_| Vec::new());
         for shard in 0..seat.member.index.shards() {

@@ -38,6 +38,7 @@ mod restore;
 pub mod sabotage;
 mod sample;
 mod segment;
+mod slots;
 mod snapshot;
 pub mod succession;
 mod sync;

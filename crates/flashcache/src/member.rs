@@ -17,6 +17,7 @@ use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::sabotage::Sabotage;
+use crate::slots::DiskNames;
 use crate::tenant::Tally;
 use crate::undurable::Unflushed;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
@@ -162,7 +163,7 @@ pub struct Member {
     /// What is about sizes of databases.
     pub(crate) quota: QuotaState,
     /// By slot.
-    pub(crate) disks: RwLock<Vec<Option<DiskName>>>,
+    pub(crate) disks: RwLock<DiskNames>,
     pub(crate) governor: Option<Governor>,
     failed: AtomicBool,
     /// It was the first to fail: what was dirty on it is on others.
@@ -226,7 +227,7 @@ impl Member {
             readable,
             keep,
             quota: QuotaState::new(shape.segments),
-            disks: RwLock::new(Vec::new()),
+            disks: RwLock::default(),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
             covered: AtomicBool::new(false),
@@ -246,18 +247,14 @@ impl Member {
 
     /// Make a grid disk's entries of one generation valid.
     pub(crate) fn register(&self, slot: DiskSlot, id: u64, generation: u32) {
-        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
+        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 14 bits");
         let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
-        let index = usize::from(slot.0);
-        if disks.len() <= index {
-            disks.resize(index + 1, None);
-        }
-        disks[index] = Some(DiskName { id, generation });
+        disks.set(slot, DiskName { id, generation });
     }
 
     pub(crate) fn disk_name(&self, slot: DiskSlot) -> Option<DiskName> {
         let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
-        disks.get(usize::from(slot.0)).copied().flatten()
+        disks.of(slot)
     }
 
     /// Whether it has been given up.

@@ -373,7 +373,7 @@ impl FlashCache {
         let live = |seat: &Seat| !seat.member.has_failed();
         // What a member holds of a disk that is not there may be void: that disk's label knows.
         for disk in disks.iter().filter(|disk| disk.is_home_there) {
-            let Some(slot) = lock(&self.disks).get(&disk.id).copied() else { continue };
+            let Some(slot) = lock(&self.disks).of(disk.id) else { continue };
             // By who has it and who lacks it: parts, and as what the other takes each.
             let mut lonely: BTreeMap<(usize, usize), Vec<(EntryKind, u64)>> = BTreeMap::new();
             for (i, seat) in self.seats.iter().enumerate().filter(|(_, seat)| live(seat)) {

@@ -318,8 +318,7 @@ impl Member {
 
     pub(crate) fn slot_of(&self, disk: u64, generation: u32) -> Option<DiskSlot> {
         let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
-        let named = |n: &Option<DiskName>| n.is_some_and(|n| n.id == disk && n.generation == generation);
-        disks.iter().position(named).map(|slot| DiskSlot(slot as u16))
+        disks.slot_of(DiskName { id: disk, generation })
     }
 
     /// The entries that a segment's records name and that are still what counts.

@@ -209,6 +209,12 @@ impl Regions {
         });
     }
 
+    /// Whether any region of a grid disk is unsettled.
+    pub(crate) fn any(&self, slot: DiskSlot) -> bool {
+        let all = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };
+        lock(&self.0).regions.range(all).next().is_some()
+    }
+
     /// Unsettled regions now.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -12,7 +12,6 @@ use crate::segment::{Found, Gather};
 use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, Opening, Position, REGION_PARTS, SegmentId};
 use device::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// How often an entry counts as hit that was found in the log: hits are not in it, and what is cached has lasted there. With 0 the first
@@ -351,7 +350,7 @@ impl Member {
 
     fn sieve<'a>(&'a self, owned: &'a (dyn Fn(u64, u64) -> bool + Sync)) -> Sieve<'a> {
         let marked = if self.sabotaged(Sabotage::UnflushedFillKept) { Vec::new() } else { self.regions.keys() };
-        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let disks = self.disk_names();
         Sieve { member: self, disks, marked, owned }
     }
 

@@ -262,8 +262,8 @@ impl Member {
         with_content
     }
 
-    fn disk_names(&self) -> Vec<Option<DiskName>> {
-        self.disks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn disk_names(&self) -> Vec<Option<DiskName>> {
+        self.disks.read().unwrap_or_else(PoisonError::into_inner).by_slot().to_vec()
     }
 }
 

@@ -23,7 +23,7 @@ use device::{Geometry, World};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks listed at a time: bounds the memory for them to one megabyte.
 const ENDED_LISTED_MAX: usize = 64 << 10;
@@ -97,9 +97,9 @@ impl FlashCache {
         if seats.is_empty() || seats.len() > MEMBERS_MAX {
             return Err(MemberError::Config("a flash cache has 1 to 64 members"));
         }
-        let disks = lock(&self.disks).clone();
+        let disks: Vec<_> = lock(&self.disks).all().collect();
         for seat in &seats[stay..] {
-            for (&id, &slot) in &disks {
+            for &(id, slot) in &disks {
                 if let Some(name) = self.seats[0].member.disk_name(slot) {
                     seat.member.register(slot, id, name.generation);
                 }
@@ -109,9 +109,8 @@ impl FlashCache {
             config,
             world: world.clone(),
             seats,
-            disks: disks.into(),
+            disks: self.disks.clone(),
             worths: shared.worths,
-            next_slot: AtomicU16::new(self.next_slot.load(Ordering::Acquire)),
             membership: self.membership.clone(),
             changed: shared.changed,
             dirty_wanted: shared.dirty_wanted,
@@ -147,7 +146,7 @@ impl FlashCache {
         if !several || member.has_failed() || member.sabotaged(Sabotage::MovedRegionKept) {
             return;
         }
-        let ids: std::collections::BTreeMap<_, u64> = lock(&self.disks).iter().map(|(&id, &slot)| (slot, id)).collect();
+        let ids = lock(&self.disks).ids();
         let is_strange = |key: BlockKey| {
             let region = key.block() * u64::from(member.block_parts) / REGION_PARTS;
             // Whatever has failed: who is expelled from one disk serves another.

@@ -50,9 +50,13 @@ pub struct Page(pub u32);
 pub struct DiskSlot(pub u16);
 
 /// The most grid disks one cache serves: the slot's bits in a [`BlockKey`].
-pub const DISK_SLOTS_MAX: u16 = 1 << 12;
-/// Bits of a block number in a [`BlockKey`]: 2^40 blocks of 4 KiB are 4 PiB.
-const BLOCK_BITS: u32 = 40;
+pub const DISK_SLOTS_MAX: u16 = 1 << 14;
+/// Bits of a block number in a [`BlockKey`]: 2^38 blocks of 4 KiB are 1 PiB.
+const BLOCK_BITS: u32 = 38;
+/// The lower bits of a slot stand on top, the two others between them and the block: keys of the first 4,096 slots, and so their hashes and
+/// what policies decide by them, are those that were measured.
+const SLOT_LOW_BITS: u32 = 12;
+const SLOT_LOW_AT: u32 = 40;
 /// The most blocks of a grid disk that is cached.
 pub const BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
 
@@ -67,14 +71,16 @@ impl BlockKey {
     /// When slot or block number are beyond their bits.
     #[must_use]
     pub fn new(slot: DiskSlot, block: u64) -> BlockKey {
-        assert!(block < BLOCKS_MAX, "block numbers have 40 bits");
-        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 12 bits");
-        BlockKey(u64::from(slot.0) << BLOCK_BITS | block)
+        assert!(block < BLOCKS_MAX, "block numbers have 38 bits");
+        assert!(slot.0 < DISK_SLOTS_MAX, "slots have 14 bits");
+        let (high, low) = (u64::from(slot.0 >> SLOT_LOW_BITS), u64::from(slot.0 & ((1 << SLOT_LOW_BITS) - 1)));
+        BlockKey(low << SLOT_LOW_AT | high << BLOCK_BITS | block)
     }
     /// The grid disk.
     #[must_use]
     pub fn slot(self) -> DiskSlot {
-        DiskSlot((self.0 >> BLOCK_BITS) as u16)
+        let (low, high) = (self.0 >> SLOT_LOW_AT, self.0 >> BLOCK_BITS & ((1 << (SLOT_LOW_AT - BLOCK_BITS)) - 1));
+        DiskSlot((high << SLOT_LOW_BITS | low) as u16)
     }
     /// The block number.
     #[must_use]
@@ -100,13 +106,23 @@ mod tests {
 
     #[test]
     fn a_key_gives_back_what_it_was_made_of() {
-        for slot in [0, 1, 77, DISK_SLOTS_MAX - 1] {
+        for slot in [0, 1, 77, 4095, 4096, 8191, 12_288, DISK_SLOTS_MAX - 1] {
             for block in [0, 1, BLOCKS_MAX / 3, BLOCKS_MAX - 1] {
                 let key = BlockKey::new(DiskSlot(slot), block);
                 assert_eq!((key.slot(), key.block()), (DiskSlot(slot), block));
                 assert!(key.0 < 1 << 52);
+                assert!(slot >= 4096 || key.0 == u64::from(slot) << 40 | block);
             }
         }
+    }
+
+    #[test]
+    fn keys_of_a_slot_stand_together() {
+        let mut ends: Vec<(u64, u64)> = (0..DISK_SLOTS_MAX)
+            .map(|slot| (BlockKey::new(DiskSlot(slot), 0).0, BlockKey::new(DiskSlot(slot), BLOCKS_MAX - 1).0))
+            .collect();
+        ends.sort_unstable();
+        assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0));
     }
 
     #[test]

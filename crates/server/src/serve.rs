@@ -39,6 +39,10 @@ const INDEX_WAIT: Duration = Duration::from_secs(1);
 
 /// The most the process takes besides what it serves with: the program, stacks, rings, administration, history of metrics.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
+/// Of that it has for so many grid disks.
+const GRID_DISKS_INCLUDED: u64 = 1024;
+/// What each further grid disk takes: what it is served with, its place in the catalog, and its metrics once it is used.
+const GRID_DISK_BYTES_MAX: u64 = 32 << 10;
 
 /// How often the main thread, which waits for a stop, looks whether the admin thread lives.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -356,16 +360,24 @@ async fn tell_when_whole(cell: Arc<Cell>) {
     announce_index(&cell);
 }
 
-/// The most memory this process takes (I8).
-fn announce_memory(cell: &Cell, front_end: &FrontEnd) {
+/// Whether there is a grid disk more than the memory was announced for.
+pub(crate) fn exceeds_announced(grid_disks: usize) -> bool {
+    grid_disks as u64 > GRID_DISKS_INCLUDED && grid_disks as u64 % GRID_DISKS_INCLUDED == 1
+}
+
+/// The most memory this process takes (I8), with as many grid disks as make the next thousand full.
+pub(crate) fn announce_memory(cell: &Cell, front_end: &FrontEnd) {
+    let grid_disks = (cell.grid_disks().len() as u64).next_multiple_of(GRID_DISKS_INCLUDED).max(GRID_DISKS_INCLUDED);
+    let process = PROCESS_BYTES_MAX + (grid_disks - GRID_DISKS_INCLUDED) * GRID_DISK_BYTES_MAX;
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let (clients, work) = (front_end.memory_bytes_max(), cell.memory_bytes_max());
     info!(
         connections_max = front_end.limits().connections_max,
         clients_max_mib = mib(clients),
         cell_and_index_max_mib = mib(work),
-        process_max_mib = mib(PROCESS_BYTES_MAX),
-        all_max_mib = mib(clients + work + PROCESS_BYTES_MAX),
+        grid_disks_max = grid_disks,
+        process_max_mib = mib(process),
+        all_max_mib = mib(clients + work + process),
         "memory"
     );
 }

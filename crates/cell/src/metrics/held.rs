@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Of one grid disk, or of all on one cell disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Newer than what is on disk.
     pub dirty_bytes: u64,
     /// Age of the oldest of it, at most.
@@ -21,7 +21,7 @@ pub struct Held {
 
 /// Of a cell.
 pub(super) struct AllHeld {
-    /// Every grid disk served.
+    /// Every grid disk served, in that order.
     pub(super) grid_disks: Vec<Held>,
     /// Every hard disk of the catalog, in the order of their identities.
     pub(super) cell_disks: Vec<Held>,
@@ -33,17 +33,17 @@ impl AllHeld {
         let held = |disk: &Arc<GridDisk>| {
             let dirty = disk.dirty();
             let dirty_age_ns = dirty.oldest.map_or(0, |since| now.ns_since(since));
-            Held { name: disk.name(), dirty_bytes: dirty.bytes, dirty_age_ns }
+            Held { name: disk.name().into(), dirty_bytes: dirty.bytes, dirty_age_ns }
         };
         let grid_disks: Vec<Held> = served.iter().map(held).collect();
         let Some(catalog) = cell.store.as_ref().map(|store| store.catalog()) else {
             return AllHeld { grid_disks, cell_disks: Vec::new() };
         };
-        let dirty: BTreeMap<&str, &Held> = grid_disks.iter().map(|it| (it.name.as_str(), it)).collect();
+        let dirty: BTreeMap<&str, &Held> = grid_disks.iter().map(|it| (&*it.name, it)).collect();
         let disks = catalog.members.iter().filter(|(_, member)| member.role == Role::Disk);
         let on = disks.map(|(id, member)| {
             let own = catalog.grid_disks.values().filter(|record| record.cell_disk == *id);
-            let mut sum = Held { name: member.name.clone(), ..Held::default() };
+            let mut sum = Held { name: member.name.as_str().into(), dirty_bytes: 0, dirty_age_ns: 0 };
             for held in own.filter_map(|record| dirty.get(record.name.as_str())) {
                 sum.dirty_bytes += held.dirty_bytes;
                 sum.dirty_age_ns = sum.dirty_age_ns.max(held.dirty_age_ns);

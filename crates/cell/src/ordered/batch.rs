@@ -406,7 +406,7 @@ enum Due {
     Whole,
 }
 
-/// Make batches of a grid disk whenever they are due, for ever; does nothing while it is in another mode.
+/// Make batches of a grid disk whenever they are due, until it is dropped; does nothing while it is in another mode.
 pub(crate) async fn run_ordered(disk: Arc<GridDisk>, world: World, after: Duration, stop: Arc<StopSignal>) {
     let pause = (after / 4).max(Duration::from_millis(1));
     lock(&disk.ordered.shared).closed_for = pause;
@@ -426,9 +426,9 @@ pub(crate) async fn run_ordered(disk: Arc<GridDisk>, world: World, after: Durati
             }
         };
         let done = match due {
-            Some((Due::Whole, _)) => Some(disk.make_whole(|| true).await),
+            Some((Due::Whole, _)) => Some(Box::pin(disk.make_whole(|| true)).await),
             Some((Due::Now, parts)) if parts.binding.cache.has_dirty(&parts.binding.disk) => {
-                Some(disk.batch_once(&parts, Some(&world)).await)
+                Some(Box::pin(disk.batch_once(&parts, Some(&world))).await)
             }
             _ => None,
         };
@@ -459,7 +459,7 @@ pub(crate) async fn run_ordered(disk: Arc<GridDisk>, world: World, after: Durati
             Either::Left((stopped, _)) => stopped,
             Either::Right(_) => stop.is_stopped(),
         };
-        if stopped {
+        if stopped || disk.is_gone() {
             return;
         }
     }

@@ -1,12 +1,12 @@
 // Shared by the targets: makes a section of the fuzzer's bytes.
 
-use celldisk::layout::HEADER_BYTES;
+use celldisk::layout::{FORMAT_VERSION, HEADER_BYTES};
 use celldisk::section::{self, Binding, SectionKind, Version};
 use celldisk::{CellId, DeviceId, Place};
 
 /// The first byte chooses: its low two bits the place; bit 2 whether the rest is a payload (sealed here, padded with
 /// zeroes to `payload_bytes`) or a whole section whose checksums are repaired, so that the fields behind them are reached;
-/// bit 3 whether the checksums are left as they are.
+/// bit 3 whether the checksums are left as they are; bit 4 whether the payload is of the newest format.
 pub fn section_of(data: &[u8], kind: SectionKind, payload_bytes: usize) -> Option<(Place, Vec<u8>)> {
     let (&mode, rest) = data.split_first()?;
     let place = Place::ALL[usize::from(mode & 3)];
@@ -18,7 +18,8 @@ pub fn section_of(data: &[u8], kind: SectionKind, payload_bytes: usize) -> Optio
         payload.truncate(kind.room_bytes() as usize - HEADER_BYTES);
         let version = Version { epoch: 7, sequence: if kind == SectionKind::Catalog { 9 } else { 0 } };
         let binding = Binding { cell_id: CellId(1), device_id: DeviceId(2), place, version };
-        return Some((place, section::seal(kind, &binding, &payload)));
+        let format = if mode & 16 == 0 { FORMAT_VERSION } else { kind.newest_format() };
+        return Some((place, section::seal(kind, format, &binding, &payload)));
     }
     let mut bytes = rest.to_vec();
     if mode & 8 == 0 && bytes.len() >= HEADER_BYTES {

@@ -1,5 +1,6 @@
 //! The catalog's payload, field by field.
 
+use super::packed;
 use super::{
     CachingMode, CachingPolicy, CachingRange, Catalog, Extent, FillStrategy, FlashCache, FlashLog, FlashLogMode,
     GridDisk, Lineage, Member, ModeSwitch, OUTLIER_MS_DEFAULT, Purpose, TermMark,
@@ -9,11 +10,11 @@ use crate::ids::{DeviceId, GridDiskId, Stamp};
 use crate::label::{Role, class_code, class_of_code};
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AVAILABLE_TO_BYTES_MAX,
-    CACHING_RANGE_BYTES, CACHING_RANGES_MAX, CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX,
-    GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX,
-    Place, TERMS_MAX,
+    CACHING_RANGE_BYTES, CACHING_RANGES_MAX, CATALOG_PACKED_VERSION, CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX,
+    EXTENTS_MAX, FLASH_MEMBERS_MAX, FORMAT_VERSION, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_UNPACKED_MAX,
+    IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX, Place, TERMS_MAX,
 };
-use crate::section::{self, Binding, SectionKind, Version};
+use crate::section::{self, Binding, Header, SectionKind, Version};
 use device::WallTime;
 use std::collections::BTreeMap;
 
@@ -21,14 +22,14 @@ const WHAT: &str = "catalog";
 const RESERVED_BYTES: usize = 64;
 
 impl Purpose {
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         match self {
             Purpose::Data => 1,
             Purpose::Redo => 2,
             Purpose::Temp => 3,
         }
     }
-    fn of_code(code: u8) -> Result<Purpose, DecodeError> {
+    pub(super) fn of_code(code: u8) -> Result<Purpose, DecodeError> {
         match code {
             1 => Ok(Purpose::Data),
             2 => Ok(Purpose::Redo),
@@ -40,7 +41,7 @@ impl Purpose {
 
 impl FlashLogMode {
     /// 0 stands where nothing was said.
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         match self {
             FlashLogMode::Auto => 0,
             FlashLogMode::Race => 1,
@@ -49,7 +50,7 @@ impl FlashLogMode {
             FlashLogMode::Off => 4,
         }
     }
-    fn of_code(code: u8) -> Result<FlashLogMode, DecodeError> {
+    pub(super) fn of_code(code: u8) -> Result<FlashLogMode, DecodeError> {
         let found = FlashLogMode::ALL.into_iter().find(|mode| mode.code() == code);
         found.ok_or(DecodeError::Value { what: "flash log mode" })
     }
@@ -57,21 +58,21 @@ impl FlashLogMode {
 
 impl FillStrategy {
     /// 0 stands where nothing was said.
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         match self {
             FillStrategy::Read => 0,
             FillStrategy::Evict => 1,
             FillStrategy::Feed => 2,
         }
     }
-    fn of_code(code: u8) -> Result<FillStrategy, DecodeError> {
+    pub(super) fn of_code(code: u8) -> Result<FillStrategy, DecodeError> {
         let found = FillStrategy::ALL.into_iter().find(|strategy| strategy.code() == code);
         found.ok_or(DecodeError::Value { what: "fill strategy" })
     }
 }
 
 impl CachingMode {
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         match self {
             CachingMode::WriteThrough => 1,
             CachingMode::WriteBack => 2,
@@ -80,7 +81,7 @@ impl CachingMode {
             CachingMode::None => 5,
         }
     }
-    fn of_code(code: u8) -> Result<CachingMode, DecodeError> {
+    pub(super) fn of_code(code: u8) -> Result<CachingMode, DecodeError> {
         match code {
             1 => Ok(CachingMode::WriteThrough),
             2 => Ok(CachingMode::WriteBack),
@@ -93,14 +94,14 @@ impl CachingMode {
 }
 
 impl CachingPolicy {
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         match self {
             CachingPolicy::Default => 1,
             CachingPolicy::Keep => 2,
             CachingPolicy::None => 3,
         }
     }
-    fn of_code(code: u8) -> Result<CachingPolicy, DecodeError> {
+    pub(super) fn of_code(code: u8) -> Result<CachingPolicy, DecodeError> {
         match code {
             1 => Ok(CachingPolicy::Default),
             2 => Ok(CachingPolicy::Keep),
@@ -126,7 +127,7 @@ impl Catalog {
     pub(crate) fn seal(&self, device_id: DeviceId, place: Place, payload: &[u8]) -> Vec<u8> {
         let version = Version { epoch: self.lineage.now.term, sequence: self.lineage.now.sequence };
         let binding = Binding { cell_id: self.cell_id, device_id, place, version };
-        section::seal(SectionKind::Catalog, &binding, payload)
+        section::seal(SectionKind::Catalog, self.format(), &binding, payload)
     }
 
     /// From the bytes of a catalog section read from `place`: the catalog and the device it was written for.
@@ -136,7 +137,12 @@ impl Catalog {
     pub fn decode(place: Place, bytes: &[u8]) -> Result<(DeviceId, Catalog), DecodeError> {
         let header = section::open_header(SectionKind::Catalog, place, bytes)?;
         let payload = section::open_payload(&header, bytes)?;
-        Ok((header.binding.device_id, Catalog::decode_payload(&header.binding, payload)?))
+        Ok((header.binding.device_id, Catalog::decode_payload(&header, payload)?))
+    }
+
+    /// The format it is written in: that of all releases while it has no more grid disks than they know.
+    fn format(&self) -> u32 {
+        if self.grid_disks.len() > GRID_DISKS_UNPACKED_MAX { CATALOG_PACKED_VERSION } else { FORMAT_VERSION }
     }
 
     /// The payload. Fields must have been validated.
@@ -162,9 +168,12 @@ impl Catalog {
             e.text8(&member.name);
             e.u64(0);
         }
-        e.u16(self.grid_disks.len() as u16);
-        for grid_disk in self.grid_disks.values() {
-            encode_grid_disk(&mut e, grid_disk);
+        if self.format() == CATALOG_PACKED_VERSION {
+            let places = self.members.keys().enumerate().map(|(place, id)| (*id, place as u8)).collect();
+            packed::encode(&mut e, &self.grid_disks, &places);
+        } else {
+            e.u16(self.grid_disks.len() as u16);
+            self.grid_disks.values().for_each(|grid_disk| encode_grid_disk(&mut e, grid_disk));
         }
         match &self.flash_cache {
             None => e.u8(0),
@@ -203,7 +212,8 @@ impl Catalog {
         e.0
     }
 
-    fn decode_payload(binding: &Binding, payload: &[u8]) -> Result<Catalog, DecodeError> {
+    fn decode_payload(header: &Header, payload: &[u8]) -> Result<Catalog, DecodeError> {
+        let binding = &header.binding;
         let mut d = Decoder(payload);
         let created = WallTime(d.u64(WHAT)?);
         let instance_stamp = Stamp(d.u128(WHAT)?);
@@ -227,11 +237,11 @@ impl Catalog {
             d.reserved(8, "member")?;
             push(&mut members, device_id, Member { name, role, class, au_bytes, au_count }, "members")?;
         }
-        let mut grid_disks = BTreeMap::new();
-        for _ in 0..d.count16(GRID_DISKS_MAX, "grid disks")? {
-            let grid_disk = decode_grid_disk(&mut d)?;
-            push(&mut grid_disks, grid_disk.id, grid_disk, "grid disks")?;
-        }
+        let grid_disks = if header.format == CATALOG_PACKED_VERSION {
+            packed::decode(&mut d, &members.keys().copied().collect::<Vec<_>>())?
+        } else {
+            decode_grid_disks(&mut d)?
+        };
         let flash_cache = if d.flag("flash cache")? { Some(decode_flash_cache(&mut d)?) } else { None };
         let flash_log = if d.flag("flash log")? { Some(decode_flash_log(&mut d)?) } else { None };
         let iorm_plan = d.text32(IORM_PLAN_BYTES_MAX, "IORM plan")?;
@@ -264,7 +274,12 @@ impl Catalog {
 }
 
 /// Keys ascend: one value has one encoding.
-fn push<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V, what: &'static str) -> Result<(), DecodeError> {
+pub(super) fn push<K: Ord, V>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: V,
+    what: &'static str,
+) -> Result<(), DecodeError> {
     if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
         return Err(DecodeError::Value { what });
     }
@@ -343,11 +358,7 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u64(g.created.0);
     e.text8(&g.comment);
     e.text8(&g.available_to);
-    e.u8(g.asm.len() as u8);
-    for (name, text) in &g.asm {
-        e.text8(name);
-        e.text8(text);
-    }
+    encode_asm(e, &g.asm);
     encode_extents(e, &g.extents);
     // Eight bytes that were reserved: without ranges and journal they are zero, as before there were any.
     e.u16(g.caching_ranges.len() as u16);
@@ -357,15 +368,51 @@ fn encode_grid_disk(e: &mut Encoder, g: &GridDisk) {
     e.u8(u8::from(g.given_up));
     e.u8(access_code(g.read_only, g.inactive));
     e.u8(u8::from(g.redo_behind));
-    for range in &g.caching_ranges {
-        e.u64(range.start_bytes);
-        e.u64(range.end_bytes);
-        e.u8(range.policy.code());
-    }
+    encode_ranges(e, &g.caching_ranges);
     for extent in &g.journal {
         e.u32(extent.start_au);
         e.u32(extent.count_au);
     }
+}
+
+pub(super) fn encode_asm(e: &mut Encoder, asm: &BTreeMap<String, String>) {
+    e.u8(asm.len() as u8);
+    for (name, text) in asm {
+        e.text8(name);
+        e.text8(text);
+    }
+}
+
+pub(super) fn decode_asm(d: &mut Decoder<'_>) -> Result<BTreeMap<String, String>, DecodeError> {
+    let mut asm = BTreeMap::new();
+    for _ in 0..d.count8(ASM_ATTRIBUTES_MAX, "ASM attributes")? {
+        let name = d.text8(ATTRIBUTE_NAME_BYTES_MAX, "ASM attribute name")?;
+        let text = d.text8(u8::MAX.into(), "ASM attribute")?;
+        push(&mut asm, name, text, "ASM attributes")?;
+    }
+    Ok(asm)
+}
+
+pub(super) fn encode_ranges(e: &mut Encoder, ranges: &[CachingRange]) {
+    for range in ranges {
+        e.u64(range.start_bytes);
+        e.u64(range.end_bytes);
+        e.u8(range.policy.code());
+    }
+}
+
+pub(super) fn decode_ranges(d: &mut Decoder<'_>, count: usize) -> Result<Vec<CachingRange>, DecodeError> {
+    let what = "caching ranges";
+    if count > CACHING_RANGES_MAX {
+        return Err(DecodeError::Limit { what, max: CACHING_RANGES_MAX });
+    }
+    let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
+    let mut ranges = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
+        ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
+    }
+    Ok(ranges)
 }
 
 /// What stands in the eight bytes after the extents, and the lists they count.
@@ -385,8 +432,16 @@ struct Tail {
 const READ_ONLY: u8 = 1;
 const INACTIVE: u8 = 2;
 
-fn access_code(read_only: bool, inactive: bool) -> u8 {
+pub(super) fn access_code(read_only: bool, inactive: bool) -> u8 {
     (if read_only { READ_ONLY } else { 0 }) | (if inactive { INACTIVE } else { 0 })
+}
+
+/// Whether clients may only read, and whether it is out of service.
+pub(super) fn flags_of_access(access: u8) -> Result<(bool, bool), DecodeError> {
+    if access & !(READ_ONLY | INACTIVE) != 0 {
+        return Err(DecodeError::Value { what: "access" });
+    }
+    Ok((access & READ_ONLY != 0, access & INACTIVE != 0))
 }
 
 /// Pinned ranges and the journal's extents, whose counts stand together before both; beside the counts how the flash log
@@ -398,20 +453,20 @@ fn decode_tail(d: &mut Decoder<'_>) -> Result<Tail, DecodeError> {
     let flash_log_mode = FlashLogMode::of_code(d.u8(what)?)?;
     let fill = FillStrategy::of_code(d.u8(what)?)?;
     let given_up = d.flag("given up")?;
-    let access = d.u8(what)?;
-    if access & !(READ_ONLY | INACTIVE) != 0 {
-        return Err(DecodeError::Value { what: "access" });
-    }
-    let (read_only, inactive) = (access & READ_ONLY != 0, access & INACTIVE != 0);
+    let (read_only, inactive) = flags_of_access(d.u8(what)?)?;
     let redo_behind = d.flag("redo behind")?;
-    let mut bytes = Decoder(d.take(count * CACHING_RANGE_BYTES, what)?);
-    let mut ranges = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (start_bytes, end_bytes) = (bytes.u64(what)?, bytes.u64(what)?);
-        ranges.push(CachingRange { start_bytes, end_bytes, policy: CachingPolicy::of_code(bytes.u8(what)?)? });
-    }
+    let ranges = decode_ranges(d, count)?;
     let journal = decode_extent_list(d, journal_count, "journal")?;
     Ok(Tail { caching_ranges: ranges, journal, flash_log_mode, fill, given_up, read_only, inactive, redo_behind })
+}
+
+fn decode_grid_disks(d: &mut Decoder<'_>) -> Result<BTreeMap<GridDiskId, GridDisk>, DecodeError> {
+    let mut grid_disks = BTreeMap::new();
+    for _ in 0..d.count16(GRID_DISKS_UNPACKED_MAX, "grid disks")? {
+        let grid_disk = decode_grid_disk(d)?;
+        push(&mut grid_disks, grid_disk.id, grid_disk, "grid disks")?;
+    }
+    Ok(grid_disks)
 }
 
 fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
@@ -431,12 +486,7 @@ fn decode_grid_disk(d: &mut Decoder<'_>) -> Result<GridDisk, DecodeError> {
     let created = WallTime(d.u64(what)?);
     let comment = d.text8(COMMENT_BYTES_MAX, "comment")?;
     let available_to = d.text8(AVAILABLE_TO_BYTES_MAX, "availableTo")?;
-    let mut asm = BTreeMap::new();
-    for _ in 0..d.count8(ASM_ATTRIBUTES_MAX, "ASM attributes")? {
-        let name = d.text8(ATTRIBUTE_NAME_BYTES_MAX, "ASM attribute name")?;
-        let text = d.text8(u8::MAX.into(), "ASM attribute")?;
-        push(&mut asm, name, text, "ASM attributes")?;
-    }
+    let asm = decode_asm(d)?;
     let extents = decode_extents(d)?;
     let Tail { caching_ranges, journal, flash_log_mode, fill, given_up, read_only, inactive, redo_behind } =
         decode_tail(d)?;

@@ -5,9 +5,10 @@ use crate::ids::{DeviceId, GridDiskId};
 use crate::label::Role;
 use crate::layout::{
     ASM_ATTRIBUTES_MAX, ASM_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_TEXT_BYTES_MAX, AU_BYTES_MAX, AU_BYTES_MIN,
-    AVAILABLE_TO_BYTES_MAX, CACHING_RANGES_MAX, CATALOG_PAYLOAD_BYTES_MAX, CELL_ATTRIBUTES_BYTES_MAX,
-    CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX, GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX,
-    IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX, PAGE_BYTES, TERMS_MAX,
+    AVAILABLE_TO_BYTES_MAX, CACHING_RANGES_MAX, CATALOG_PAYLOAD_BYTES_MAX, CATALOG_RESERVE_BYTES,
+    CELL_ATTRIBUTES_BYTES_MAX, CELL_ATTRIBUTES_MAX, COMMENT_BYTES_MAX, EXTENTS_MAX, FLASH_MEMBERS_MAX,
+    GRID_DISK_NAME_BYTES_MAX, GRID_DISKS_MAX, IORM_PLAN_BYTES_MAX, JOURNAL_EXTENTS_MAX, MEMBERS_MAX, NAME_BYTES_MAX,
+    PAGE_BYTES, TERMS_MAX,
 };
 use crate::names::{check_name, check_text, folded};
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,9 +146,21 @@ impl Catalog {
     /// The first rule it breaks.
     pub fn validate(&self) -> Result<(), CatalogError> {
         self.check_fields()?;
+        self.check_size().map(|_| ())
+    }
+
+    /// What it takes.
+    fn check_size(&self) -> Result<usize, CatalogError> {
         let bytes = self.payload().len();
-        if bytes > CATALOG_PAYLOAD_BYTES_MAX {
-            return Err(CatalogError::Full { bytes });
+        if bytes > CATALOG_PAYLOAD_BYTES_MAX { Err(CatalogError::Full { bytes }) } else { Ok(bytes) }
+    }
+
+    /// Whether it can be written in the place of `base`: what grows leaves the reserve alone.
+    pub(crate) fn validate_after(&self, base: &Catalog) -> Result<(), CatalogError> {
+        self.check_fields()?;
+        let bytes = self.check_size()?;
+        if bytes > CATALOG_PAYLOAD_BYTES_MAX - CATALOG_RESERVE_BYTES && bytes > base.payload().len() {
+            return Err(CatalogError::Full { bytes: bytes + CATALOG_RESERVE_BYTES });
         }
         Ok(())
     }

@@ -234,7 +234,7 @@ impl CellStore {
             Ok::<_, GridDiskError>(new)
         };
         let mut trial = (*self.catalog()).clone();
-        if let Err(error) = insert(&mut trial, new.clone()).and_then(|_| Ok(trial.validate()?)) {
+        if let Err(error) = insert(&mut trial, new.clone()).and_then(|_| Ok(trial.validate_after(&self.catalog())?)) {
             reservation.release();
             return Err(error);
         }

@@ -26,6 +26,7 @@ fn constants() {
     let place = |slot, mirror| Place { slot, mirror };
     let expected: BTreeMap<&str, u64> = [
         ("FORMAT_VERSION", u64::from(l::FORMAT_VERSION)),
+        ("CATALOG_PACKED_VERSION", u64::from(l::CATALOG_PACKED_VERSION)),
         ("PAGE_BYTES", l::PAGE_BYTES),
         ("TRUE_PAGE_BYTES_MAX", l::TRUE_PAGE_BYTES_MAX),
         ("SLOTS", l::SLOTS as u64),
@@ -60,6 +61,8 @@ fn constants() {
         ("LABEL_DIRTY_OFFSET", l::LABEL_DIRTY_OFFSET as u64),
         ("LABEL_PAYLOAD_BYTES", l::LABEL_PAYLOAD_BYTES as u64),
         ("GRID_DISKS_MAX", l::GRID_DISKS_MAX as u64),
+        ("GRID_DISKS_UNPACKED_MAX", l::GRID_DISKS_UNPACKED_MAX as u64),
+        ("CATALOG_RESERVE_BYTES", l::CATALOG_RESERVE_BYTES as u64),
         ("EXTENTS_MAX", l::EXTENTS_MAX as u64),
         ("CACHING_RANGES_MAX", l::CACHING_RANGES_MAX as u64),
         ("JOURNAL_EXTENTS_MAX", l::JOURNAL_EXTENTS_MAX as u64),

@@ -7,6 +7,7 @@ mod fixture;
 mod foreign;
 mod grid_disks;
 mod labels;
+mod many;
 mod power_cut;
 mod replicas;
 mod round_trip;

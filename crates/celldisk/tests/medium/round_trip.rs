@@ -3,8 +3,8 @@
 //! the field decoders.
 
 use celldisk::layout::{
-    AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, EXTENTS_MAX, HEADER_BYTES, JOURNAL_EXTENTS_MAX, LABEL_PAYLOAD_BYTES,
-    TERMS_MAX, dirty_granule_bytes_for,
+    AU_BYTES_MIN, DATA_OFFSET, DIRTY_BITS, EXTENTS_MAX, GRID_DISKS_UNPACKED_MAX, HEADER_BYTES, JOURNAL_EXTENTS_MAX,
+    LABEL_PAYLOAD_BYTES, TERMS_MAX, dirty_granule_bytes_for,
 };
 use celldisk::{
     CachingMode, CachingPolicy, CachingRange, Catalog, CellId, DeviceId, DirtyMap, DiskStamp, Extent, FillStrategy,
@@ -257,6 +257,94 @@ prop_compose! {
             flash_log,
             iorm_plan,
             attributes,
+        }
+    }
+}
+
+/// The same with so many grid disks more that it is packed: plain ones before and after those that it had.
+fn packed(mut catalog: Catalog) -> Catalog {
+    let Some((home, member)) = catalog.members.iter().next().map(|(id, member)| (*id, member.clone())) else {
+        unreachable!("it has members")
+    };
+    let all = catalog.grid_disks.values().flat_map(|g| g.extents.iter().chain(&g.journal));
+    let regions =
+        catalog.flash_cache.iter().map(|cache| &cache.regions).chain(catalog.flash_log.iter().map(|log| &log.regions));
+    let used = all.chain(regions.flat_map(|of| of.values().flatten())).map(|extent| extent.end_au()).max();
+    let mut next_au = used.unwrap_or(0) as u32;
+    let had: Vec<GridDisk> = std::mem::take(&mut catalog.grid_disks).into_values().collect();
+    let plain = |n: u64, next_au: &mut u32| GridDisk {
+        id: GridDiskId(0),
+        name: format!("plain{n}"),
+        cell_disk: home,
+        extents: extents(next_au, &[1]),
+        size_bytes: member.au_bytes,
+        purpose: Purpose::Data,
+        flash_log_mode: FlashLogMode::Auto,
+        caching_mode: CachingMode::WriteThrough,
+        mode_switch: None,
+        caching_policy: CachingPolicy::Default,
+        fill: FillStrategy::Read,
+        caching_ranges: Vec::new(),
+        journal: Vec::new(),
+        cache_generation: 1,
+        given_up: false,
+        read_only: false,
+        inactive: false,
+        redo_behind: false,
+        available_to: String::new(),
+        comment: String::new(),
+        created: WallTime(n),
+        asm: BTreeMap::new(),
+    };
+    let mut all: Vec<GridDisk> = (0..10).map(|n| plain(n, &mut next_au)).collect();
+    all.extend(had);
+    all.extend((10..GRID_DISKS_UNPACKED_MAX as u64).map(|n| plain(n, &mut next_au)));
+    while all.len() <= GRID_DISKS_UNPACKED_MAX {
+        all.push(plain(all.len() as u64, &mut next_au));
+    }
+    for (n, mut g) in all.into_iter().enumerate() {
+        g.id = GridDiskId(n as u64 * 300 + 1);
+        catalog.next_grid_disk_id = GridDiskId(g.id.0 + 1);
+        catalog.grid_disks.insert(g.id, g);
+    }
+    catalog
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn packed_catalogs_round_trip(catalog in catalogs(), device_id in any::<u128>(), place in places()) {
+        let catalog = packed(catalog);
+        prop_assert_eq!(catalog.validate(), Ok(()));
+        let bytes = catalog.encode(DeviceId(device_id), place);
+        prop_assert_eq!(bytes[8], 2);
+        prop_assert!(Catalog::decode(place, &bytes) == Ok((DeviceId(device_id), catalog)));
+        // As the other format it means nothing.
+        let mut other = bytes;
+        other[8] = 1;
+        repair(&mut other);
+        prop_assert!(Catalog::decode(place, &other).is_err());
+    }
+
+    #[test]
+    fn damaged_packed_catalogs_are_refused_or_mean_what_they_say(catalog in catalogs(), seed in any::<u64>()) {
+        let place = Place::ALL[3];
+        let sound = packed(catalog).encode(DeviceId(7), place);
+        let payload_bytes = u32::from_le_bytes(sound[72..76].try_into().unwrap()) as usize;
+        let mut prng = Prng::new(seed);
+        for _ in 0..20 {
+            let mut bytes = sound.clone();
+            for _ in 0..prng.between(1, 3) {
+                // Mostly where the first grid disks are.
+                let end = if prng.chance(1, 2) { payload_bytes } else { payload_bytes.min(6000) };
+                let at = HEADER_BYTES + prng.below(end as u64) as usize;
+                bytes[at] = if prng.chance(1, 2) { bytes[at].wrapping_add(1) } else { prng.next_u64() as u8 };
+            }
+            repair(&mut bytes);
+            if let Ok((device_id, decoded)) = Catalog::decode(place, &bytes) {
+                prop_assert!(decoded.encode(device_id, place) == bytes);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! What the language has and this cell cannot do is refused by name, never ignored. Statements on several objects stop at
 //! the first failure and say which were done.
 
-use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, timestamp};
+use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, rows_named, timestamp};
 use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
 use crate::init::{caching_mode_named, default_mode_on_disk, purpose_named};
 use cell::{AdminError, CellError, GridDiskLabels};
@@ -185,7 +185,10 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change) -> Done {
 
 /// The names a statement is about: those given, each of which must exist, or all of the disk type; then WHERE.
 pub(super) fn targets(context: &Context, change: &Change) -> Step<Vec<String>> {
-    let rows = rows(context, change.object);
+    let rows = match &change.target {
+        Target::Names(names) => rows_named(context, change.object, names),
+        Target::All(_) | Target::Whole => rows(context, change.object),
+    };
     let attribute = |row: &cellcli::Row, name| row.get(name).map(cellcli::Value::text);
     let mut chosen = Vec::new();
     match &change.target {
@@ -309,6 +312,9 @@ async fn create_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut 
             created: context.world.clock.wall(),
         };
         let made = context.cell.create_grid_disk(spec, &mut |_, _| ()).await?;
+        if crate::serve::exceeds_announced(context.cell.grid_disks().len()) {
+            crate::serve::announce_memory(&context.cell, &context.front_end);
+        }
         lines.push(format::created(ObjectType::GridDisk, &made.name()));
         lines.extend(settings.size_bytes.and_then(|asked| told_size(&made.name(), asked, made.size_bytes())));
     }

@@ -99,8 +99,9 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
             found.push(Condition::new("GridDisk_FlushFailed", name, Critical, what));
         }
     }
-    seen.lost_epochs.retain(|id, _| served.iter().any(|disk| disk.id() == *id));
-    for record in catalog.grid_disks.values().filter(|record| !served.iter().any(|disk| disk.id() == record.id.0)) {
+    let ids: BTreeSet<u64> = served.iter().map(|disk| disk.id()).collect();
+    seen.lost_epochs.retain(|id, _| ids.contains(id));
+    for record in catalog.grid_disks.values().filter(|record| !ids.contains(&record.id.0)) {
         let name = &record.name;
         let what = format!("grid disk {name} is not served: its cell disk {} is not there", name_of(&record.cell_disk));
         found.push(Condition::new("GridDisk_NotServed", name, Critical, what));
@@ -141,6 +142,7 @@ fn new_notes<'a>(told: &[String], now: &'a [String]) -> &'a [String] {
 pub(super) fn of_minute(samples: &[Sample], seen: &mut Seen) -> Vec<Condition> {
     let mut found = Vec::new();
     for Sample { definition, object, value } in samples {
+        let object = &**object;
         let mib = value.div_ceil(1 << 20);
         match definition.name {
             "FL_BY_KEEP" if *value > 0 => {
@@ -193,7 +195,7 @@ mod tests {
     fn readings_that_tell_of_something() {
         let sample = |name: &str, value| Sample {
             definition: cell::metrics::definition(name).unwrap_or_else(|| panic!("no metric {name}")),
-            object: "X".to_owned(),
+            object: "X".into(),
             value,
         };
         let names = |samples: &[Sample], seen: &mut Seen| -> Vec<String> {

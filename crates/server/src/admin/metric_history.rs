@@ -104,12 +104,12 @@ fn walk_memory<T: FnMut(Reading) -> ControlFlow<()>>(
     let mut series = BTreeMap::new();
     for sample in readings.iter().flat_map(|(_, samples)| samples) {
         let next = u32::try_from(series.len()).unwrap_or(u32::MAX);
-        series.entry((sample.definition.name.to_owned(), sample.object.clone())).or_insert(next);
+        series.entry((sample.definition.name.to_owned(), sample.object.to_string())).or_insert(next);
     }
     let mut visit = begin(&series);
     let mono_now = context.world.clock.now();
     for (at, samples) in readings {
-        let id = |sample: &Sample| series.get(&(sample.definition.name.to_owned(), sample.object.clone())).copied();
+        let id = |sample: &Sample| series.get(&(sample.definition.name.to_owned(), sample.object.to_string())).copied();
         let values = samples.iter().filter_map(|sample| Some((id(sample)?, sample.value))).collect();
         let wall_ns = now_ns.saturating_sub(mono_now.ns_since(at));
         let reading = Reading { at: Moment { life: context.life, mono_ns: at.0, wall_ns }, values };
@@ -262,7 +262,7 @@ fn value(
     values: &BTreeMap<u32, u64>,
     last: Option<&(Moment, BTreeMap<u32, u64>)>,
 ) -> Option<Measure> {
-    let (definition, object) = (wanted.definition, String::new());
+    let (definition, object) = (wanted.definition, Default::default());
     match wanted.from {
         From::Value(id) => Some(amount(&Sample { definition, object, value: *values.get(&id)? })),
         From::Rate(base, requests) => {

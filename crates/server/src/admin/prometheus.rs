@@ -321,7 +321,7 @@ mod tests {
         let written = |style| {
             let mut page = Page::new(style, 1_700_000_000_250_000_000);
             head(&mut page, definition);
-            line(&mut page, &Sample { definition, object: "a\"b".to_owned(), value: 1_500_000_000 });
+            line(&mut page, &Sample { definition, object: "a\"b".into(), value: 1_500_000_000 });
             page.text
         };
         expect_test::expect![[r#"

@@ -11,7 +11,9 @@ use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::FlushStatus;
 use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
-use cellcli::{Decimal, Measure, ObjectType, Row, Timestamp, Unit, Value};
+use cellcli::answer::Matcher;
+use cellcli::command::List;
+use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Timestamp, Unit, Value, failure_text};
 use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
 use device::{Class, WallTime};
 use std::num::NonZeroU64;
@@ -21,11 +23,10 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
     match object {
         ObjectType::Cell => vec![cell(context)],
         ObjectType::CellDisk => cell_disks(context),
-        ObjectType::GridDisk => grid_disks(context),
+        ObjectType::GridDisk => grid_disks(context, |_| true),
         ObjectType::FlashCache => flash_cache(context).into_iter().collect(),
         ObjectType::FlashLog => flash_log(context).into_iter().collect(),
         ObjectType::MetricDefinition => super::metric_definitions::rows(context),
-        ObjectType::MetricCurrent => metrics_current(context),
         ObjectType::Pin => pins(context),
         ObjectType::Threshold => alert_statements::thresholds(context),
         ObjectType::AlertDefinition => alert_statements::alert_definitions(),
@@ -35,7 +36,7 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::ActiveRequest => activity_rows::active_requests(context),
         ObjectType::FlashCacheContent => activity_rows::flash_cache_content(context),
         // Too many to be made before it is known which are asked for.
-        ObjectType::MetricHistory => Vec::new(),
+        ObjectType::MetricCurrent | ObjectType::MetricHistory => Vec::new(),
         ObjectType::IormPlan => vec![super::iorm::plan(context)],
         ObjectType::IormProfile => super::iorm::profiles(context),
         ObjectType::Database => super::iorm::databases(context),
@@ -175,10 +176,16 @@ fn flush_words(status: FlushStatus) -> (&'static str, String) {
     }
 }
 
-fn grid_disks(context: &Context) -> Vec<Row> {
+/// Those of these names, whatever their case, and perhaps others.
+pub(super) fn rows_named(context: &Context, object: ObjectType, names: &[String]) -> Vec<Row> {
+    let is_named = |record: &celldisk::GridDisk| names.iter().any(|name| name.eq_ignore_ascii_case(&record.name));
+    if object == ObjectType::GridDisk { grid_disks(context, is_named) } else { rows(context, object) }
+}
+
+fn grid_disks(context: &Context, is_wanted: impl Fn(&celldisk::GridDisk) -> bool) -> Vec<Row> {
     let catalog = context.cell.store().catalog();
     let mut rows = Vec::new();
-    for record in catalog.grid_disks.values() {
+    for record in catalog.grid_disks.values().filter(|record| is_wanted(record)) {
         let member = catalog.members.get(&record.cell_disk);
         let served = context.cell.grid_disk(&record.name).filter(|disk| disk.id() == record.id.0);
         let au_bytes = member.map_or(0, |member| member.au_bytes);
@@ -433,7 +440,14 @@ pub(super) fn metric_definition(definition: &'static Definition) -> Row {
         .with("unit", metric_unit(definition).text())
 }
 
-fn metrics_current(context: &Context) -> Vec<Row> {
+/// Rows of LIST METRICCURRENT, each about a kilobyte while it is made: what 1,024 grid disks have, twice.
+const METRIC_ROWS_MAX: usize = 100_000;
+
+/// Those of METRICCURRENT that a query asks for. Never more than [`METRIC_ROWS_MAX`].
+pub(super) fn metrics_current(context: &Context, query: &List) -> Result<Vec<Row>, String> {
+    let matcher = query.filter.as_ref().map(|filter| Matcher::new(ObjectType::MetricCurrent, filter));
+    // What is wrong with a condition, who selects by it says.
+    let Ok(filter) = matcher.transpose() else { return Ok(Vec::new()) };
     let now = context.samples();
     let at = context.world.clock.now();
     let collected = timestamp(context.world.clock.wall());
@@ -454,15 +468,31 @@ fn metrics_current(context: &Context) -> Vec<Row> {
             .with("objectType", metric_object(definition))
             .with("unit", metric_unit(definition).text())
     };
-    let mut rows: Vec<Row> = values(&now, &rates).into_iter().map(row).collect();
+    // A name that no metric has is refused by who selects.
+    let is_named =
+        |row: &Row| query.names.is_empty() || query.names.iter().any(|it| it.eq_ignore_ascii_case(&row.name()));
+    let is_wanted = |row: &Row| is_named(row) && filter.as_ref().is_none_or(|filter| filter.matches(row));
+    let mut rows: Vec<Row> = values_of(&now, &rates).map(row).filter(is_wanted).take(METRIC_ROWS_MAX + 1).collect();
+    if rows.len() > METRIC_ROWS_MAX {
+        let what = format!("the answer has more than {METRIC_ROWS_MAX} values");
+        let hint = "ask for less: LIST METRICCURRENT name, or LIST METRICCURRENT WHERE metricObjectName = '...'";
+        return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
+    }
     rows.sort_by_key(|row| (row.name(), row.get("metricObjectName").map(Value::text)));
-    rows
+    Ok(rows)
 }
 
 /// Every value as it is shown.
 pub(super) fn values(samples: &[Sample], rates: &[RateSample]) -> Vec<(&'static Definition, String, Measure)> {
-    let of_now = samples.iter().map(|it| (it.definition, it.object.clone(), amount(it)));
-    of_now.chain(rates.iter().map(|it| (it.definition, it.object.clone(), rate(it)))).collect()
+    values_of(samples, rates).collect()
+}
+
+fn values_of<'a>(
+    samples: &'a [Sample],
+    rates: &'a [RateSample],
+) -> impl Iterator<Item = (&'static Definition, String, Measure)> + 'a {
+    let of_now = samples.iter().map(|it| (it.definition, it.object.to_string(), amount(it)));
+    of_now.chain(rates.iter().map(|it| (it.definition, it.object.to_string(), rate(it))))
 }
 
 /// A row of METRICHISTORY without its value.
@@ -521,7 +551,7 @@ mod tests {
     use cell::metrics::definition;
 
     fn shown(name: &str, amount: u64, per: u64) -> String {
-        rate(&RateSample { definition: definition(name).unwrap(), object: String::new(), amount, per }).to_string()
+        rate(&RateSample { definition: definition(name).unwrap(), object: "".into(), amount, per }).to_string()
     }
 
     #[test]
@@ -538,7 +568,7 @@ mod tests {
     #[test]
     fn counters_are_printed_in_their_units() {
         let shown = |name: &str, value| {
-            amount(&Sample { definition: definition(name).unwrap(), object: String::new(), value }).to_string()
+            amount(&Sample { definition: definition(name).unwrap(), object: "".into(), value }).to_string()
         };
         assert_eq!(shown("FC_IO_RQ_R", 8_551_640), "8,551,640 IO requests");
         assert_eq!(shown("FC_BY_USED", 3 << 19), "1.500 MB");

@@ -177,7 +177,11 @@ fn stopping() -> Outcome {
 
 /// What of these rows a role may see.
 fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
-    let mut rows = super::rows::rows(context, object);
+    own(context, role, object, super::rows::rows(context, object))
+}
+
+/// Of these rows, those that a role may see.
+fn own(context: &Context, role: &Role, object: ObjectType, mut rows: Vec<Row>) -> Vec<Row> {
     let Role::Database(database) = role else { return rows };
     let is_own = |row: &Row| match row.get("availableTo") {
         Some(Value::List(names)) => names.iter().any(|name| name.eq_ignore_ascii_case(database)),
@@ -211,7 +215,14 @@ pub(super) fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
 fn list(context: &Context, role: &Role, mut query: List, manner: Manner) -> Outcome {
     let mut rows = visible(context, role, query.object);
     // One such answer at a time, to its end: what it takes is bounded.
-    let _turn = (query.object == ObjectType::MetricHistory).then(|| lock(&context.listing_history));
+    let is_long = matches!(query.object, ObjectType::MetricCurrent | ObjectType::MetricHistory);
+    let _turn = is_long.then(|| lock(&context.listing_history));
+    if query.object == ObjectType::MetricCurrent {
+        match super::rows::metrics_current(context, &query) {
+            Ok(found) => rows = own(context, role, query.object, found),
+            Err(error) => return Outcome::failed(error),
+        }
+    }
     if query.object == ObjectType::MetricHistory {
         let own = matches!(role, Role::Database(_)).then(|| own_grid_disks(context, role));
         let may_see = |row: &Row| own.as_ref().is_none_or(|own| metric_history::is_of_grid_disk(row, own));

@@ -123,7 +123,7 @@ fn look(context: &Context, memory: &mut Memory, is_minute: bool) -> Vec<Record> 
 fn minute(context: &Context, memory: &mut Memory, now_ns: u64) -> Vec<Record> {
     let (at, samples) = (context.world.clock.now(), context.samples());
     let values: Vec<(&str, &str, u64)> =
-        samples.iter().map(|sample| (sample.definition.name, sample.object.as_str(), sample.value)).collect();
+        samples.iter().map(|sample| (sample.definition.name, &*sample.object, sample.value)).collect();
     let moment = Moment { life: context.life, mono_ns: at.0, wall_ns: now_ns };
     if context.keeps_history(&context.cell.store().catalog().attributes)
         && let Err(error) = context.store.keep(moment, &values)

@@ -39,7 +39,7 @@ async fn write(cell: &Cell, name: &str) {
 fn ages(cell: &Cell) -> [u64; 2] {
     let samples = samples(cell, "cell", &[], &ProcessUse::default(), &[]);
     NAMES.map(|name| {
-        let of = |it: &&Sample| it.definition.name == "GD_FC_DIRTY_AGE" && it.object == name;
+        let of = |it: &&Sample| it.definition.name == "GD_FC_DIRTY_AGE" && &*it.object == name;
         samples.iter().find(of).unwrap().value / 1_000_000_000
     })
 }

@@ -115,7 +115,7 @@ impl Fixture {
     /// The metric of a database.
     fn metric(&self, database: &str) -> u64 {
         let all = samples(&self.cell, "cell", &[], &ProcessUse::default(), &[]);
-        let mine = all.iter().find(|s| s.definition.name == "DB_FC_BY_ALLOCATED" && s.object == database);
+        let mine = all.iter().find(|s| s.definition.name == "DB_FC_BY_ALLOCATED" && &*s.object == database);
         mine.map_or(0, |sample| sample.value)
     }
 

@@ -9,6 +9,7 @@ mod dirty_age;
 mod disk_faults;
 mod disk_oracle;
 mod drop_under_write;
+mod dropped;
 mod early;
 mod edges;
 mod executor;
