@@ -33,7 +33,8 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillPermit {
     membership: u64,
-    losses: u64,
+    /// The loss epoch of the grid disk.
+    pub(crate) losses: u64,
     /// Whose it will be.
     tenant: Tenant,
 }

@@ -82,8 +82,12 @@ impl GridDisk {
             return None;
         }
         let binding = self.serving_cache()?;
-        // Before the look: what was lost after it is known by this.
+        // Before the look: what was lost after it is known by this. What was lost before it and not heard of yet is in no permit: a
+        // block that this write ends is not there to be distrusted any more.
         let permit = self.fill_permit(context, &binding);
+        if !self.has_heard_of_losses(permit.losses) {
+            return None;
+        }
         // The write counts as a hit by itself, and this is not one more.
         let looker = binding.disk.of(context.tenant()).passing();
         let hits: SmallVec<[(u64, Hit); 2]> = parts
@@ -101,7 +105,9 @@ impl GridDisk {
         if edges_of(offset, len).is_empty() || self.port.redo().is_some() {
             return None;
         }
-        self.edges_on_flash(context, offset, len).filter(|edges| self.keeps_written(&edges.binding))
+        let edges = self.edges_on_flash(context, offset, len)?;
+        let is_kept = self.keeps_written(&edges.binding) && !edges.binding.declines_fill(offset / PART_BYTES);
+        is_kept.then_some(edges)
     }
 
     /// Read them. Those that flash cannot answer are left out.

@@ -52,6 +52,8 @@ pub struct GridDisk {
     pub(crate) active: Sessions,
     /// Raised when its device may have dropped something: nothing that was under way then may be called durable (I6).
     lost_epoch: AtomicU64,
+    /// How many of these losses the cache has heard of in full: until it has, what it calls good may be suspect.
+    losses_heard: AtomicU64,
     /// Raised after it where acknowledged writes may be among that: every session open then fails until its client
     /// reconnects.
     promises_broken: AtomicU64,
@@ -175,6 +177,7 @@ impl GridDisk {
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
             lost_epoch: AtomicU64::new(0),
+            losses_heard: AtomicU64::new(0),
             promises_broken: AtomicU64::new(0),
             disk_writes: AtomicU64::new(1),
             disk_writes_flushed: AtomicU64::new(0),
@@ -372,7 +375,13 @@ impl GridDisk {
         if let Some(binding) = self.cache() {
             binding.cache.distrust(&binding.disk);
         }
+        self.losses_heard.fetch_add(1, Ordering::SeqCst);
         self.alarm.notify_all();
+    }
+
+    /// Whether what the cache calls good is so, as far as losses up to epoch `since` go.
+    pub(crate) fn has_heard_of_losses(&self, since: u64) -> bool {
+        self.losses_heard.load(Ordering::SeqCst) == since
     }
 
     /// Flush the disk. Whether everything that had reached it is durable: nothing was lost since loss epoch `since`.

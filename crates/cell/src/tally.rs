@@ -1,6 +1,6 @@
 //! Reads and hits of a grid disk by place, since the cell was started: which table the flash cache serves is told by where its reads were.
 //!
-//! A place is 64 KiB, or as much more as keeps the counts of a grid disk at 1 MiB. A read counts where it begins. Two reads of one place
+//! A place is 64 KiB, or as much more as keeps the counts of a grid disk at 512 KiB. A read counts where it begins. Two reads of one place
 //! at one moment may count as one: that costs a count, and no locked instruction on the way of a hit. Nothing is kept for a grid disk that
 //! nobody reads through a cache.
 
@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The smallest place is 2^16 bytes.
 const PLACE_BITS_MIN: u32 = 16;
-/// A grid disk has at most 2^16 places, and counts for twice as many, which it may grow to.
+/// A grid disk has at most 2^16 places.
 const PLACES_BITS: u32 = 16;
-/// Sizes of places: the largest grid disk that is cached has 2^52 bytes.
-const LEVELS: usize = (52 - PLACE_BITS_MIN - PLACES_BITS + 1) as usize;
+/// Grid disks of less than 2^26 bytes have the places of one of so many.
+const SIZE_BITS_MIN: u32 = 26;
+/// Sizes of grid disks by their bits: the largest that is cached has less than 2^52 bytes.
+const LEVELS: usize = (52 - SIZE_BITS_MIN + 1) as usize;
 
 #[derive(Debug, Default)]
 struct Place {
@@ -24,7 +26,7 @@ struct Place {
 /// Reads and hits by place.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// By the size of places. A grid disk that has grown has larger ones, and what was counted before stays counted.
+    /// By the bits of the size. A grid disk that has grown to more counts in others, and what was counted before stays counted.
     levels: [OnceLock<Box<[Place]>>; LEVELS],
 }
 
@@ -37,24 +39,28 @@ pub struct Tallied {
     pub hits: f64,
 }
 
-/// The level whose places a grid disk of so many bytes has.
+/// The level that a grid disk of so many bytes counts in.
 fn level_of(size_bytes: u64) -> usize {
     let bits = u64::BITS - size_bytes.leading_zeros();
-    (bits.saturating_sub(PLACE_BITS_MIN + PLACES_BITS) as usize).min(LEVELS - 1)
+    (bits.saturating_sub(SIZE_BITS_MIN) as usize).min(LEVELS - 1)
 }
 
-/// Places that counts are kept for.
-fn places_of(size_bytes: u64) -> u64 {
-    2 * ((size_bytes >> place_bits(level_of(size_bytes))) + 1)
-}
-
-/// Memory for the counts of a grid disk of so many bytes, once it is read.
-pub(crate) fn memory_bytes(size_bytes: u64) -> u64 {
-    places_of(size_bytes) * size_of::<Place>() as u64
+fn size_bits(level: usize) -> u32 {
+    SIZE_BITS_MIN + level as u32
 }
 
 fn place_bits(level: usize) -> u32 {
-    PLACE_BITS_MIN + level as u32
+    size_bits(level).saturating_sub(PLACES_BITS).max(PLACE_BITS_MIN)
+}
+
+/// Places of a level.
+fn places_of(level: usize) -> u64 {
+    1 << (size_bits(level) - place_bits(level))
+}
+
+/// Memory for the counts of a grid disk of so many bytes, once it is read; twice as much if it has grown from less since the start.
+pub(crate) fn memory_bytes(size_bytes: u64) -> u64 {
+    places_of(level_of(size_bytes)) * size_of::<Place>() as u64
 }
 
 /// One more, as long as it can be told.
@@ -66,7 +72,7 @@ impl Tally {
     /// A read at `offset` of a grid disk of `size_bytes` has ended; `is_hit`: flash has served all of it.
     pub(crate) fn count(&self, size_bytes: u64, offset: u64, is_hit: bool) {
         let level = level_of(size_bytes);
-        let places = self.levels[level].get_or_init(|| (0..places_of(size_bytes)).map(|_| Place::default()).collect());
+        let places = self.levels[level].get_or_init(|| (0..places_of(level)).map(|_| Place::default()).collect());
         // One beyond was read while the grid disk shrank or grew.
         if let Some(place) = places.get((offset >> place_bits(level)) as usize) {
             count(&place.reads);
@@ -125,13 +131,21 @@ mod tests {
     #[test]
     fn what_was_counted_before_a_grid_disk_grew_stays_counted() {
         let tally = Tally::default();
-        // To less than twice its size in the same places, then in larger ones.
         for size_bytes in [2 * GIB, 3 * GIB, 64 * GIB, 16 << 40] {
             tally.count(size_bytes, size_bytes - 1, true);
             tally.count(size_bytes, GIB, false);
         }
         assert_eq!(tally.of(&(0..16 << 40)), of(8.0, 4.0));
         assert_eq!(tally.of(&(2 * GIB - 64 * KIB..2 * GIB)).hits, 1.0);
+    }
+
+    #[test]
+    fn a_small_grid_disk_that_grows_is_counted_whole() {
+        let tally = Tally::default();
+        tally.count(16 << 20, 0, true);
+        tally.count(3 * GIB, 3 * GIB - 1, true);
+        assert_eq!(tally.of(&(3 * GIB - 64 * KIB..3 * GIB)), of(1.0, 1.0));
+        assert_eq!(tally.of(&(0..3 * GIB)), of(2.0, 2.0));
     }
 
     #[test]
@@ -142,7 +156,7 @@ mod tests {
             let bytes: usize =
                 tally.levels.iter().filter_map(|level| level.get()).map(|places| size_of_val(&**places)).sum();
             assert_eq!(bytes as u64, memory_bytes(size_bytes));
-            assert!(bytes <= 1 << 20, "{bytes} bytes for {size_bytes}");
+            assert!(bytes <= 1 << 19, "{bytes} bytes for {size_bytes}");
             assert_eq!(tally.of(&(0..u64::MAX)).reads, 1.0);
         }
     }

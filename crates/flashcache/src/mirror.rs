@@ -15,7 +15,7 @@ use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
 use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
-use crate::write_back::{Destaged, DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, Places, RunLimits};
+use crate::write_back::{Destaged, DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, Places, Room, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
 use futures_util::future::{Either, join_all, select};
@@ -462,7 +462,9 @@ async fn take(
         }
         let taken = match second {
             Some(second) => first.take_block_twice(second, &entry, piece, again).map(|(a, b)| (a, Some(b))),
-            None => first.take_block(EntryKind::Dirty, &entry, piece, again).map(|page| (page, None)),
+            None => first
+                .take_block(EntryKind::Dirty, &entry, piece, if again { Room::Again } else { Room::New })
+                .map(|page| (page, None)),
         };
         match taken {
             Ok(last) => {
@@ -522,7 +524,7 @@ async fn copy_dirty(
         let Some(entry) = second.dirty_entry((slot, tenant), block, mask, &data) else { return false };
         loop {
             let ticket = second.changed.ticket();
-            match second.take_block(kind, &entry, data.clone(), true) {
+            match second.take_block(kind, &entry, data.clone(), Room::Copy) {
                 Ok(_) => break,
                 Err(DirtyRefused::Failed) => return false,
                 // Reclaim makes room, of what is clean.

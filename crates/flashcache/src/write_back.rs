@@ -128,6 +128,17 @@ impl DestagedList {
     }
 }
 
+/// Which room dirty data may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// That of what goes to the disk instead where there is none.
+    New,
+    /// It is dirty already, and may go nowhere else before that has been destaged.
+    Again,
+    /// Another member has it dirty: all there is. Nobody destages while members are made to agree.
+    Copy,
+}
+
 /// What an entry takes the place of.
 #[derive(Default)]
 struct Before {
@@ -260,7 +271,7 @@ impl Member {
         kind: EntryKind,
         entry: &NewEntry,
         data: SharedBufs,
-        again: bool,
+        room: Room,
     ) -> Result<Page, DirtyRefused> {
         if self.has_failed() {
             return Err(DirtyRefused::Failed);
@@ -268,7 +279,8 @@ impl Member {
         let mut writes = Vec::new();
         let taken = {
             let mut log = lock(&self.log);
-            if self.may_take(&log, again, None) {
+            let again = room != Room::New;
+            if room == Room::Copy || self.may_take(&log, again, None) {
                 self.append_dirty(&mut log, kind, entry, data, again, None, &mut writes)
             } else {
                 Err(NoSpace)
