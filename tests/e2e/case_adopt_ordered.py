@@ -237,6 +237,29 @@ def dirty_data_is_discarded_or_believed_at_a_release():
 
 
 @test
+def lines_taken_out_of_the_configuration_do_not_make_adopt_give_up_dirty_data():
+    with shop() as it:
+        cell = it.cell
+        wanted = it.written_on_flash_alone()
+        path = os.path.join(cell.dir, "cell.toml")
+        with open(path, encoding="utf-8") as file:
+            whole = file.read()
+        blocks = re.split(r"(?m)^(?=\[)", whole)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("".join(block for block in blocks if "adopted-shop.meta" not in block))
+        metadata = os.path.join(cell.dir, "adopted-shop.meta")
+        before = digest(metadata)
+        refused = adopt(cell, it.volume, *MODE, ok=False).stderr
+        contains(refused, "grid disk shop of this cell has data on flash that its volume does not have", "adopt under the old name")
+        contains(refused, "hint: put its [[device]] lines", "the way out")
+        equal(digest(metadata), before, "the metadata file")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(whole)
+        release(cell, "shop")
+        it.whole(wanted, "the files on the volume alone")
+
+
+@test
 def foreign_writes_after_a_kill_are_found_among_clean_blocks_and_dirty_ones_are_no_difference():
     with shop() as it:
         cell = it.cell

@@ -19,7 +19,7 @@ use crate::serve::{ServeError, cell_config};
 use cell::ordered::journal_space_bytes;
 use cell::{AdminError, Cell, CellConfig};
 use celldisk::layout::{AU_BYTES_MIN, DATA_OFFSET};
-use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, METADATA_BYTES, Probe};
+use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, Label, METADATA_BYTES, Probe};
 use device::{Buf, Bufs, Device, Outcome, Runtime, RuntimeConfig, RuntimeError, World};
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
@@ -301,9 +301,9 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     let metadata_bytes = metadata_bytes(&stopped, &volume, options.exclusive_use);
     drop(volume);
     // Before its metadata file is written anew: afterwards nothing tells which member of the catalog it was.
-    if let Some(id) = left_over(&stopped, &metadata)? {
+    if let Some(label) = left_over(&stopped, &metadata)? {
         let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
-        stopped.change(found, None, move |cell, _| async move { forget(&cell, id).await })?;
+        stopped.change(found, None, move |cell, _| async move { forget(&cell, &label).await })?;
     }
     let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
     stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; metadata_bytes as usize])?;
@@ -347,8 +347,9 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     Ok((name, lines))
 }
 
-/// The identity that an adopt which was cut off, or a release, has left in a metadata file that the configuration does not name.
-fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<DeviceId>, AdoptError> {
+/// The label in a metadata file that the configuration does not name: of an adopt that was cut off, of a release, or of a volume whose lines
+/// somebody has taken out.
+fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<Label>, AdoptError> {
     let path = stopped.located.resolve(metadata);
     if !path.exists() {
         return Ok(None);
@@ -356,17 +357,29 @@ fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<DeviceId>, Ado
     let device = devices::open_metadata(&path, &stopped.runtime)?;
     // What is no label has no place in the catalog either.
     match stopped.runtime.block_on(async move { celldisk::probe(&device).await }) {
-        Ok(Probe::Flashcell(label)) => Ok(Some(label.device_id)),
+        Ok(Probe::Flashcell(label)) => Ok(Some(*label)),
         _ => Ok(None),
     }
 }
 
-/// Take out of the catalog what an adopt that was cut off has put there. The volume has everything.
-async fn forget(cell: &Cell, id: DeviceId) -> Result<(), AdoptError> {
-    let store = cell.store();
+/// Take out of the catalog what an adopt that was cut off has put there. The volume has everything then. Where it has not, somebody has taken
+/// its lines out of the configuration; a batch in the journal is on flash too until it is in place, so that the label tells that as well.
+async fn forget(cell: &Cell, label: &Label) -> Result<(), AdoptError> {
+    let (store, id) = (cell.store(), label.device_id);
     let catalog = store.catalog();
     if !catalog.members.contains_key(&id) {
         return Ok(());
+    }
+    if !label.is_whole() {
+        let mut names = catalog.grid_disks.values().filter(|record| record.cell_disk == id).map(|record| &record.name);
+        return refuse(
+            format!(
+                "grid disk {} of this cell has data on flash that its volume does not have, and its lines are gone from cell.toml",
+                names.next().unwrap_or(&label.name)
+            ),
+            "put its [[device]] lines, with `path` and `metadata`, back into cell.toml and give it back with `flashcell release`; or choose another \
+             name with --name for another volume",
+        );
     }
     let gone = |error: GridDiskError| AdoptError::from(AdminError::from(error));
     for record in catalog.grid_disks.values().filter(|record| record.cell_disk == id) {
