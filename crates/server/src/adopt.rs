@@ -157,18 +157,19 @@ impl Stopped {
         devices.find(it)
     }
 
-    /// Carry out a change of the cell while it is open, and stop it clean.
+    /// Carry out a change of the cell while it is open, and stop it clean. What flash has of a volume that was used counts where it is
+    /// `believed`.
     fn change<T, F>(
         &self,
         found: Vec<OpenDevice>,
-        counts: Option<Counts>,
+        believed: Option<DeviceId>,
         change: impl FnOnce(Arc<Cell>, World) -> F + Send + 'static,
     ) -> Result<T, AdoptError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, AdoptError>> + Send,
     {
-        let config = CellConfig { believe_cache: counts == Some(Counts::Cache), ..cell_config(&self.located)? };
+        let config = CellConfig { believe_cache: believed, ..cell_config(&self.located)? };
         let opened: Vec<Device> = found.iter().map(OpenDevice::device).collect();
         let world = self.world.clone();
         let changed = self.runtime.block_on(async move {
@@ -421,17 +422,21 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
         return refuse(format!("{} is not there", path.display()), "bring the volume back first");
     };
     check_rest(&stopped.runtime, &device, volume_bytes)?;
+    drop(device);
     let dir = stopped.located.dir.clone();
-    let counts = options.counts;
-    let written_bytes = stopped.change(found, counts, move |cell, world| async move {
-        let catalog = cell.store().catalog();
-        if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
-            && let Some(by) = attach::attached_by(&dir, &record.name)
-        {
-            return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
-        }
+    let (counts, believed) = (options.counts, (options.counts == Some(Counts::Cache)).then_some(id));
+    let found = if believed.is_some() {
+        // An open that believes flash writes to the volume: what stands against the release is found out by one that does not.
+        let dir = dir.clone();
+        stopped.change(found, None, move |cell, _| async move { check_release(&cell, &dir, id) })?;
+        devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices
+    } else {
+        found
+    };
+    let written_bytes = stopped.change(found, believed, move |cell, world| async move {
+        check_release(&cell, &dir, id)?;
         // One that an earlier release has taken out of the catalog is in nobody's way.
-        if !catalog.members.contains_key(&id) {
+        if !cell.store().catalog().members.contains_key(&id) {
             return Ok(0);
         }
         check_counts(&cell, id, counts)?;
@@ -448,6 +453,17 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
     }
     lines.push(format!("{} is a volume of its own again: mount it as before{checked}", path.display()));
     Ok(lines)
+}
+
+/// Whether nobody uses the volume, and the cell can do without it.
+fn check_release(cell: &Cell, dir: &Path, id: DeviceId) -> Result<(), AdoptError> {
+    let catalog = cell.store().catalog();
+    if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
+        && let Some(by) = attach::attached_by(dir, &record.name)
+    {
+        return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
+    }
+    Ok(cell.check_not_last(id)?)
 }
 
 /// Whether volume and flash belong together, or the operator has said which of them counts.

@@ -7,7 +7,7 @@ use super::journal::{Journal, JournalError};
 use crate::adopted::{forget_fingerprint, used_note};
 use crate::open::OpenReport;
 use crate::write_back::Pace;
-use celldisk::{CellStore, GridDiskId};
+use celldisk::{CellStore, DeviceId, GridDiskId};
 use device::{Device, Outcome, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,10 +30,11 @@ pub(crate) struct RecoveredJournals {
     pub(crate) left: BTreeMap<GridDiskId, String>,
 }
 
-/// Read every journal and put in place what counts, but not over what somebody else has made of a volume (`used`).
+/// Read every journal and put in place what counts, but not over what somebody else has made of a volume (`used`), unless flash is `believed`.
 pub(crate) async fn recover_journals(
     store: &Arc<CellStore>,
     used: &BTreeSet<GridDiskId>,
+    believed: Option<DeviceId>,
     report: &mut OpenReport,
 ) -> RecoveredJournals {
     let RecoveredJournals { mut journals, mut failed, mut left } = RecoveredJournals::default();
@@ -50,7 +51,9 @@ pub(crate) async fn recover_journals(
             }
             Ok(journal) => {
                 // From here on an adopted volume is not as it was left.
-                let may_change = journal.is_void() || forget_fingerprint(store, record.cell_disk).await.is_ok();
+                let may_change = journal.is_void()
+                    || believed == Some(record.cell_disk)
+                    || forget_fingerprint(store, record.cell_disk).await.is_ok();
                 let recovered = match may_change {
                     true => put_in_place(&journal, &(disk as Device)).await,
                     false => Err(JournalError::Io),
