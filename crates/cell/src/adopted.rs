@@ -33,6 +33,13 @@ pub(crate) enum Found {
     Unclean,
 }
 
+impl Found {
+    /// Whether nothing tells if somebody else has used it, so that the comparison has to.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        matches!(self, Found::Traceless | Found::Unread(_) | Found::Unclean)
+    }
+}
+
 /// How the volumes are. Before anything is written to one: a journal that is put in place changes it.
 pub(crate) async fn look(store: &Arc<CellStore>) -> BTreeMap<DeviceId, Found> {
     let mut found = BTreeMap::new();

@@ -212,7 +212,7 @@ impl Cell {
         let believed = adopted::believed(&store, &volumes, config.believe_cache).await?;
         let used = adopted::used_in_write_back(&store, &volumes, believed);
         let RecoveredJournals { journals, failed: unapplied, left: mut used } =
-            recover_journals(&store, &used, believed, &mut report).await;
+            recover_journals(&store, &volumes, &used, believed, &mut report).await;
         let log = replay_redo(&store, config.redo.sabotage, &mut report).await?;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
