@@ -237,6 +237,73 @@ def dirty_data_is_discarded_or_believed_at_a_release():
 
 
 @test
+def believing_the_cache_of_one_volume_touches_no_other_and_none_before_the_release_is_certain():
+    with shop() as it:
+        cell, other = it.cell, image(it.place, "other.img")
+        adopt(cell, other, "--name", "other", *MODE[2:])
+        cell.start()
+        it.attach()
+        mount = it.place.path("other")
+        os.mkdir(mount)
+        it.host.attach("other", mount, "-c", cell.dir, *SECTORS)
+        run([binary(), "freeze", "other", "--for", "200", "-c", cell.dir])
+        with open(os.path.join(mount, "late"), "wb") as file:
+            file.write(pattern("late", MIB))
+        it.host.detach(mount)
+        check(cell.metric("GD_BY_FC_DIRTY", "other") > 0, "flash has what the other volume has not")
+        freeze(cell)
+        put_files(os.path.join(it.mount, "late"), "late")
+        wanted = tree(it.mount)
+        run(["sync", "-f", it.mount])
+        check(dirty(cell) > 1, "flash has what the volume has not")
+        # Still attached, for all that the cell knows.
+        cell.stop()
+        it.use_behind()
+        with mounted(other, it.place) as direct, open(os.path.join(direct, "foreign"), "wb") as file:
+            file.write(pattern("foreign", MIB))
+        believe = [binary(), "release", "shop", "-c", cell.dir, "--believe-cache"]
+        before, before_other = digest(it.volume), digest(other)
+        contains(run(believe, ok=False).stderr, "is attached by", "a release that cannot be")
+        equal(digest(it.volume), before, "the volume after a refused release")
+        it.host.end()
+        cell.start()
+        it.is_offline()
+        cell.stop()
+        equal(digest(it.volume), before, "the volume while its grid disk is offline")
+        run(believe)
+        equal(digest(other), before_other, "the volume that nobody spoke of")
+        check(run(["e2fsck", "-fy", it.volume], ok=None).returncode <= 1, "the file system can be mended")
+        it.whole(wanted, "the files of the cell")
+        cell.start()
+        equal(cell.json("list griddisk other attributes status")[0]["status"], "offline", "the other one waits for the operator")
+        cell.stop()
+        equal(digest(other), before_other, "the volume that nobody spoke of, after a start")
+
+
+@test
+def lines_taken_out_of_the_configuration_do_not_make_adopt_give_up_dirty_data():
+    with shop() as it:
+        cell = it.cell
+        wanted = it.written_on_flash_alone()
+        path = os.path.join(cell.dir, "cell.toml")
+        with open(path, encoding="utf-8") as file:
+            whole = file.read()
+        blocks = re.split(r"(?m)^(?=\[)", whole)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("".join(block for block in blocks if "adopted-shop.meta" not in block))
+        metadata = os.path.join(cell.dir, "adopted-shop.meta")
+        before = digest(metadata)
+        refused = adopt(cell, it.volume, *MODE, ok=False).stderr
+        contains(refused, "grid disk shop of this cell has data on flash that its volume does not have", "adopt under the old name")
+        contains(refused, "hint: put its [[device]] lines", "the way out")
+        equal(digest(metadata), before, "the metadata file")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(whole)
+        release(cell, "shop")
+        it.whole(wanted, "the files on the volume alone")
+
+
+@test
 def foreign_writes_after_a_kill_are_found_among_clean_blocks_and_dirty_ones_are_no_difference():
     with shop() as it:
         cell = it.cell

@@ -33,6 +33,13 @@ pub(crate) enum Found {
     Unclean,
 }
 
+impl Found {
+    /// Whether nothing tells if somebody else has used it, so that the comparison has to.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        matches!(self, Found::Traceless | Found::Unread(_) | Found::Unclean)
+    }
+}
+
 /// How the volumes are. Before anything is written to one: a journal that is put in place changes it.
 pub(crate) async fn look(store: &Arc<CellStore>) -> BTreeMap<DeviceId, Found> {
     let mut found = BTreeMap::new();
@@ -56,10 +63,32 @@ pub(crate) async fn look(store: &Arc<CellStore>) -> BTreeMap<DeviceId, Found> {
     found
 }
 
-/// Grid disks in write-back whose volume was used without the cell.
-pub(crate) fn used_in_write_back(store: &CellStore, found: &BTreeMap<DeviceId, Found>) -> BTreeSet<GridDiskId> {
+/// The volume of which flash is `to_be_believed`, if somebody else has used it. Before anything is written to it, its label says so for good: a
+/// release that comes to nothing leaves it as it was found.
+///
+/// # Errors
+/// Its label cannot be written.
+pub(crate) async fn believed(
+    store: &CellStore,
+    found: &BTreeMap<DeviceId, Found>,
+    to_be_believed: Option<DeviceId>,
+) -> Result<Option<DeviceId>, CellError> {
+    let used = to_be_believed.filter(|id| found.get(id) == Some(&Found::Used));
+    let Some(disk) = used.and_then(|id| store.cell_disk(id)) else { return Ok(None) };
+    set_fingerprint(&disk, Adopted::USED).await.map_err(|error| CellError::label(&disk, error))?;
+    Ok(used)
+}
+
+/// Grid disks in write-back whose volume was used without the cell, but that whose flash is believed.
+pub(crate) fn used_in_write_back(
+    store: &CellStore,
+    found: &BTreeMap<DeviceId, Found>,
+    believed: Option<DeviceId>,
+) -> BTreeSet<GridDiskId> {
     let catalog = store.catalog();
-    let used = |record: &&celldisk::GridDisk| found.get(&record.cell_disk) == Some(&Found::Used);
+    let used = |record: &&celldisk::GridDisk| {
+        found.get(&record.cell_disk) == Some(&Found::Used) && believed != Some(record.cell_disk)
+    };
     catalog.grid_disks.values().filter(|record| record.is_write_back()).filter(used).map(|record| record.id).collect()
 }
 
@@ -79,7 +108,7 @@ pub(crate) async fn void_what_may_differ(
     store: &Arc<CellStore>,
     found: &BTreeMap<DeviceId, Found>,
     used: &mut BTreeMap<GridDiskId, String>,
-    believe_cache: bool,
+    believed: Option<DeviceId>,
     report: &mut OpenReport,
 ) -> Result<(Vec<String>, BTreeSet<GridDiskId>), CellError> {
     let (mut alerts, mut to_compare) = (Vec::new(), BTreeSet::new());
@@ -105,7 +134,7 @@ pub(crate) async fn void_what_may_differ(
         };
         let is_whole = store.cell_disk(record.cell_disk).is_some_and(|disk| disk.label().is_whole());
         if *is == Found::Used {
-            if record.is_write_back() && believe_cache {
+            if record.is_write_back() && believed == Some(record.cell_disk) {
                 report.notes.push(format!("{why}: what flash has counts, as the operator wants it"));
                 continue;
             }
@@ -128,12 +157,16 @@ pub(crate) async fn void_what_may_differ(
 }
 
 /// From here on the cell may write to these volumes: their labels say no longer how they were left. Not those of `offline` grid disks, to which
-/// nobody writes.
+/// nobody writes, nor the one that was used and whose flash is `believed`.
 pub(crate) async fn forget_fingerprints(
     store: &Arc<CellStore>,
     offline: &BTreeMap<GridDiskId, String>,
+    believed: Option<DeviceId>,
 ) -> Result<(), CellError> {
-    for record in store.catalog().grid_disks.values().filter(|record| !offline.contains_key(&record.id)) {
+    for record in store.catalog().grid_disks.values() {
+        if offline.contains_key(&record.id) || believed == Some(record.cell_disk) {
+            continue;
+        }
         let Some(disk) = store.cell_disk(record.cell_disk) else { continue };
         forget_fingerprint(store, record.cell_disk).await.map_err(|error| CellError::label(&disk, error))?;
     }
@@ -205,6 +238,19 @@ impl Cell {
         adopted
     }
 
+    /// Whether a hard disk is at work besides this one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn check_not_last(&self, id: DeviceId) -> Result<(), AdminError> {
+        let disks = self.store().cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk);
+        let (this, others): (Vec<_>, Vec<_>) = disks.partition(|disk| disk.id() == id);
+        match this.first() {
+            Some(home) if others.is_empty() => Err(AdminError::LastDisk(home.name())),
+            _ => Ok(()),
+        }
+    }
+
     /// Let an adopted volume go: everything of it is on it, durably, and the catalog knows it no more. Its label stays, in its metadata file.
     /// With `discard_dirty` the volume stays as it is where its grid disk is offline, and what flash alone has of it is given up.
     ///
@@ -220,10 +266,7 @@ impl Cell {
         }
         let _turn = self.turn().await?;
         let Some(home) = self.store().cell_disk(id) else { return Err(AdminError::NoCellDisk(id.to_string())) };
-        let others = self.store().cell_disks().into_iter().filter(|disk| disk.role() == Role::Disk && disk.id() != id);
-        if others.count() == 0 {
-            return Err(AdminError::LastDisk(home.name()));
-        }
+        self.check_not_last(id)?;
         for disk in self.grid_disks_on(id) {
             if disk.sessions() > 0 {
                 return Err(AdminError::InUse(disk.name(), disk.sessions()));

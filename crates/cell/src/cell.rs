@@ -40,8 +40,8 @@ pub struct CellConfig {
     pub settle_every: Duration,
     /// Take in devices that were opened and changed apart from the others, giving up what was changed on them alone.
     pub accept_diverged: bool,
-    /// Of adopted volumes that were used without the cell, what flash has counts.
-    pub believe_cache: bool,
+    /// What flash has counts of this adopted volume, if it was used without the cell. Its label says that it was until it is released.
+    pub believe_cache: Option<DeviceId>,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,
     /// The flash log; its time limit is the flash cache's, its outlier limit the catalog's.
@@ -73,7 +73,7 @@ impl Default for CellConfig {
             arena_bytes: 64 << 20,
             settle_every: Duration::from_secs(5),
             accept_diverged: false,
-            believe_cache: false,
+            believe_cache: None,
             journal_bytes: None,
             redo: flashlog::LogConfig::default(),
             feed: FeedConfig::default(),

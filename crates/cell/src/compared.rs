@@ -2,11 +2,14 @@
 //! for what has no fingerprint.
 //!
 //! Some of the clean blocks that flash has are compared with the volume, and those at its ends, where superblocks are; they must be the same. What is dirty on flash differs by its nature, and what
-//! is suspect since the crash is compared elsewhere (`housekeeping`): neither counts here. Never proves that nobody has used the volume.
+//! is suspect since the crash is compared elsewhere (`housekeeping`): neither counts here. What is in the journal is dirty on flash until it is in
+//! place, which it is put after the comparison, so that nothing is written over what others have made of the volume. Never proves that nobody has used
+//! the volume.
 
 use crate::adopted::{set_fingerprint, used_note};
 use crate::cell::{CacheAtWork, Cell, cached_disk};
 use crate::open::OpenReport;
+use crate::ordered::put_late;
 use celldisk::{Adopted, GridDiskId};
 use device::sync::lock;
 use device::{Buf, Device, Outcome};
@@ -36,17 +39,21 @@ impl Cell {
         for id in ids {
             let catalog = self.store().catalog();
             let Some(record) = catalog.grid_disks.get(&id) else { continue };
-            let (Some(at_work), Ok(slice)) = (self.cache_at_work(), self.store().slice(id)) else { continue };
-            if lock(&self.state).offline.contains_key(&id) {
+            let Ok(slice) = self.store().slice(id) else { continue };
+            let (name, slice) = (&record.name, slice as Device);
+            // Flash that is of no use has nothing to compare the volume with.
+            let is_offline = lock(&self.state).offline.contains_key(&id);
+            let Some(at_work) = self.cache_at_work().filter(|_| !is_offline) else {
+                self.put_in_place(id, name, &slice, report).await;
                 continue;
-            }
+            };
             let handle = at_work.cache.disk(cached_disk(record, true)).passing();
-            let counts = self.compare(&at_work, &handle, &(slice as Device)).await;
-            let name = &record.name;
+            let counts = self.compare(&at_work, &handle, &slice).await;
             if counts.different == 0 {
                 report
                     .notes
                     .push(format!("grid disk {name}: {} clean blocks are the same on flash and volume", counts.same));
+                self.put_in_place(id, name, &slice, report).await;
                 continue;
             }
             let all = counts.same + counts.different;
@@ -55,7 +62,24 @@ impl Cell {
                 counts.different
             );
             report.notes.push(what);
-            self.used_without_us(id, name, at_work.cache.has_dirty(&handle), report).await;
+            let in_journal = lock(&self.state).journals.get(&id).is_some_and(|journal| journal.used_bytes() > 0);
+            let is_dirty = in_journal || at_work.cache.has_dirty(&handle);
+            self.used_without_us(id, name, is_dirty, report).await;
+        }
+    }
+
+    /// The batch that the last life has left in its journal, before anything else is written to the volume.
+    async fn put_in_place(&self, id: GridDiskId, name: &str, slice: &Device, report: &mut OpenReport) {
+        let journal = lock(&self.state).journals.get(&id).cloned();
+        let Some(journal) = journal else { return };
+        if let Some(why) = put_late(name, &journal, slice, report).await {
+            let mut state = lock(&self.state);
+            let is_new = !state.offline.contains_key(&id);
+            state.offline.entry(id).or_insert(why);
+            // Flash keeps what it has, until its disk can be given it.
+            if is_new {
+                state.disk_awaited.insert(id);
+            }
         }
     }
 

@@ -209,15 +209,16 @@ impl Cell {
         report.unclean = store.cell_disks().iter().any(|d| d.role() == Role::Disk && !d.label().clean_stop);
 
         let volumes = adopted::look(&store).await;
-        let used = if config.believe_cache { BTreeSet::new() } else { adopted::used_in_write_back(&store, &volumes) };
+        let believed = adopted::believed(&store, &volumes, config.believe_cache).await?;
+        let used = adopted::used_in_write_back(&store, &volumes, believed);
         let RecoveredJournals { journals, failed: unapplied, left: mut used } =
-            recover_journals(&store, &used, &mut report).await;
+            recover_journals(&store, &volumes, &used, believed, &mut report).await;
         let log = replay_redo(&store, config.redo.sabotage, &mut report).await?;
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
         let (used_without_us, to_compare) =
-            adopted::void_what_may_differ(&store, &volumes, &mut used, config.believe_cache, &mut report).await?;
+            adopted::void_what_may_differ(&store, &volumes, &mut used, believed, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
         // A disk that waits for redo which was not left by it must not be paired with that flash as if it had been.
@@ -234,7 +235,7 @@ impl Cell {
         let used_without_us_ids = used.keys().copied().collect();
         offline.extend(unapplied);
         offline.extend(used);
-        adopted::forget_fingerprints(&store, &offline).await?;
+        adopted::forget_fingerprints(&store, &offline, believed).await?;
         if report.unclean {
             let stamp = Stamp(random());
             let _ = store.alter_cell(|catalog| catalog.instance_stamp = stamp).await?;

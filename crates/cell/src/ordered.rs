@@ -21,7 +21,7 @@ pub(crate) use batch::run_ordered;
 pub(crate) use format::Owner;
 pub use freeze::{FREEZE_DEFAULT, FREEZE_MAX};
 pub(crate) use journal::Journal;
-pub(crate) use open::{Journals, RecoveredJournals, as_of, recover_journals};
+pub(crate) use open::{Journals, RecoveredJournals, as_of, put_late, recover_journals};
 pub(crate) use stale::stale_note;
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};

@@ -19,7 +19,7 @@ use crate::serve::{ServeError, cell_config};
 use cell::ordered::journal_space_bytes;
 use cell::{AdminError, Cell, CellConfig};
 use celldisk::layout::{AU_BYTES_MIN, DATA_OFFSET};
-use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, METADATA_BYTES, Probe};
+use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, Label, METADATA_BYTES, Probe};
 use device::{Buf, Bufs, Device, Outcome, Runtime, RuntimeConfig, RuntimeError, World};
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
@@ -157,18 +157,19 @@ impl Stopped {
         devices.find(it)
     }
 
-    /// Carry out a change of the cell while it is open, and stop it clean.
+    /// Carry out a change of the cell while it is open, and stop it clean. What flash has of a volume that was used counts where it is
+    /// `believed`.
     fn change<T, F>(
         &self,
         found: Vec<OpenDevice>,
-        counts: Option<Counts>,
+        believed: Option<DeviceId>,
         change: impl FnOnce(Arc<Cell>, World) -> F + Send + 'static,
     ) -> Result<T, AdoptError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, AdoptError>> + Send,
     {
-        let config = CellConfig { believe_cache: counts == Some(Counts::Cache), ..cell_config(&self.located)? };
+        let config = CellConfig { believe_cache: believed, ..cell_config(&self.located)? };
         let opened: Vec<Device> = found.iter().map(OpenDevice::device).collect();
         let world = self.world.clone();
         let changed = self.runtime.block_on(async move {
@@ -301,9 +302,9 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     let metadata_bytes = metadata_bytes(&stopped, &volume, options.exclusive_use);
     drop(volume);
     // Before its metadata file is written anew: afterwards nothing tells which member of the catalog it was.
-    if let Some(id) = left_over(&stopped, &metadata)? {
+    if let Some(label) = left_over(&stopped, &metadata)? {
         let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
-        stopped.change(found, None, move |cell, _| async move { forget(&cell, id).await })?;
+        stopped.change(found, None, move |cell, _| async move { forget(&cell, &label).await })?;
     }
     let found = devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices;
     stopped.write(&stopped.located.resolve(&metadata), PRIVATE, &vec![0; metadata_bytes as usize])?;
@@ -347,8 +348,9 @@ pub fn adopt(options: &AdoptOptions) -> Result<(String, Vec<String>), AdoptError
     Ok((name, lines))
 }
 
-/// The identity that an adopt which was cut off, or a release, has left in a metadata file that the configuration does not name.
-fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<DeviceId>, AdoptError> {
+/// The label in a metadata file that the configuration does not name: of an adopt that was cut off, of a release, or of a volume whose lines
+/// somebody has taken out.
+fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<Label>, AdoptError> {
     let path = stopped.located.resolve(metadata);
     if !path.exists() {
         return Ok(None);
@@ -356,17 +358,29 @@ fn left_over(stopped: &Stopped, metadata: &Path) -> Result<Option<DeviceId>, Ado
     let device = devices::open_metadata(&path, &stopped.runtime)?;
     // What is no label has no place in the catalog either.
     match stopped.runtime.block_on(async move { celldisk::probe(&device).await }) {
-        Ok(Probe::Flashcell(label)) => Ok(Some(label.device_id)),
+        Ok(Probe::Flashcell(label)) => Ok(Some(*label)),
         _ => Ok(None),
     }
 }
 
-/// Take out of the catalog what an adopt that was cut off has put there. The volume has everything.
-async fn forget(cell: &Cell, id: DeviceId) -> Result<(), AdoptError> {
-    let store = cell.store();
+/// Take out of the catalog what an adopt that was cut off has put there. The volume has everything then. Where it has not, somebody has taken
+/// its lines out of the configuration; a batch in the journal is on flash too until it is in place, so that the label tells that as well.
+async fn forget(cell: &Cell, label: &Label) -> Result<(), AdoptError> {
+    let (store, id) = (cell.store(), label.device_id);
     let catalog = store.catalog();
     if !catalog.members.contains_key(&id) {
         return Ok(());
+    }
+    if !label.is_whole() {
+        let mut names = catalog.grid_disks.values().filter(|record| record.cell_disk == id).map(|record| &record.name);
+        return refuse(
+            format!(
+                "grid disk {} of this cell has data on flash that its volume does not have, and its lines are gone from cell.toml",
+                names.next().unwrap_or(&label.name)
+            ),
+            "put its [[device]] lines, with `path` and `metadata`, back into cell.toml and give it back with `flashcell release`; or choose another \
+             name with --name for another volume",
+        );
     }
     let gone = |error: GridDiskError| AdoptError::from(AdminError::from(error));
     for record in catalog.grid_disks.values().filter(|record| record.cell_disk == id) {
@@ -408,17 +422,21 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
         return refuse(format!("{} is not there", path.display()), "bring the volume back first");
     };
     check_rest(&stopped.runtime, &device, volume_bytes)?;
+    drop(device);
     let dir = stopped.located.dir.clone();
-    let counts = options.counts;
-    let written_bytes = stopped.change(found, counts, move |cell, world| async move {
-        let catalog = cell.store().catalog();
-        if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
-            && let Some(by) = attach::attached_by(&dir, &record.name)
-        {
-            return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
-        }
+    let (counts, believed) = (options.counts, (options.counts == Some(Counts::Cache)).then_some(id));
+    let found = if believed.is_some() {
+        // An open that believes flash writes to the volume: what stands against the release is found out by one that does not.
+        let dir = dir.clone();
+        stopped.change(found, None, move |cell, _| async move { check_release(&cell, &dir, id) })?;
+        devices::open_all(&stopped.located, &stopped.runtime, &stopped.world)?.devices
+    } else {
+        found
+    };
+    let written_bytes = stopped.change(found, believed, move |cell, world| async move {
+        check_release(&cell, &dir, id)?;
         // One that an earlier release has taken out of the catalog is in nobody's way.
-        if !catalog.members.contains_key(&id) {
+        if !cell.store().catalog().members.contains_key(&id) {
             return Ok(0);
         }
         check_counts(&cell, id, counts)?;
@@ -435,6 +453,17 @@ pub fn release(options: &ReleaseOptions) -> Result<Vec<String>, AdoptError> {
     }
     lines.push(format!("{} is a volume of its own again: mount it as before{checked}", path.display()));
     Ok(lines)
+}
+
+/// Whether nobody uses the volume, and the cell can do without it.
+fn check_release(cell: &Cell, dir: &Path, id: DeviceId) -> Result<(), AdoptError> {
+    let catalog = cell.store().catalog();
+    if let Some(record) = catalog.grid_disks.values().find(|record| record.cell_disk == id)
+        && let Some(by) = attach::attached_by(dir, &record.name)
+    {
+        return refuse(format!("grid disk {} is attached by {by}", record.name), "`flashcell detach` it first");
+    }
+    Ok(cell.check_not_last(id)?)
 }
 
 /// Whether volume and flash belong together, or the operator has said which of them counts.

@@ -1,13 +1,14 @@
-//! Journals at a start: a batch that counts is put in place before anything else looks at its disk, with flash or without.
+//! Journals at a start: a batch that counts is put in place before anything else looks at its disk, with flash or without. That of an adopted volume
+//! that others may have used waits until the volume has been compared with its flash.
 //!
 //! Applying one twice does no harm: nothing else has reached the disk since. Never decides whether the grid disk is served.
 
 use super::format::Owner;
 use super::journal::{Journal, JournalError};
-use crate::adopted::{forget_fingerprint, used_note};
+use crate::adopted::{Found, forget_fingerprint, used_note};
 use crate::open::OpenReport;
 use crate::write_back::Pace;
-use celldisk::{CellStore, GridDiskId};
+use celldisk::{CellStore, DeviceId, GridDiskId};
 use device::{Device, Outcome, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,10 +31,13 @@ pub(crate) struct RecoveredJournals {
     pub(crate) left: BTreeMap<GridDiskId, String>,
 }
 
-/// Read every journal and put in place what counts, but not over what somebody else has made of a volume (`used`).
+/// Read every journal and put in place what counts, but not over what somebody else has made of a volume (`used`), unless flash is `believed`;
+/// and not before it has been compared with its flash where that has to tell (`volumes`), see [`crate::compared`].
 pub(crate) async fn recover_journals(
     store: &Arc<CellStore>,
+    volumes: &BTreeMap<DeviceId, Found>,
     used: &BTreeSet<GridDiskId>,
+    believed: Option<DeviceId>,
     report: &mut OpenReport,
 ) -> RecoveredJournals {
     let RecoveredJournals { mut journals, mut failed, mut left } = RecoveredJournals::default();
@@ -49,9 +53,16 @@ pub(crate) async fn recover_journals(
                 continue;
             }
             Ok(journal) => {
+                let waits = volumes.get(&record.cell_disk).is_some_and(Found::is_uncertain)
+                    && record.is_write_back()
+                    && is_flash_there(store, record);
                 // From here on an adopted volume is not as it was left.
-                let may_change = journal.is_void() || forget_fingerprint(store, record.cell_disk).await.is_ok();
+                let may_change = waits
+                    || journal.is_void()
+                    || believed == Some(record.cell_disk)
+                    || forget_fingerprint(store, record.cell_disk).await.is_ok();
                 let recovered = match may_change {
+                    true if waits => Ok(0),
                     true => put_in_place(&journal, &(disk as Device)).await,
                     false => Err(JournalError::Io),
                 };
@@ -60,27 +71,45 @@ pub(crate) async fn recover_journals(
             }
             Err(error) => Err(error),
         };
-        match recovered {
-            Ok(0) => {}
-            Ok(bytes) => report
-                .notes
-                .push(format!("grid disk {}: a batch of {bytes} bytes in its journal was put in place", record.name)),
-            Err(JournalError::Rotten) => report.notes.push(format!(
-                "grid disk {}: its journal is rotten, so its disk is not whole without its flash",
-                record.name
-            )),
-            Err(JournalError::Io) => {
-                let why = format!(
-                    "grid disk {} is offline: its journal could not be read or put in place; hint: see to its disk and \
-                     restart the cell",
-                    record.name
-                );
-                report.notes.push(why.clone());
-                failed.insert(record.id, why);
-            }
-        }
+        failed.extend(told(&record.name, recovered, report).map(|why| (record.id, why)));
     }
     RecoveredJournals { journals, failed, left }
+}
+
+/// Whether all flash that may have what the disk has not is there, so that there is something to compare the disk with.
+fn is_flash_there(store: &CellStore, record: &celldisk::GridDisk) -> bool {
+    store.cell_disk(record.cell_disk).is_some_and(|home| {
+        home.label()
+            .flash_members
+            .iter()
+            .all(|(id, flash)| !flash.state.holds_dirty() || store.cell_disk(*id).is_some())
+    })
+}
+
+/// Put a journal in place that had to wait. Why its grid disk has to stay offline, if it could not be.
+pub(crate) async fn put_late(name: &str, journal: &Journal, disk: &Device, report: &mut OpenReport) -> Option<String> {
+    let recovered = put_in_place(journal, disk).await;
+    told(name, recovered, report)
+}
+
+/// What became of a journal, for the log. Why its grid disk has to stay offline, if it has to.
+fn told(name: &str, recovered: Result<u64, JournalError>, report: &mut OpenReport) -> Option<String> {
+    let note = match recovered {
+        Ok(0) => return None,
+        Ok(bytes) => format!("grid disk {name}: a batch of {bytes} bytes in its journal was put in place"),
+        Err(JournalError::Rotten) => {
+            format!("grid disk {name}: its journal is rotten, so its disk is not whole without its flash")
+        }
+        Err(JournalError::Io) => {
+            let why = format!(
+                "grid disk {name} is offline: its journal could not be read or put in place; hint: see to its disk and restart the cell"
+            );
+            report.notes.push(why.clone());
+            return Some(why);
+        }
+    };
+    report.notes.push(note);
+    None
 }
 
 async fn put_in_place(journal: &Journal, disk: &Device) -> Result<u64, JournalError> {

@@ -140,7 +140,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
         arena_bytes: setup.arena_bytes,
         settle_every: setup.settle_every,
         accept_diverged: setup.accept_diverged,
-        believe_cache: false,
+        believe_cache: None,
         journal_bytes: Some(setup.journal_bytes),
         redo: LogConfig {
             unflushed_bytes_max: setup.redo.as_ref().map_or(1, |redo| redo.unflushed_bytes),

@@ -8,11 +8,12 @@
 
 use cell::{Cell, CellConfig, Context, NewDevice, Session};
 use celldisk::{Beside, CachingMode, GridDiskSpec, METADATA_BYTES, Role};
-use device::layers::Memory;
-use device::{Buf, Bufs, Device, Io, Outcome, Prng};
+use device::layers::{Action, Fault, Faults, Memory};
+use device::{Buf, Bufs, Device, FailKind, Io, Outcome, Prng, Verb};
 use sim::executor::Executor;
-use sim::plain::{cell_on, in_an_executor, process_of};
+use sim::plain::{cell_on, full_of, in_an_executor, process_of};
 use std::sync::Arc;
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 1024;
@@ -181,8 +182,9 @@ impl Rig {
     }
 }
 
-async fn history(executor: &Executor, seed: u64, ordered: bool) -> Rig {
-    let mut rig = Rig::new(seed, ordered).await;
+/// A rig whose volume has been adopted.
+async fn adopted(executor: &Executor, seed: u64, ordered: bool) -> Rig {
+    let rig = Rig::new(seed, ordered).await;
     {
         let (_process, world) = process_of(executor);
         let devices: Vec<Device> = vec![rig.disk.clone(), rig.flash.clone()];
@@ -203,6 +205,11 @@ async fn history(executor: &Executor, seed: u64, ordered: bool) -> Rig {
         cell.stop().await.unwrap();
         assert!(rig.below().await == rig.wanted, "the volume after it was adopted");
     }
+    rig
+}
+
+async fn history(executor: &Executor, seed: u64, ordered: bool) -> Rig {
+    let mut rig = adopted(executor, seed, ordered).await;
     for _ in 0..6 {
         let end = [End::Clean, End::Clean, End::Killed, End::PowerCut][rig.prng.below(4) as usize];
         rig.live(executor, end).await;
@@ -249,4 +256,56 @@ fn an_adopted_volume_in_write_back_reads_as_it_was_left() {
     );
     let (apart, dirty) = (sum(|rig| rig.apart.into()), sum(|rig| rig.dirty.into()));
     assert!(sum(|rig| rig.hits) > 500 && apart > 2 && dirty > 5, "{apart} times apart, {dirty} stops with dirty data");
+}
+
+/// The cell dies while a batch is being put in place; somebody has changed the superblock then, or nobody has.
+async fn cut_off_batch(executor: &Executor, is_used: bool) {
+    let mut rig = adopted(executor, 1, true).await;
+    {
+        let (process, world) = process_of(executor);
+        let volume = Faults::new(rig.volume.clone(), world.spawn.clone());
+        let both: Device = Beside::new(rig.metadata.clone(), volume.clone(), VOLUME_BYTES).unwrap();
+        let devices = vec![rig.disk.clone() as Device, rig.flash.clone(), both];
+        let (cell, _) = Cell::open(devices, rig.config(), world.clone()).await.unwrap();
+        let session = cell.grid_disk("SHOP").unwrap().open_session(Context::default());
+        // Until they are on flash: the ends of the volume are compared.
+        for page in (0..32).cycle().take(96) {
+            rig.read(&session, page).await;
+        }
+        let _ = volume.add(Fault::every(Verb::Write, Action::Fail(FailKind::Media)));
+        for page in 100..164 {
+            session.write(page * PAGE as u64, full_of(PAGE, 0xbb), false).await.unwrap();
+            rig.wanted[page as usize * PAGE..][..PAGE].fill(0xbb);
+        }
+        session.flush().await.unwrap();
+        world.clock.sleep(Duration::from_secs(60)).await;
+        assert!(volume.struck() > 0, "a batch is in the journal, and not in place");
+        process.kill();
+    }
+    if is_used {
+        rig.change_below(1024 + 52, &[77]).await;
+    }
+    let before = rig.below().await;
+    let (_process, world) = process_of(executor);
+    let (cell, report) = Cell::open(rig.devices(), rig.config(), world).await.unwrap();
+    let disk = cell.grid_disk("SHOP").unwrap();
+    assert_eq!(disk.offline().is_some(), is_used, "{:?}", report.notes);
+    let is_put = report.notes.iter().any(|note| note.contains("in its journal was put in place"));
+    assert_eq!(is_put, !is_used, "{:?}", report.notes);
+    if is_used {
+        cell.stop().await.unwrap();
+        assert!(rig.below().await == before, "nothing is written to the volume before the operator has chosen");
+    } else {
+        let session = disk.open_session(Context::default());
+        for page in 0..VOLUME_BYTES / PAGE as u64 {
+            rig.read(&session, page).await;
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_was_cut_off_is_not_put_over_what_others_have_made_of_the_volume() {
+    for is_used in [true, false] {
+        in_an_executor(async |executor| cut_off_batch(executor, is_used).await);
+    }
 }
