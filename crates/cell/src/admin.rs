@@ -184,7 +184,7 @@ impl Cell {
                     (state.flushing.remove(&GridDiskId(disk.id())), kept)
                 };
                 drop(flushing);
-                // What flash has kept for it, offline as it was.
+                // The cache has kept the dirty data of a grid disk that was offline.
                 if let (Some(cache), Some(record), true) = (self.flash_cache(), &record, kept) {
                     cache.forget(&cache.disk(cached_disk(record, true)));
                 }

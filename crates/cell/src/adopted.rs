@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) enum Found {
     /// The same.
     AsLeft,
-    /// Somebody else has used it.
+    /// Another program has used the volume.
     Used,
     /// It holds nothing that has a fingerprint.
     Traceless,
@@ -173,7 +173,7 @@ pub(crate) async fn forget_fingerprints(
     Ok(())
 }
 
-/// The same for one. Where there is no journal the label says by itself whether the stop was clean.
+/// Clear the fingerprint in the label of one volume. Where there is no journal the label says by itself whether the stop was clean.
 pub(crate) async fn forget_fingerprint(store: &Arc<CellStore>, id: DeviceId) -> Result<(), CellDiskError> {
     let Some(disk) = store.cell_disk(id).filter(|_| store.is_adopted_for_write_back(id)) else { return Ok(()) };
     if disk.label().adopted.is_none_or(|adopted| adopted.fingerprint == 0) {
@@ -182,7 +182,7 @@ pub(crate) async fn forget_fingerprint(store: &Arc<CellStore>, id: DeviceId) -> 
     set_fingerprint(&disk, 0).await
 }
 
-/// What the label says of the volume.
+/// Write the fingerprint of a volume into its label.
 pub(crate) async fn set_fingerprint(disk: &celldisk::CellDisk, now: u64) -> Result<(), CellDiskError> {
     disk.update_label(|label| label.adopted.iter_mut().for_each(|adopted| adopted.fingerprint = now)).await
 }
@@ -191,7 +191,7 @@ pub(crate) async fn set_fingerprint(disk: &celldisk::CellDisk, now: u64) -> Resu
 pub(crate) async fn leave_fingerprints(store: &Arc<CellStore>) {
     for disk in store.cell_disks() {
         let Some(adopted) = disk.label().adopted else { continue };
-        // Nobody has served it: it is as it was found, or is not, and that must not be forgotten.
+        // The cell has not served this volume since the open: what the open found must not be forgotten.
         if adopted.fingerprint != 0 && store.is_adopted_for_write_back(disk.id()) {
             continue;
         }

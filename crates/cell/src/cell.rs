@@ -40,7 +40,7 @@ pub struct CellConfig {
     pub settle_every: Duration,
     /// Take in devices that were opened and changed apart from the others, giving up what was changed on them alone.
     pub accept_diverged: bool,
-    /// What flash has counts of this adopted volume, if it was used without the cell. Its label says that it was until it is released.
+    /// The adopted volume whose data on flash counts although another program has used the volume. Its label says so until it is released.
     pub believe_cache: Option<DeviceId>,
     /// Bytes of the journal of a grid disk in write-back in flush order; none: by its size.
     pub journal_bytes: Option<u64>,

@@ -25,7 +25,7 @@ const END_PARTS: u64 = 32;
 /// Read at a time.
 const AT_ONCE: usize = 32;
 
-/// What became of a comparison.
+/// Clean blocks of a volume that were compared with flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     same: u64,
@@ -93,7 +93,7 @@ impl Cell {
                         "the volume of grid disk {name} was used without the cell: what was cached of it is void"
                     ));
                 }
-                // What is not void must not be served.
+                // Cached blocks that are not void must not be served: the grid disk goes offline below.
                 Err(error) => {
                     report.notes.push(format!("what is cached of grid disk {name} cannot be made void: {error}"))
                 }
@@ -117,7 +117,7 @@ impl Cell {
     }
 
     async fn compare(&self, at_work: &CacheAtWork, handle: &DiskHandle, slice: &Device) -> Counts {
-        // What the volume shows must not go back at a power cut to what flash has.
+        // The comparison must see what the volume holds durably: a power cut must not bring back older blocks that flash has as well.
         if slice.flush().await.outcome != Outcome::Done {
             return Counts::default();
         }
@@ -133,7 +133,7 @@ impl Cell {
             let (result, cached) = at_work.cache.read_hit(hit, Buf::zeroed(PART_BYTES as usize).into()).await;
             let cached = cached.filter(|_| result.is_ok())?;
             let below = slice.read(part * PART_BYTES, Buf::zeroed(PART_BYTES as usize).into()).await;
-            // What cannot be read is nobody's to judge.
+            // A block that the volume cannot read counts as neither same nor different.
             let all = 0..PART_BYTES as usize;
             (below.outcome == Outcome::Done).then(|| cached.to_vec(all.clone()) == below.bufs.to_vec(all))
         });
