@@ -69,6 +69,27 @@ class Shop:
         with mounted(self.volume, self.place) as direct:
             change(direct)
 
+    def with_a_clean_superblock(self):
+        """Served and attached; flash has a file that the volume has not, and the superblock as the volume has it. The cell."""
+        cell = self.cell
+        cell.start()
+        self.attach()
+        put_files(os.path.join(self.mount, "more"), "more")
+        os.sync()
+        wait_until(lambda: cell.metric("GD_FC_IO_RQ_BATCH", "shop") > 0 and dirty(cell) == 0, 60, "the volume has what was written")
+        freeze(cell)
+        with open(os.path.join(self.mount, "late"), "wb") as file:
+            file.write(pattern("late", 3 * MIB))
+            os.fsync(file.fileno())
+        check(dirty(cell) > 1, "flash has what the volume has not")
+        return cell
+
+    def used_after_a_kill(self, change=lambda mount: None):
+        """The cell is killed, and the volume used before anybody starts it again."""
+        self.cell.kill()
+        self.host.end()
+        self.use_behind(change)
+
     def is_offline(self, part="was used without the cell"):
         equal(grid_disk(self.cell)["status"], "offline", "status")
         contains(self.cell.log(), part, "log")
@@ -326,9 +347,7 @@ def foreign_writes_after_a_kill_are_found_among_clean_blocks_and_dirty_ones_are_
         it.attach()
         equal(tree(it.mount), wanted, "the files after a kill")
         put_files(os.path.join(it.mount, "later"), "later")
-        it.host.detach(it.mount)
-        cell.kill()
-        it.use_behind(lambda mount: open(os.path.join(mount, "file"), "r+b").write(pattern("new", 16 * MIB)))
+        it.used_after_a_kill(lambda mount: open(os.path.join(mount, "file"), "r+b").write(pattern("new", 16 * MIB)))
         cell.start()
         it.is_offline()
         contains(cell.log(), "differ between flash and volume", "log")
@@ -342,20 +361,8 @@ def foreign_writes_after_a_kill_are_found_among_clean_blocks_and_dirty_ones_are_
 @test
 def a_mount_after_a_kill_is_seen_by_the_superblock():
     with shop() as it:
-        cell = it.cell
-        cell.start()
-        it.attach()
-        put_files(os.path.join(it.mount, "more"), "more")
-        os.sync()
-        wait_until(lambda: cell.metric("GD_FC_IO_RQ_BATCH", "shop") > 0 and dirty(cell) == 0, 60, "the volume has what was written")
-        freeze(cell)
-        with open(os.path.join(it.mount, "late"), "wb") as file:
-            file.write(pattern("late", 3 * MIB))
-            os.fsync(file.fileno())
-        check(dirty(cell) > 1, "flash has what the volume has not")
-        cell.kill()
-        it.host.end()
-        it.use_behind()
+        cell = it.with_a_clean_superblock()
+        it.used_after_a_kill()
         cell.start()
         it.is_offline()
         cell.stop()
@@ -382,6 +389,27 @@ def without_its_flash_an_adopted_volume_is_of_one_moment():
         equal(digest(it.volume), before, "the volume as it was at that moment")
         with mounted(it.volume, it.place) as direct:
             equal(set(tree(direct)), {"a", "deep/b", "deep/er/c"}, "files of that moment")
+
+
+@test
+def a_volume_that_could_not_be_compared_for_want_of_its_flash_is_compared_when_that_is_back():
+    with shop() as it:
+        cell = it.with_a_clean_superblock()
+        it.used_after_a_kill(lambda mount: put_files(os.path.join(mount, "foreign"), "foreign"))
+        with mounted(it.volume, it.place) as direct:
+            foreign = tree(direct)
+        before = digest(it.volume)
+        with flash_away(cell):
+            for _ in range(2):
+                cell.start()
+                equal(grid_disk(cell)["status"], "offline", "status without flash")
+                cell.stop()
+        cell.start()
+        it.is_offline()
+        cell.stop()
+        equal(digest(it.volume), before, "the volume all the while")
+        run([binary(), "release", "shop", "-c", cell.dir, "--discard-dirty"])
+        it.whole(foreign, "the files of the volume")
 
 
 @test

@@ -19,8 +19,8 @@ PLACES = [n * 37 % 512 * 128 * 1024 for n in range(96)]
 class Rounds:
     """A client that writes rounds, each in the same order, with a FLUSH after each, until `end`."""
 
-    def __init__(self, cell):
-        self.cell = cell
+    def __init__(self, cell, name="data"):
+        self.cell, self.name = cell, name
         self.going = True
         self.failed = None
         self.flushed = 0
@@ -29,7 +29,7 @@ class Rounds:
 
     def work(self):
         try:
-            client = nbdclient.Client(self.cell.socket)
+            client = nbdclient.Client(self.cell.socket, export=self.name)
             while self.going:
                 number = self.flushed + 1
                 for place in PLACES:
@@ -106,20 +106,66 @@ def a_frozen_disk_is_of_one_moment_and_stays_so():
                 check("frozenFor" not in grid_disk(cell), "thawed")
             check(seen[0] < seen[-1], f"the disk follows between freezes: {seen}")
             told = json.loads(flashcell("freeze", "--all", "--for", "1", "--json", "-c", cell.dir).stdout)
-            equal([(row["griddisk"], row["seconds"]) for row in told], [("data", 1)], "what freeze --json says")
-            contains(told[0]["as_of"], "20", "of which moment the disk is")
+            rows = sorted((row["griddisk"], row["seconds"], row["writes_wait"]) for row in told)
+            equal(rows, [("data", 1, False), ("other", 1, True)], "what freeze --json says")
+            check(all(row["as_of"].startswith("20") for row in told), f"of which moment the disks are: {told}")
             rounds.until(lambda: "frozenFor" not in grid_disk(cell), "a forgotten freeze ends by itself")
         finally:
             rounds.end()
-        refused = flashcell("freeze", "other", "-c", cell.dir, ok=False)
-        equal(refused.returncode, 1, "a grid disk in another mode")
-        contains(refused.stderr, "hint:", "message of freeze")
+        refused = flashcell("freeze", "other", "--for", "301", "-c", cell.dir, ok=False)
+        equal(refused.returncode, 1, "writes that wait for too long")
+        contains(refused.stderr, "hint: say 300 seconds or less", "message of freeze")
         # Other modes and back, with the same content.
         for mode in ("write-through", "write-back", "write-back-ordered", "none", "write-back-ordered"):
             set_mode(cell, mode)
         equal(cell.metric("FC_BY_DIRTY"), 0, "nothing is dirty after a switch")
         equal(disk_alone(cell), [rounds.flushed] * len(PLACES), "the disk after a switch")
         cell.stop()
+
+
+@test
+def in_other_modes_writes_wait_while_the_disks_are_frozen():
+    names = ("data", "wal", "back")
+    griddisks = ("data:64M", "wal:64M:redo", "back:64M:data:write-back")
+    with served(disks=("512M",), flash=("256M",), griddisks=griddisks) as cell:
+        check(cell.json("list flashlog"), "a redo grid disk comes with a flash log")
+        rounds = {name: Rounds(cell, name) for name in names}
+        reader = nbdclient.Client(cell.socket, export="wal")
+        try:
+            for _ in range(3):
+                before = {name: one.flushed for name, one in rounds.items()}
+                for name, one in rounds.items():
+                    one.until(lambda one=one, name=name: one.flushed > before[name] + 1, "rounds")
+                flushed = {name: one.flushed for name, one in rounds.items()}
+                said = flashcell("freeze", *names, "--for", "50", "-c", cell.dir).stdout
+                equal(said.count("; its writes wait meanwhile"), 3, f"what freeze says: {said}")
+                frozen = {name: disk_alone(cell, name) for name in names}
+                for name in names:
+                    moment = of_one_moment(frozen[name], f"the frozen disk of {name}")
+                    check(moment >= flushed[name], f"{name} is of round {moment}, {flushed[name]} were flushed before")
+                equal(cell.metric("FC_BY_DIRTY"), 0, "dirty data while frozen")
+                time.sleep(1.5)
+                equal({name: disk_alone(cell, name) for name in names}, frozen, "the frozen disks, later")
+                word = reader.read(PLACES[0], 8)
+                equal(int.from_bytes(word, "little"), frozen["wal"][0], "reads go on")
+                flashcell("thaw", "--all", "-c", cell.dir)
+                check("frozenFor" not in grid_disk(cell, "wal"), "thawed")
+            flashcell("freeze", "--all", "--for", "1", "-c", cell.dir)
+            before = rounds["data"].flushed
+            rounds["data"].until(lambda: rounds["data"].flushed > before + 1, "a forgotten freeze ends by itself")
+        finally:
+            reader.disconnect()
+            for one in rounds.values():
+                one.end()
+        # A write that waits does not keep the cell from stopping.
+        flashcell("freeze", "data", "-c", cell.dir)
+        client = nbdclient.Client(cell.socket)
+        client.submit(nbdclient.WRITE, 0, BLOCK, bytes(BLOCK))
+        time.sleep(0.3)
+        began = time.monotonic()
+        cell.stop()
+        check(time.monotonic() - began < 20, "the cell stops while a write waits")
+        client.close()
 
 
 @test

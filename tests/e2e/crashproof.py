@@ -8,6 +8,7 @@ row with its number. After a round every acknowledged one must be there; of each
 log (`redo`).
 """
 
+import contextlib
 import glob
 import os
 import pwd
@@ -190,6 +191,43 @@ class Database:
             raise Lost(f"{self.data}: balances differ: {balances}")
 
 
+@contextlib.contextmanager
+def frozen_copy(place, cell, names):
+    """Freeze grid disks, copy what their disks hold, thaw them: where the copies are mounted, by name."""
+    run([binary(), "freeze", *names, "--for", "60", "-c", cell.dir])
+    images, mounts = {}, {}
+    for name in names:
+        (record,) = cell.json(f"list griddisk {name} attributes name, offset, size")
+        images[name], mounts[name] = place.path(f"copy-{name}.img"), place.path(f"copy-{name}")
+        with open(cell.device("disk"), "rb") as disk, open(images[name], "wb") as copy:
+            disk.seek(record["offset"])
+            for _ in range(record["size"] // MIB):
+                copy.write(disk.read(MIB))
+    check(all("frozenFor" in record for record in cell.json("list griddisk attributes all") if record["name"] in names), "frozen until it is copied")
+    run([binary(), "thaw", *names, "-c", cell.dir])
+    mounted = []
+    try:
+        for name in names:
+            os.makedirs(mounts[name], exist_ok=True)
+            run(["mount", "-o", "loop", images[name], mounts[name]])
+            mounted.append(name)
+        yield mounts
+    finally:
+        for name in mounted:
+            run(["umount", mounts[name]])
+        for image in images.values():
+            os.unlink(image)
+
+
+def database_on(place, mounts):
+    """The database on copies of the grid disks of another."""
+    other = Database(place, mounts["data"], sock="copy-sock")
+    if "wal" in mounts:
+        os.unlink(os.path.join(other.data, "pg_wal"))
+        os.symlink(os.path.join(mounts["wal"], "wal"), os.path.join(other.data, "pg_wal"))
+    return other
+
+
 class Proof:
     """The whole of it: cell, attachment, database, ledger."""
 
@@ -309,37 +347,16 @@ class Proof:
 
     def recover_a_copy(self):
         """Copy the frozen disks while the database writes on, and have another database recover on the copy."""
-        if self.mode != "write-back-ordered":
-            self.set_mode("write-back-ordered")
-        names = list(self.mounts)
         acknowledged = self.acknowledged_so_far()
-        run([binary(), "freeze", *names, "--for", "60", "-c", self.cell.dir])
-        images, mounts = {}, {}
-        for name in names:
-            (record,) = self.cell.json(f"list griddisk {name} attributes name, offset, size")
-            images[name], mounts[name] = self.place.path(f"copy-{name}.img"), self.place.path(f"copy-{name}")
-            with open(self.cell.device("disk"), "rb") as disk, open(images[name], "wb") as copy:
-                disk.seek(record["offset"])
-                for _ in range(record["size"] // MIB):
-                    copy.write(disk.read(MIB))
-        run([binary(), "thaw", *names, "-c", self.cell.dir])
-        for name in names:
-            os.makedirs(mounts[name], exist_ok=True)
-            run(["mount", "-o", "loop", images[name], mounts[name]])
-        other = Database(self.place, mounts["data"], sock="copy-sock")
-        if "wal" in mounts:
-            os.unlink(os.path.join(other.data, "pg_wal"))
-            os.symlink(os.path.join(mounts["wal"], "wal"), os.path.join(other.data, "pg_wal"))
-        try:
-            other.start()
-            self.verify_copy(other, acknowledged)
-            other.stop()
-        finally:
-            if other.server is not None and other.server.poll() is None:
-                other.kill()
-            for name in names:
-                run(["umount", mounts[name]])
-                os.unlink(images[name])
+        with frozen_copy(self.place, self.cell, list(self.mounts)) as mounts:
+            other = database_on(self.place, mounts)
+            try:
+                other.start()
+                self.verify_copy(other, acknowledged)
+                other.stop()
+            finally:
+                if other.server is not None and other.server.poll() is None:
+                    other.kill()
 
     def verify_copy(self, database, acknowledged):
         """The copy is of one moment, no earlier than the freeze: no gaps, and nothing that was acknowledged before is missing."""
@@ -413,6 +430,7 @@ class Proof:
             self.change(kind, rng)
             time.sleep(self.seconds * 0.3 * rng.random())
         if kind == "copy":
+            self.set_mode(rng.choice(MODES))
             self.recover_a_copy()
         else:
             self.kill("all" if kind in (*CHANGES, *FLASH) else kind)
@@ -492,8 +510,8 @@ class Proof:
 
 
 def kinds_with(wal):
-    """What may be done where `pg_wal` lies so: a redo grid disk is in no copy, and what only the flash log has is lost with it."""
-    return [kind for kind in KINDS if wal != "redo" or kind not in (*FLASH, "copy")]
+    """What may be done where `pg_wal` lies so: what only the flash log has is lost with it."""
+    return [kind for kind in KINDS if wal != "redo" or kind not in FLASH]
 
 
 def proof(rounds, seed, mode="write-back", sabotage=None, kinds=None, seconds=4, wal=None, say=lambda _: None):

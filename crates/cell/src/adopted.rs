@@ -53,6 +53,7 @@ pub(crate) async fn look(store: &Arc<CellStore>) -> BTreeMap<DeviceId, Found> {
             _ if adopted.fingerprint == Adopted::USED => Found::Used,
             Ok(now) if is_known && now == adopted.fingerprint => Found::AsLeft,
             Err(error) => Found::Unread(error.to_string()),
+            Ok(_) if adopted.fingerprint == Adopted::UNCOMPARED => Found::Unclean,
             Ok(0) => Found::Traceless,
             Ok(_) if is_known => Found::Used,
             Ok(_) if label.clean_stop => Found::First,
@@ -111,7 +112,7 @@ pub(crate) async fn void_what_may_differ(
     believed: Option<DeviceId>,
     report: &mut OpenReport,
 ) -> Result<(Vec<String>, BTreeSet<GridDiskId>), CellError> {
-    let (mut alerts, mut to_compare) = (Vec::new(), BTreeSet::new());
+    let (mut alerts, mut uncompared) = (Vec::new(), BTreeSet::new());
     let catalog = store.catalog();
     for record in catalog.grid_disks.values() {
         let Some(is) = found.get(&record.cell_disk).filter(|is| **is != Found::AsLeft) else { continue };
@@ -146,14 +147,14 @@ pub(crate) async fn void_what_may_differ(
             alerts.push(format!("{why}: what was cached of it is void"));
         } else if record.is_write_back() {
             report.notes.push(format!("{why}: some of what is cached of it is compared with it"));
-            to_compare.insert(record.id);
+            uncompared.insert(record.id);
             continue;
         }
         // Before the stamps are renewed: an open that is cut off here finds the same again.
         let _ = store.raise_cache_generation(record.id).await?;
         report.notes.push(format!("{why}: its cache begins empty"));
     }
-    Ok((alerts, to_compare))
+    Ok((alerts, uncompared))
 }
 
 /// From here on the cell may write to these volumes: their labels say no longer how they were left. Not those of `offline` grid disks, to which
@@ -187,8 +188,12 @@ pub(crate) async fn set_fingerprint(disk: &celldisk::CellDisk, now: u64) -> Resu
     disk.update_label(|label| label.adopted.iter_mut().for_each(|adopted| adopted.fingerprint = now)).await
 }
 
-/// Note how volumes are left. All of them have been flushed, and the labels do not say yet that the stop was clean.
-pub(crate) async fn leave_fingerprints(store: &Arc<CellStore>) {
+/// Note how volumes are left. All of them have been flushed, and the labels do not say yet that the stop was clean. Of `uncompared` grid disks
+/// nobody knows how they should be: the next open has to compare them as this one should have.
+pub(crate) async fn leave_fingerprints(store: &Arc<CellStore>, uncompared: &BTreeSet<GridDiskId>) {
+    let catalog = store.catalog();
+    let unknown = uncompared.iter().filter_map(|id| catalog.grid_disks.get(id)).map(|record| record.cell_disk);
+    let unknown: BTreeSet<DeviceId> = unknown.collect();
     for disk in store.cell_disks() {
         let Some(adopted) = disk.label().adopted else { continue };
         // The cell has not served this volume since the open: what the open found must not be forgotten.
@@ -196,7 +201,10 @@ pub(crate) async fn leave_fingerprints(store: &Arc<CellStore>) {
             continue;
         }
         // What cannot be read is not known, and nothing is believed at the next start; so it is where the label cannot be written.
-        let now = fingerprint(disk.device(), adopted).await.unwrap_or(0);
+        let now = match unknown.contains(&disk.id()) {
+            true => Adopted::UNCOMPARED,
+            false => fingerprint(disk.device(), adopted).await.unwrap_or(0),
+        };
         let _ = set_fingerprint(&disk, now).await;
     }
 }

@@ -141,8 +141,9 @@ pub(crate) struct State {
     pub(crate) disk_awaited: BTreeSet<GridDiskId>,
     /// Of these, grid disks of adopted volumes that somebody else has used.
     pub(crate) used_without_us: BTreeSet<GridDiskId>,
-    /// Grid disks of adopted volumes of which nothing tells whether somebody else has used them, see [`crate::compared`].
-    pub(crate) to_compare: BTreeSet<GridDiskId>,
+    /// Grid disks of adopted volumes of which nothing tells whether somebody else has used them, see [`crate::compared`]. After the open, those that
+    /// could not be compared and are offline.
+    pub(crate) uncompared: BTreeSet<GridDiskId>,
     /// Cache generations of what flash has of grid disks that are, or were, served before the index was whole.
     pub(crate) early: BTreeMap<GridDiskId, u32>,
     /// Grid disks that take no dirty data since a FLUSH.

@@ -7,13 +7,14 @@
 //! the volume.
 
 use crate::adopted::{set_fingerprint, used_note};
-use crate::cell::{CacheAtWork, Cell, cached_disk};
+use crate::cell::{CacheAtWork, Cell, State, cached_disk};
 use crate::open::OpenReport;
 use crate::ordered::put_late;
 use celldisk::{Adopted, GridDiskId};
 use device::sync::lock;
 use device::{Buf, Device, Outcome};
 use flashcache::{DiskHandle, PART_BYTES, Stretch};
+use futures_util::future::ready;
 use futures_util::{StreamExt, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,17 +26,23 @@ const END_PARTS: u64 = 32;
 /// Read at a time.
 const AT_ONCE: usize = 32;
 
-/// Clean blocks of a volume that were compared with flash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    same: u64,
-    different: u64,
+/// What the comparison of a volume with flash has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compared {
+    /// So many clean blocks, and all of them are the same.
+    Same(u64),
+    /// Some are not.
+    Different { different: u64, of: u64 },
+    /// Flash has no clean block of it.
+    NothingClean,
+    /// The volume does not answer.
+    Impossible(&'static str),
 }
 
 impl Cell {
     /// Compare what has to be, before it is served. The index of the flash cache is whole.
     pub(crate) async fn compare_adopted(self: &Arc<Self>, report: &mut OpenReport) {
-        let ids = std::mem::take(&mut lock(&self.state).to_compare);
+        let ids = lock(&self.state).uncompared.clone();
         for id in ids {
             let catalog = self.store().catalog();
             let Some(record) = catalog.grid_disks.get(&id) else { continue };
@@ -48,24 +55,49 @@ impl Cell {
                 continue;
             };
             let handle = at_work.cache.disk(cached_disk(record, true)).passing();
-            let counts = self.compare(&at_work, &handle, &slice).await;
-            if counts.different == 0 {
-                report
-                    .notes
-                    .push(format!("grid disk {name}: {} clean blocks are the same on flash and volume", counts.same));
-                self.put_in_place(id, name, &slice, report).await;
-                continue;
+            let is_dirty = || {
+                let in_journal = lock(&self.state).journals.get(&id).is_some_and(|journal| journal.used_bytes() > 0);
+                in_journal || at_work.cache.has_dirty(&handle)
+            };
+            match self.compare(&at_work, &handle, &slice).await {
+                Compared::Same(blocks) => {
+                    report
+                        .notes
+                        .push(format!("grid disk {name}: {blocks} clean blocks are the same on flash and volume"));
+                    self.put_in_place(id, name, &slice, report).await;
+                }
+                Compared::NothingClean => {
+                    if is_dirty() {
+                        self.alert(format!(
+                            "nothing tells whether the volume of grid disk {name} was used without the cell, for flash has no clean block to \
+                             compare it with: what flash holds for it is written to it"
+                        ));
+                    }
+                    self.put_in_place(id, name, &slice, report).await;
+                }
+                Compared::Different { different, of } => {
+                    let what =
+                        format!("{different} of {of} clean blocks of grid disk {name} differ between flash and volume");
+                    report.notes.push(what);
+                    self.used_without_us(id, name, is_dirty(), report).await;
+                }
+                Compared::Impossible(why) => {
+                    let why = format!(
+                        "grid disk {name} is offline: the last stop was not clean, so that its volume has to be compared with its flash, and it \
+                         cannot be {why}; hint: see to the volume and restart the cell"
+                    );
+                    report.notes.push(why.clone());
+                    let mut state = lock(&self.state);
+                    state.offline.insert(id, why);
+                    // Flash keeps what it has of it.
+                    state.disk_awaited.insert(id);
+                }
             }
-            let all = counts.same + counts.different;
-            let what = format!(
-                "{} of {all} clean blocks of grid disk {name} differ between flash and volume",
-                counts.different
-            );
-            report.notes.push(what);
-            let in_journal = lock(&self.state).journals.get(&id).is_some_and(|journal| journal.used_bytes() > 0);
-            let is_dirty = in_journal || at_work.cache.has_dirty(&handle);
-            self.used_without_us(id, name, is_dirty, report).await;
         }
+        // Those that stay offline are as they were found: the next open has to compare them.
+        let mut state = lock(&self.state);
+        let State { uncompared, offline, .. } = &mut *state;
+        uncompared.retain(|id| offline.contains_key(id));
     }
 
     /// The batch that the last life has left in its journal, before anything else is written to the volume.
@@ -116,10 +148,10 @@ impl Cell {
         state.used_without_us.insert(id);
     }
 
-    async fn compare(&self, at_work: &CacheAtWork, handle: &DiskHandle, slice: &Device) -> Counts {
+    async fn compare(&self, at_work: &CacheAtWork, handle: &DiskHandle, slice: &Device) -> Compared {
         // The comparison must see what the volume holds durably: a power cut must not bring back older blocks that flash has as well.
         if slice.flush().await.outcome != Outcome::Done {
-            return Counts::default();
+            return Compared::Impossible("flushed");
         }
         let mut prng = self.world.prng.fork("blocks to compare");
         let end = slice.geometry().size_bytes / PART_BYTES;
@@ -133,12 +165,17 @@ impl Cell {
             let (result, cached) = at_work.cache.read_hit(hit, Buf::zeroed(PART_BYTES as usize).into()).await;
             let cached = cached.filter(|_| result.is_ok())?;
             let below = slice.read(part * PART_BYTES, Buf::zeroed(PART_BYTES as usize).into()).await;
-            // A block that the volume cannot read counts as neither same nor different.
             let all = 0..PART_BYTES as usize;
-            (below.outcome == Outcome::Done).then(|| cached.to_vec(all.clone()) == below.bufs.to_vec(all))
+            // None within: the volume cannot read it, which counts as neither same nor different.
+            Some((below.outcome == Outcome::Done).then(|| cached.to_vec(all.clone()) == below.bufs.to_vec(all)))
         });
-        let all: Vec<Option<bool>> = compared.buffer_unordered(AT_ONCE).collect().await;
-        let count = |wanted| all.iter().filter(|same| **same == Some(wanted)).count() as u64;
-        Counts { same: count(true), different: count(false) }
+        let all: Vec<Option<bool>> = compared.buffer_unordered(AT_ONCE).filter_map(ready).collect().await;
+        let count = |wanted| all.iter().filter(|same| **same == wanted).count() as u64;
+        match (count(Some(true)), count(Some(false)), count(None)) {
+            (same, different @ 1.., _) => Compared::Different { different, of: same + different },
+            (same @ 1.., 0, _) => Compared::Same(same),
+            (0, 0, 1..) => Compared::Impossible("read"),
+            (0, 0, 0) => Compared::NothingClean,
+        }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Edges {
     binding: Arc<Binding>,
     permit: FillPermit,
     hits: SmallVec<[(u64, Hit); 2]>,
+    /// How many the change has, on flash or not.
+    all: usize,
 }
 
 /// The same, read.
@@ -36,9 +38,22 @@ pub(crate) struct EdgeData {
     /// What a fill with it is good for.
     pub(crate) permit: FillPermit,
     parts: SmallVec<[(u64, Bufs); 2]>,
+    /// How many the change has, read or not.
+    all: usize,
+}
+
+impl Edges {
+    fn is_whole(&self) -> bool {
+        self.hits.len() == self.all
+    }
 }
 
 impl EdgeData {
+    /// Whether flash had every edge of the change.
+    fn is_whole(&self) -> bool {
+        self.parts.len() == self.all
+    }
+
     /// Whether it was read from the cache of a binding.
     pub(crate) fn is_of(&self, binding: &Binding) -> bool {
         Arc::ptr_eq(&self.binding.cache, &binding.cache)
@@ -90,6 +105,7 @@ impl GridDisk {
         }
         // The write counts as a hit by itself, and this is not one more.
         let looker = binding.disk.of(context.tenant()).passing();
+        let all = parts.len();
         let hits: SmallVec<[(u64, Hit); 2]> = parts
             .into_iter()
             .filter_map(|part| match binding.cache.lookup(&looker, part..part + 1).pop() {
@@ -97,7 +113,7 @@ impl GridDisk {
                 Some(Stretch::Miss(_)) | None => None,
             })
             .collect();
-        (!hits.is_empty()).then_some(Edges { binding, permit, hits })
+        (!hits.is_empty()).then_some(Edges { binding, permit, hits, all })
     }
 
     /// The edges of a write to the disk that stay cached if they are read now. Not those of redo: nobody reads the log again.
@@ -112,7 +128,7 @@ impl GridDisk {
 
     /// Read them. Those that flash cannot answer are left out.
     pub(crate) async fn read_edges_on_flash(&self, edges: Edges) -> EdgeData {
-        let Edges { binding, permit, hits } = edges;
+        let Edges { binding, permit, hits, all } = edges;
         let reads = hits.into_iter().map(|(part, hit)| {
             let cache = &binding.cache;
             // Never waits for memory: the caller holds a range.
@@ -125,7 +141,7 @@ impl GridDisk {
             _ => None,
         });
         let parts = answered.collect();
-        EdgeData { binding, permit, parts }
+        EdgeData { binding, permit, parts, all }
     }
 
     /// Fill `bounce`, as long as `span` and made of `unit`s, where a change of `len` bytes at `offset` leaves its edges as they are. The rest of
@@ -145,11 +161,10 @@ impl GridDisk {
         }
         let mut bounce = bounce;
         let on_flash = if unit == PART_BYTES { self.edges_on_flash(context, offset, len) } else { None };
-        if let Some(edges) = on_flash.filter(|edges| edges.hits.len() == edges_of(offset, len).len()) {
-            let wanted = edges.hits.len();
+        if let Some(edges) = on_flash.filter(Edges::is_whole) {
             let data = self.read_edges_on_flash(edges).await;
             self.check_not_lost()?;
-            if data.parts.len() == wanted {
+            if data.is_whole() {
                 for (part, bufs) in data.parts {
                     let mut at = (part * PART_BYTES - span.start) as usize;
                     bufs.for_each(0..PART_BYTES as usize, |bytes| {

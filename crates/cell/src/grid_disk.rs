@@ -8,6 +8,7 @@ use crate::counters::GridDiskCounters;
 use crate::divert::Diverter;
 use crate::early::EarlyWrites;
 use crate::feed::{Filling, Streams};
+use crate::freeze::Freeze;
 use crate::iorm::PlanSeat;
 use crate::note::Changes;
 use crate::ordered::Ordered;
@@ -69,6 +70,7 @@ pub struct GridDisk {
     is_offline: AtomicBool,
     pub(crate) write_back: WriteBackState,
     pub(crate) ordered: Ordered,
+    pub(crate) freeze: Freeze,
     pub(crate) changes: Changes,
     pub(crate) filling: Mutex<Filling>,
     pub(crate) streams: Streams,
@@ -185,6 +187,7 @@ impl GridDisk {
             is_offline: AtomicBool::new(false),
             write_back: WriteBackState::default(),
             ordered: Ordered::default(),
+            freeze: Freeze::default(),
             changes: Changes::default(),
             filling: Mutex::default(),
             streams: Streams::default(),

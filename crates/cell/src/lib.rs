@@ -21,6 +21,7 @@ mod edges;
 mod expel;
 pub mod feed;
 mod flush;
+pub mod freeze;
 pub mod grid_disk;
 pub mod housekeeping;
 pub mod iorm;

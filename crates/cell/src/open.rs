@@ -217,7 +217,7 @@ impl Cell {
         let (expelled, waiting) = expel_missing(&store, &mut report).await?;
         let strange = strange_dirty_pairs(&store);
         let unusable = make_void(&store, &expelled, waiting, &mut report).await?;
-        let (used_without_us, to_compare) =
+        let (used_without_us, uncompared) =
             adopted::void_what_may_differ(&store, &volumes, &mut used, believed, &mut report).await?;
         // Of what is left at the clean stop: the renewal takes it away, so nobody believes it after anything has changed.
         let checkpoints = checkpoints(&store, config.sabotage);
@@ -247,7 +247,7 @@ impl Cell {
             offline,
             disk_awaited,
             used_without_us: used_without_us_ids,
-            to_compare,
+            uncompared,
             journals,
             ..State::default()
         };
@@ -457,7 +457,8 @@ impl Cell {
             let at = |place: CheckpointPlace| Checkpoint { token: place.token, segment: place.segment };
             leave_checkpoints(store, &by_device.filter_map(|(id, place)| Some((id, at(place?)))).collect()).await;
         }
-        adopted::leave_fingerprints(store).await;
+        let uncompared = lock(&self.state).uncompared.clone();
+        adopted::leave_fingerprints(store, &uncompared).await;
         let pairs = store.matching_pairs();
         let mut prng = self.world.prng.fork("stop stamps");
         let failed = store.renew_stamps(Renewal::CleanStop, &pairs, &mut prng).await;

@@ -11,7 +11,7 @@
 
 mod batch;
 mod format;
-mod freeze;
+mod held;
 mod journal;
 mod open;
 mod stale;
@@ -19,7 +19,7 @@ mod zeroed;
 
 pub(crate) use batch::run_ordered;
 pub(crate) use format::Owner;
-pub use freeze::{FREEZE_DEFAULT, FREEZE_MAX};
+pub(crate) use held::{Settled, cut_at_one_moment, hold_all};
 pub(crate) use journal::Journal;
 pub(crate) use open::{Journals, RecoveredJournals, as_of, put_late, recover_journals};
 pub(crate) use stale::stale_note;
@@ -125,7 +125,7 @@ struct Shared {
     closed_until: Option<Instant>,
     /// For so long.
     closed_for: std::time::Duration,
-    frozen: Option<freeze::Frozen>,
+    /// Freezes so far.
     frozen_count: u64,
 }
 
@@ -216,6 +216,21 @@ impl Ordered {
             shared.since_cut = dirty_parts;
             shared.oldest.get_or_insert(now);
         }
+    }
+
+    /// Its disk is frozen: `set` notes that, with the number of this freeze, in one step with the end of the cut that is not in a batch yet. What
+    /// that holds on flash would be held all the time.
+    pub(crate) fn note_frozen(&self, set: impl FnOnce(u64)) -> u64 {
+        let mut shared = lock(&self.shared);
+        (shared.cut, shared.wanted) = (None, None);
+        shared.frozen_count += 1;
+        set(shared.frozen_count);
+        shared.frozen_count
+    }
+
+    /// Let the task that makes batches look again.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_all();
     }
 
     pub(crate) fn journal(&self) -> Option<Arc<Journal>> {

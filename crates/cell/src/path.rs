@@ -150,7 +150,7 @@ impl GridDisk {
             let aligned = span == (offset..offset + len) && aligned_in_memory(&data, unit as usize);
             let bounce = if aligned { Bufs::new() } else { self.arena.alloc((span.end - span.start) as usize).await };
             let mut passed = self.pass(span.end - span.start).await?;
-            let guard = self.claim_bytes(span.start, span.end - span.start, LockMode::Exclusive).await?;
+            let guard = self.claim_change(span.start, span.end - span.start).await?;
             if self.change_unit() > unit {
                 // Some of it may go to flash since it was looked: there, parts are the smallest unit.
                 continue;
@@ -319,7 +319,7 @@ impl GridDisk {
                 let mut edge = ClientWrite::new(context, end, offset + len - end);
                 self.write_piece(&mut edge, end, self.zeroes(offset + len - end), flags.fua).await?;
             }
-            let guard = self.claim_bytes(start, end - start, LockMode::Exclusive).await?;
+            let guard = self.claim_change(start, end - start).await?;
             if self.change_unit() > unit || self.is_ordered() {
                 // What is zero already stays out: zeroed again, it could undo what was written and acknowledged since.
                 (offset, len) = (start, end - start);

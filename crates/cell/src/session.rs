@@ -152,6 +152,7 @@ impl Session {
     pub async fn write(&self, offset: u64, data: SharedBufs, fua: bool) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Write, offset, data.len_bytes() as u64);
         self.disk.await_release().await;
+        self.disk.await_writes().await;
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
         self.begins(ActiveKind::Write, offset, len);
@@ -212,6 +213,7 @@ impl Session {
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Trim, offset, len);
         self.disk.await_release().await;
+        self.disk.await_writes().await;
         let epoch = self.check_change(offset, len)?;
         self.begins(ActiveKind::Trim, offset, len);
         self.disk.counters.trims.requests.one();
@@ -237,6 +239,7 @@ impl Session {
     pub async fn write_zeroes(&self, offset: u64, len: u64, flags: ZeroFlags) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Zero, offset, len);
         self.disk.await_release().await;
+        self.disk.await_writes().await;
         let epoch = self.check_change(offset, len)?;
         if flags.fast && !self.disk.zeroes_fast(len, flags.no_hole) {
             return self.counted(Err(RequestError::NotSupported));

@@ -237,6 +237,8 @@ const WHAT: &str = "label";
 impl Adopted {
     /// In place of a fingerprint: the volume was found not to be as it was left, while flash has newer data of it.
     pub const USED: u64 = u64::MAX;
+    /// In place of a fingerprint: the last stop was clean, one before it was not, and nobody has been able to compare the volume with flash since.
+    pub const UNCOMPARED: u64 = u64::MAX - 1;
 
     /// Whether the label's data area has the volume, rounded up, and behind it whole units for a journal, or none.
     fn fits(&self, label: &Label) -> bool {

@@ -9,7 +9,7 @@ mod records;
 mod threshold;
 mod webhook;
 
-pub(crate) use definitions::{Definition, Every, Kind, definition, definitions};
+pub(crate) use definitions::{Definition, Every, GRID_DISK_OFFLINE, Kind, definition, definitions};
 pub(crate) use hooks::Hooks;
 pub(crate) use records::{Alerts, Condition, Record, Severity};
 pub(crate) use threshold::{Comparison, THRESHOLDS_MAX, Threshold, ThresholdError, Watch};

@@ -91,7 +91,10 @@ pub enum ConsoleError {
     Output(std::io::Error),
 }
 
-/// Have a cell carry out a FREEZE; in JSON, of each grid disk its name, for how many seconds, and the moment its disk is of.
+/// What FREEZE adds to the line of a grid disk whose writes wait until the freeze ends.
+pub(crate) const WRITES_WAIT: &str = "; its writes wait meanwhile";
+
+/// Have a cell carry out a FREEZE; in JSON, of each grid disk its name, for how many seconds, the moment its disk is of, and whether its writes wait.
 ///
 /// # Errors
 /// See [`ConsoleError`]; what the cell refuses, in its words.
@@ -109,9 +112,10 @@ pub fn freeze(cell: Option<&str>, statement: &str) -> Result<String, ConsoleErro
 fn frozen_json(told: &str) -> String {
     let row = |line: &str| {
         let (name, rest) = line.strip_prefix("GridDisk ")?.split_once(" frozen for ")?;
-        let (seconds, as_of) = rest.split_once(" s, as of ")?;
+        let (seconds, rest) = rest.split_once(" s, as of ")?;
         let seconds = seconds.parse::<u64>().ok()?;
-        Some(serde_json::json!({"griddisk": name, "seconds": seconds, "as_of": as_of}))
+        let (as_of, writes_wait) = rest.strip_suffix(WRITES_WAIT).map_or((rest, false), |as_of| (as_of, true));
+        Some(serde_json::json!({"griddisk": name, "seconds": seconds, "as_of": as_of, "writes_wait": writes_wait}))
     };
     serde_json::Value::Array(told.lines().filter_map(row).collect()).to_string()
 }

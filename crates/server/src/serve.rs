@@ -456,6 +456,8 @@ fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result
     let left = || until.saturating_duration_since(Instant::now());
     // What waits for its share, or for its limit's sake, would hold up the stop.
     context.cell.iorm().open_gates();
+    // So would writes that wait for the end of a freeze.
+    let _ = context.cell.thaw(&[]);
     let hang = |doing: &str| {
         // Counted above every layer, so a remote disk or an emulated one is seen as well as the kernel's.
         let all = context.devices();

@@ -95,6 +95,11 @@ pub enum AdminError {
     /// Its disk cannot be kept as it is.
     #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
     CannotFreeze(String, &'static str),
+    /// Its writes would wait for too long.
+    #[error(
+        "grid disk {0} cannot be frozen for so long: it is not in write-back-ordered, so that its writes wait meanwhile\nhint: say 300 seconds or less"
+    )]
+    FreezeTooLong(String),
     /// Its disk is kept as it is.
     #[error("grid disk {0} is frozen\nhint: ALTER GRIDDISK {0} THAW, or wait until the freeze ends by itself")]
     IsFrozen(String),

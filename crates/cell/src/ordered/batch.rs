@@ -91,7 +91,8 @@ impl GridDisk {
         let Some(OrderedParts { binding, .. }) = self.ordered_parts() else { return };
         let wanted = |g: &GridDisk| {
             let shared = lock(&g.ordered.shared);
-            shared.wanted.is_some() && shared.cut.is_none() && shared.frozen.is_none() && shared.door == Door::Flash
+            let is_wanted = shared.wanted.is_some() && shared.cut.is_none() && shared.door == Door::Flash;
+            is_wanted && g.frozen_until().is_none()
         };
         if !wanted(self) {
             return;
@@ -383,7 +384,7 @@ impl GridDisk {
         if shared.whole_wanted {
             return Due::Whole;
         }
-        if shared.door == Door::Disk || shared.frozen.is_some() {
+        if shared.door == Door::Disk || self.frozen_until().is_some() {
             return Due::NotYet;
         }
         if shared.cut.is_some() || shared.pressed {

@@ -95,6 +95,7 @@ impl Cell {
             state.offline.remove(&id);
             state.disk_awaited.remove(&id);
             state.used_without_us.remove(&id);
+            state.uncompared.remove(&id);
         }
         self.alert(format!("grid disk {} goes on {of_when} are given up", disk.name()));
         if let Some(now) = self.record(&disk) {

@@ -117,13 +117,17 @@ const OPERATIONS: &[OperationSpec] = &[
         words: &[&["FREEZE"]],
         build: |_| Operation::Freeze,
         flags: &[],
-        about: "keep its disk as it is, consistent, for a snapshot of its volume (write-back-ordered)",
+        about: "keep its disk as it is, consistent, for a snapshot of its volume; several are of one moment. Writes go on in write-back-ordered, \
+                and wait in every other mode",
     },
     OperationSpec { words: &[&["THAW"]], build: |_| Operation::Thaw, flags: &[], about: "end a freeze" },
 ];
 
-const SECONDS: SettingSpec =
-    SettingSpec::own("seconds", Kind::Number, "how long a FREEZE lasts unless THAW ends it; 60 unless stated");
+const SECONDS: SettingSpec = SettingSpec::own(
+    "seconds",
+    Kind::Number,
+    "how long a FREEZE lasts unless THAW ends it; 60 unless stated, at most 300 where writes wait and 3600 where they go on",
+);
 
 const fn alter(target: TargetKind) -> Form {
     Form::new(Verb::Alter, target, "change grid disks, take them in and out of service, or flush them")

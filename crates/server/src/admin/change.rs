@@ -5,7 +5,9 @@
 
 use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, rows_named, timestamp};
 use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
+use crate::console::WRITES_WAIT;
 use crate::init::{caching_mode_named, default_mode_on_disk, purpose_named};
+use cell::freeze::FrozenDisk;
 use cell::{AdminError, CellError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
@@ -67,7 +69,7 @@ impl From<AdminError> for Refusal {
             | AdminError::CellDiskInUse(..)
             | AdminError::LastDisk(_) => ErrorCode::NotPermittedNow,
             AdminError::NotForRedo(_) | AdminError::NoFlash(_) | AdminError::TooLarge(..) => ErrorCode::InvalidValue,
-            AdminError::RedoInWriteBack(_) => ErrorCode::InvalidValue,
+            AdminError::RedoInWriteBack(_) | AdminError::FreezeTooLong(_) => ErrorCode::InvalidValue,
             AdminError::NoJournal(_) | AdminError::RingFailed(..) | AdminError::FlashUncertain(_) => {
                 ErrorCode::DeviceFailed
             }
@@ -346,16 +348,17 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         Some(Operation::Active) => return in_service::activate(context, change, lines).await,
         Some(Operation::Inactive) => return in_service::deactivate(context, change, lines).await,
         Some(Operation::Freeze) => {
-            // ALL: those that can be.
+            // ALL: those that are not offline.
             let names = if matches!(change.target, Target::All(None)) && change.filter.is_none() {
                 Vec::new()
             } else {
                 targets(context, change)?
             };
-            let time = change.number("seconds").map_or(cell::ordered::FREEZE_DEFAULT, Duration::from_secs);
-            for (name, as_of) in context.cell.freeze(&names, time).await? {
+            let time = change.number("seconds").map_or(cell::freeze::FREEZE_DEFAULT, Duration::from_secs);
+            for FrozenDisk { name, as_of, writes_wait } in context.cell.freeze(&names, time).await? {
                 let as_of = timestamp(as_of).text();
-                lines.push(format!("GridDisk {name} frozen for {} s, as of {as_of}", time.as_secs()));
+                let wait = if writes_wait { WRITES_WAIT } else { "" };
+                lines.push(format!("GridDisk {name} frozen for {} s, as of {as_of}{wait}", time.as_secs()));
             }
             return Ok(());
         }

@@ -3,7 +3,7 @@
 //! Looks, and never changes anything. What costs a walk over the cache's index is looked at with the reading of the metrics alone.
 
 use super::{Context, rows};
-use crate::alerting::{Condition, Severity};
+use crate::alerting::{Condition, GRID_DISK_OFFLINE, Severity};
 use cell::metrics::Sample;
 use celldisk::{MemberStatus, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,7 @@ pub(super) fn of_second(context: &Context, seen: &mut Seen) -> Vec<Condition> {
     for disk in &served {
         let name = disk.name();
         if let Some(why) = disk.offline() {
-            found.push(Condition::new("GridDisk_Offline", &name, Critical, why));
+            found.push(Condition::new(GRID_DISK_OFFLINE, &name, Critical, why));
         }
         let epoch = disk.lost_epoch();
         if seen.lost_epochs.insert(disk.id(), epoch).unwrap_or(0) != epoch {

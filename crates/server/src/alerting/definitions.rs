@@ -39,9 +39,19 @@ pub(crate) struct Definition {
     pub(crate) metric: Option<&'static str>,
 }
 
+impl Definition {
+    /// Whether its message is a reason, with what is to be done about it: another reason is a change of the alert, though it is as bad as before.
+    pub(crate) fn tells_why(&self) -> bool {
+        self.name == GRID_DISK_OFFLINE
+    }
+}
+
 const fn own(name: &'static str, kind: Kind, source: Source, every: Every, description: &'static str) -> Definition {
     Definition { name: Cow::Borrowed(name), kind, source, every, description: Cow::Borrowed(description), metric: None }
 }
+
+/// Name of a definition.
+pub(crate) const GRID_DISK_OFFLINE: &str = "GridDisk_Offline";
 
 /// Those of the cell's own state.
 const OWN: &[Definition] = {
@@ -73,7 +83,7 @@ const OWN: &[Definition] = {
             "a grid disk of the catalog is not served: its disk is not there",
         ),
         own(
-            "GridDisk_Offline",
+            GRID_DISK_OFFLINE,
             Stateful,
             Hardware,
             Second,

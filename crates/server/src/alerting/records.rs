@@ -100,6 +100,10 @@ impl Condition {
         let (definition, object) = (definition.to_owned(), object.into());
         Condition { definition, object, severity, message: message.into(), value: None }
     }
+
+    fn kept_message(&self) -> String {
+        self.message.chars().take(MESSAGE_CHARS_MAX).collect()
+    }
 }
 
 /// What an alert is about: definition and object.
@@ -149,14 +153,16 @@ impl Alerts {
         let mut seen = BTreeSet::new();
         for condition in conditions {
             let subject = (condition.definition.clone(), condition.object.clone());
-            if definition(&condition.definition).is_none_or(|it| it.kind == Kind::Stateless) {
+            let Some(known) = definition(&condition.definition).filter(|it| it.kind != Kind::Stateless) else {
                 told.push(state.begin(condition, now_ns, 0));
                 continue;
-            }
+            };
             seen.insert(subject.clone());
             let last = state.active.get(&subject).and_then(|number| state.records.get(number)).cloned();
             match last {
-                Some(last) if last.severity == condition.severity => {}
+                Some(last)
+                    if last.severity == condition.severity
+                        && (!known.tells_why() || last.message == condition.kept_message()) => {}
                 Some(last) if last.step < STEPS_MAX - 1 => told.push(state.go_on(&last, condition, now_ns)),
                 Some(last) => {
                     told.push(state.clear(&last, now_ns));
@@ -278,7 +284,7 @@ impl State {
             definition: condition.definition.clone(),
             object: condition.object.clone(),
             severity: condition.severity,
-            message: condition.message.chars().take(MESSAGE_CHARS_MAX).collect(),
+            message: condition.kept_message(),
             begin_ns: now_ns,
             end_ns: None,
             sequence_begin_ns: now_ns,
@@ -291,7 +297,7 @@ impl State {
         self.add(Record {
             step: last.step + 1,
             severity: condition.severity,
-            message: condition.message.chars().take(MESSAGE_CHARS_MAX).collect(),
+            message: condition.kept_message(),
             begin_ns: now_ns,
             examined_by: String::new(),
             value: condition.value.clone(),
@@ -342,6 +348,23 @@ impl State {
 mod tests {
     use super::*;
     use crate::store::{Limits, SIZE_BYTES_MIN};
+
+    #[test]
+    fn another_reason_for_being_offline_is_a_change_of_the_alert() {
+        let (alerts, none) = (Alerts::default(), BTreeSet::new());
+        let because = |why: &str| Condition::new("GridDisk_Offline", "a", Severity::Critical, why);
+        let step = |at, why: &str| {
+            let told = alerts.update(Every::Second, at, &[because(why)], &none);
+            told.into_iter().map(|record| (record.name(), record.message)).collect::<Vec<_>>()
+        };
+        let told = |name: &str, why: &str| vec![(name.to_owned(), why.to_owned())];
+        assert_eq!(step(1, "flash is away"), told("1_1", "flash is away"));
+        assert_eq!(step(2, "flash is away"), []);
+        assert_eq!(step(3, "it was used"), told("1_2", "it was used"));
+        let long = "x".repeat(2 * MESSAGE_CHARS_MAX);
+        assert_eq!(step(4, &long).len(), 1);
+        assert_eq!(step(5, &long), [], "known, though it was cut");
+    }
 
     fn offline(object: &str, severity: Severity) -> Condition {
         Condition::new("GridDisk_Offline", object, severity, format!("{object} is offline"))

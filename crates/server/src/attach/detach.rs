@@ -42,11 +42,12 @@ pub fn detach(options: &DetachOptions) -> Result<Vec<String>, AttachError> {
     if !rustix::process::geteuid().is_root() {
         return Err(AttachError::NotRoot { what: "detach" });
     }
-    let found: Vec<(Place, Spec)> = Place::all()
-        .into_iter()
-        .filter_map(|place| place.spec().ok().map(|spec| (place, spec)))
-        .filter(|(place, spec)| is_meant(place, spec, options))
-        .collect();
+    let all = || Place::all().into_iter().filter_map(|place| place.spec().ok().map(|spec| (place, spec)));
+    let named: Vec<(Place, Spec)> = all().filter(|(_, spec)| is_named(spec, options)).collect();
+    let found = match &named[..] {
+        [] => all().filter(|(place, spec)| is_at(place, spec, options)).collect(),
+        _ => named,
+    };
     match &found[..] {
         [] => Ok(vec![format!("{} is not attached", options.target)]),
         [(place, spec)] => one(place, spec, options.force),
@@ -61,19 +62,22 @@ pub fn detach(options: &DetachOptions) -> Result<Vec<String>, AttachError> {
     }
 }
 
-fn is_meant(place: &Place, spec: &Spec, options: &DetachOptions) -> bool {
-    let target = trimmed(&options.target);
-    if let Some(cell) = &options.cell {
-        let same_dir = || spec.cell_dir.is_some() && std::fs::canonicalize(cell).ok() == spec.cell_dir;
-        if *cell != spec.cell && !same_dir() {
-            return false;
-        }
-    }
-    if !options.target.contains('/') {
-        return spec.grid_disk.eq_ignore_ascii_case(&options.target);
-    }
+fn is_of_cell(spec: &Spec, options: &DetachOptions) -> bool {
+    options.cell.as_ref().is_none_or(|cell| {
+        *cell == spec.cell || spec.cell_dir.is_some() && std::fs::canonicalize(cell).ok() == spec.cell_dir
+    })
+}
+
+/// Whether the target is the name of its grid disk.
+fn is_named(spec: &Spec, options: &DetachOptions) -> bool {
+    spec.grid_disk.eq_ignore_ascii_case(&options.target) && is_of_cell(spec, options)
+}
+
+/// Whether the target is its device, its link or its mount point. Never looks the path up: a mount point may not answer.
+fn is_at(place: &Place, spec: &Spec, options: &DetachOptions) -> bool {
+    let Ok(target) = std::path::absolute(trimmed(&options.target)) else { return false };
     let Ok(record) = place.record() else { return false };
-    record.device == target || spec.link() == target || is_mounted_at(&record, target)
+    is_of_cell(spec, options) && (record.device == target || spec.link() == target || is_mounted_at(&record, &target))
 }
 
 fn is_mounted_at(record: &Record, target: &Path) -> bool {

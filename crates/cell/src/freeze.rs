@@ -1,0 +1,250 @@
+//! FREEZE and THAW: for a while the disks of grid disks stay as they are, so that their volumes can be copied or snapshot from outside. They are
+//! then the grid disks at one moment, the same for all that are frozen together.
+//!
+//! In write-back-ordered that moment is a cut while no write is under way: each disk gets its cut by a batch before the freeze is answered, and
+//! clients write on, on flash, as long as the next batch has room. In every other mode clients' writes wait for the end of the freeze, and the disk
+//! gets what flash alone has of it, redo included. A client that writes to one grid disk after another has answered finds both in the
+//! copies, or the first, or none: writes that wait are held on all grid disks before the cuts are made.
+//!
+//! Reads go on. Never for longer than was said: what is forgotten thaws by itself.
+
+use crate::admin::AdminError;
+use crate::cell::Cell;
+use crate::grid_disk::GridDisk;
+use crate::ordered::{Settled, cut_at_one_moment, hold_all};
+use crate::range_lock::{LockMode, RangeGuard};
+use crate::request::RequestError;
+use device::sync::{Flag, Permits, lock};
+use device::{Instant, WallTime, World};
+use flashlog::Skip;
+use futures_util::future::{Either, join, join_all, select};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// How long a grid disk stays frozen unless somebody says otherwise: a snapshot of a volume takes seconds.
+pub const FREEZE_DEFAULT: Duration = Duration::from_secs(60);
+/// The longest in write-back-ordered: dirty data grows meanwhile, and writes wait once the next batch is full.
+pub const FREEZE_MAX: Duration = Duration::from_secs(3600);
+/// The longest in other modes, in which writes wait all the time.
+pub const FREEZE_WRITES_WAIT_MAX: Duration = Duration::from_secs(300);
+/// How long a freeze waits for flash to take the writes of a grid disk again: it may have had no room for a moment.
+const DOOR_WAIT: Duration = Duration::from_secs(30);
+const DOOR_LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Why it cannot be frozen.
+pub(crate) const DISK_FAILS: &str = "its disk fails, or flash with writes of it";
+const TOO_SLOW: &str = "its disk, or that of another one, takes longer than the freeze was to last";
+
+/// A grid disk that has been frozen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrozenDisk {
+    /// Its name.
+    pub name: String,
+    /// The moment its disk is of.
+    pub as_of: WallTime,
+    /// Clients' writes wait until the freeze ends.
+    pub writes_wait: bool,
+}
+
+/// What a grid disk remembers of a freeze.
+#[derive(Debug, Default)]
+pub(crate) struct Freeze {
+    frozen: Mutex<Option<Frozen>>,
+    /// Changes that clients want wait.
+    writes_wait: Flag,
+}
+
+/// The disk stays as it is.
+#[derive(Debug)]
+struct Frozen {
+    number: u64,
+    until: Instant,
+    /// Held for the sake of its end.
+    _kept: Kept,
+}
+
+/// What keeps a disk as it is.
+#[derive(Debug)]
+enum Kept {
+    /// No batch is made.
+    Batches { _turn: Permits },
+    /// No client writes.
+    Writes { _held: HeldWrites },
+}
+
+/// Clients' changes of a grid disk wait as long as this lives.
+#[derive(Debug)]
+struct HeldWrites(Weak<GridDisk>);
+
+impl HeldWrites {
+    fn of(disk: &Arc<GridDisk>) -> HeldWrites {
+        disk.freeze.writes_wait.set(true);
+        HeldWrites(Arc::downgrade(disk))
+    }
+}
+
+impl Drop for HeldWrites {
+    fn drop(&mut self) {
+        if let Some(disk) = self.0.upgrade() {
+            disk.freeze.writes_wait.set(false);
+        }
+    }
+}
+
+impl GridDisk {
+    /// Until when its disk stays as it is, if it does.
+    #[must_use]
+    pub fn frozen_until(&self) -> Option<Instant> {
+        lock(&self.freeze.frozen).as_ref().map(|frozen| frozen.until)
+    }
+
+    /// Its disk may change again; whether it was frozen. With a number, only that freeze ends.
+    pub(crate) fn thaw(&self, number: Option<u64>) -> bool {
+        let ended = lock(&self.freeze.frozen).take_if(|frozen| number.is_none_or(|number| number == frozen.number));
+        let was = ended.is_some();
+        drop(ended);
+        self.ordered.wake();
+        was
+    }
+
+    /// Keep its disk as it is for `time`.
+    fn keep_frozen(self: &Arc<Self>, kept: Kept, world: &World, time: Duration) {
+        let until = world.clock.now().after(time);
+        let number = self.ordered.note_frozen(|number| {
+            *lock(&self.freeze.frozen) = Some(Frozen { number, until, _kept: kept });
+        });
+        let (weak, clock) = (Arc::downgrade(self), world.clock.clone());
+        world.spawn.spawn(Box::pin(async move {
+            clock.sleep(time).await;
+            if let Some(disk) = weak.upgrade() {
+                disk.thaw(Some(number));
+            }
+        }));
+    }
+
+    /// Wait until clients may change it.
+    pub(crate) async fn await_writes(&self) {
+        self.freeze.writes_wait.until(false).await;
+    }
+
+    /// Hold a range for a client's change, or a piece of one, see [`GridDisk::claim_bytes`]. Who has it while writes begin to wait is waited for
+    /// by the freeze; who asks later finds that they wait.
+    pub(crate) async fn claim_change(&self, offset: u64, len: u64) -> Result<RangeGuard, RequestError> {
+        loop {
+            let guard = self.claim_bytes(offset, len, LockMode::Exclusive).await?;
+            if !self.freeze.writes_wait.is_set() {
+                return Ok(guard);
+            }
+            drop(guard);
+            self.await_writes().await;
+        }
+    }
+
+    pub(crate) fn cannot_freeze(&self, why: &'static str) -> AdminError {
+        AdminError::CannotFreeze(self.name(), why)
+    }
+}
+
+impl Cell {
+    /// Keep the disks of these grid disks (all when none is named) as they are for `time`: all of them at one moment, which lies between the call and
+    /// its end.
+    ///
+    /// # Errors
+    /// One cannot be frozen: then none is.
+    pub async fn freeze(self: &Arc<Self>, names: &[String], time: Duration) -> Result<Vec<FrozenDisk>, AdminError> {
+        let _turn = self.turn().await?;
+        let mut disks: Vec<Arc<GridDisk>> = if names.is_empty() {
+            self.grid_disks().into_iter().filter(|disk| disk.offline().is_none()).collect()
+        } else {
+            names.iter().map(|name| self.named(name)).collect::<Result<_, _>>()?
+        };
+        // One that is named twice would wait for itself.
+        let mut seen = BTreeSet::new();
+        disks.retain(|disk| seen.insert(disk.name()));
+        if let Some(disk) = disks.iter().find(|disk| disk.offline().is_some()) {
+            return Err(disk.cannot_freeze("it is offline"));
+        }
+        let (ordered, others): (Vec<_>, Vec<_>) = disks.iter().cloned().partition(|disk| disk.is_ordered());
+        if let Some(disk) = others.first().filter(|_| time > FREEZE_WRITES_WAIT_MAX) {
+            return Err(AdminError::FreezeTooLong(disk.name()));
+        }
+        for disk in &disks {
+            // Frozen anew, from now on.
+            disk.thaw(None);
+        }
+        // While writes go on, and from here on what is written goes to the disks.
+        let drying = self.dry(&others).await?;
+        let until = self.world.clock.now().after(DOOR_WAIT);
+        let held = loop {
+            match hold_all(&ordered).await? {
+                Ok(held) => break held,
+                Err(shut) if self.world.clock.now() >= until => {
+                    return Err(shut.cannot_freeze("flash does not take its writes, so they go to its disk"));
+                }
+                Err(_) => self.world.clock.sleep(DOOR_LOOK_EVERY).await,
+            }
+        };
+        let writes: Vec<HeldWrites> = others.iter().map(HeldWrites::of).collect();
+        let time = time.min(FREEZE_MAX);
+        let settling = async {
+            join_all(others.iter().map(|disk| disk.drain())).await;
+            let as_of = self.world.clock.wall();
+            let written = join_all(others.iter().map(|disk| self.settle_frozen(disk)));
+            let (settled, written) = join(cut_at_one_moment(held), written).await;
+            (as_of, settled, written)
+        };
+        let settling = std::pin::pin!(settling);
+        let (as_of, settled, written) = match select(settling, self.world.clock.sleep(time)).await {
+            Either::Left((settled, _)) => settled,
+            Either::Right(((), settling)) => {
+                // Nobody waits longer than was said.
+                drop(writes);
+                let _ = settling.await;
+                return Err(disks[0].cannot_freeze(TOO_SLOW));
+            }
+        };
+        drop(drying);
+        let settled = settled?;
+        written.into_iter().collect::<Result<Vec<()>, _>>()?;
+        // For the same time, from the answer on.
+        let mut frozen = Vec::new();
+        for Settled { disk, as_of, turn } in settled {
+            disk.keep_frozen(Kept::Batches { _turn: turn }, &self.world, time);
+            frozen.push(FrozenDisk { name: disk.name(), as_of, writes_wait: false });
+        }
+        for (disk, held) in others.iter().zip(writes) {
+            disk.keep_frozen(Kept::Writes { _held: held }, &self.world, time);
+            frozen.push(FrozenDisk { name: disk.name(), as_of, writes_wait: true });
+        }
+        frozen.sort_by_key(|frozen| disks.iter().position(|disk| disk.name() == frozen.name));
+        Ok(frozen)
+    }
+
+    /// Give the disk everything that was acknowledged before its writes were held, durably.
+    async fn settle_frozen(&self, disk: &Arc<GridDisk>) -> Result<(), AdminError> {
+        let settled = self.settle_redo(disk, Skip::DisabledGridDisk).await;
+        if let Some(record) = self.record(disk) {
+            self.tune_redo(disk, &record);
+        }
+        if !settled || disk.flush_all().await.is_err() {
+            return Err(disk.cannot_freeze(DISK_FAILS));
+        }
+        Ok(())
+    }
+
+    /// Let the disks of these grid disks (all when none is named) change again.
+    ///
+    /// # Errors
+    /// No such grid disk.
+    pub fn thaw(&self, names: &[String]) -> Result<(), AdminError> {
+        let disks: Vec<Arc<GridDisk>> = if names.is_empty() {
+            self.grid_disks()
+        } else {
+            names.iter().map(|name| self.named(name)).collect::<Result<_, _>>()?
+        };
+        disks.iter().for_each(|disk| {
+            disk.thaw(None);
+        });
+        Ok(())
+    }
+}
