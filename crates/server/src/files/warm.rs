@@ -12,11 +12,14 @@ use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// What is read at a time: long enough for a disk, short enough that others get between.
 pub(super) const READ_BYTES: usize = 256 << 10;
+/// Who read at the same time: one alone leaves a disk idle between its requests (an emulated sata-7200: 67 of 113 MB/s).
+const READERS: usize = 4;
 /// Times that the same is read in one pass.
 const ATTEMPTS: usize = 4;
 /// For the cell to have memory again.
@@ -127,34 +130,81 @@ pub(super) fn cached_of(target: &Target, ranges: &[(u64, u64)]) -> Result<Vec<u6
     Ok(cached)
 }
 
-/// Read ranges once, past the page cache: what is asked for is cached.
+/// A part of a piece that is to be read.
+struct Step {
+    piece: usize,
+    /// Where on the grid disk, and how much: [`READ_BYTES`] at most.
+    at: u64,
+    len: usize,
+}
+
+/// What is wanted of the pieces, in their order.
+fn steps_of(pieces: &[Piece<'_>], wanted: &Ranges) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let here = Ranges::new([(piece.at, piece.at + piece.len)]);
+        for (start, end) in here.minus(&here.minus(wanted)).iter() {
+            let starts = (start..end).step_by(READ_BYTES);
+            steps.extend(starts.map(|at| Step { piece: index, at, len: (end - at).min(READ_BYTES as u64) as usize }));
+        }
+    }
+    steps
+}
+
+/// Read ranges once, past the page cache: what is asked for is cached. Several readers, so that the disk has the next request while a
+/// reader is told of the last; each takes the next step, so that they go through the disk together.
 fn read(pieces: &[Piece<'_>], wanted: &Ranges, progress: &mut dyn FnMut(u64, u64)) -> Result<(), PinError> {
+    let (steps, all) = (steps_of(pieces, wanted), wanted.bytes());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (told, heard) = mpsc::channel();
+        for _ in 0..READERS.min(steps.len()) {
+            let (told, steps, next) = (told.clone(), &steps, &next);
+            scope.spawn(move || {
+                // Who hears has gone with the first error.
+                let read = read_steps(pieces, steps, next, &mut |bytes| told.send(Ok(bytes)).is_ok());
+                if let Err(error) = read {
+                    let _ = told.send(Err(error));
+                }
+            });
+        }
+        drop(told);
+        let mut done = 0;
+        for bytes in heard {
+            done += bytes?;
+            progress(done.min(all), all);
+        }
+        Ok(())
+    })
+}
+
+/// Read step after step, until there is none or nobody listens.
+fn read_steps(
+    pieces: &[Piece<'_>],
+    steps: &[Step],
+    next: &AtomicUsize,
+    told: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), PinError> {
     let mut buf = vec![0_u8; READ_BYTES + PAGE_BYTES as usize];
     let skip = buf.as_ptr().align_offset(PAGE_BYTES as usize);
     let buf = &mut buf[skip..skip + READ_BYTES];
-    let (mut done, all) = (0, wanted.bytes());
-    for piece in pieces {
-        let here = Ranges::new([(piece.at, piece.at + piece.len)]);
-        let some = here.minus(&here.minus(wanted));
-        if some.is_empty() {
-            continue;
-        }
-        let file = match File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(piece.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(source) => return Err(PinError::Read { path: piece.path.to_owned(), source }),
+    let mut open: Option<(usize, File)> = None;
+    while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let piece = &pieces[step.piece];
+        let failed = |source| PinError::Read { path: piece.path.to_owned(), source };
+        let file = match open.take().filter(|(index, _)| *index == step.piece) {
+            Some((_, file)) => file,
+            None => match File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(piece.path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(error)),
+            },
         };
-        for (start, end) in some.iter() {
-            let mut at = start;
-            while at < end {
-                let len = (end - at).min(READ_BYTES as u64);
-                let from = piece.from + (at - piece.at);
-                // Shorter at the end of the file, or when it has been cut meanwhile.
-                file.read_at(&mut buf[..len as usize], from)
-                    .map_err(|source| PinError::Read { path: piece.path.to_owned(), source })?;
-                (at, done) = (at + len, done + len);
-                progress(done.min(all), all);
-            }
+        // Shorter at the end of the file, or when it has been cut meanwhile.
+        file.read_at(&mut buf[..step.len], piece.from + (step.at - piece.at)).map_err(failed)?;
+        open = Some((step.piece, file));
+        if !told(step.len as u64) {
+            break;
         }
     }
     Ok(())
