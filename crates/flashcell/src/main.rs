@@ -301,6 +301,9 @@ struct LabRun {
     /// Only on these disks of the experiment
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     disks: Vec<String>,
+    /// Ours whole and without one mechanism at a time, in place of what the experiment compares (s9-reads, s9-updates, s9-scan, s10, s11)
+    #[arg(long, conflicts_with = "all")]
+    ablation: bool,
     /// Write the rows as JSON, all experiments in one document
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -610,8 +613,8 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
             Ok(true)
         }
-        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, json, report })) => {
-            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, json, report };
+        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, ablation, json, report })) => {
+            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, ablation, json, report };
             let (text, good) = lab::run::run(&options)?;
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(good)

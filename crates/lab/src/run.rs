@@ -2,6 +2,7 @@
 //!
 //! Same seed, same figures, whatever the machine. Never starts a cell, never writes anything but the files it is told to.
 
+mod ablation;
 mod arm;
 mod block_cache;
 mod chart;
@@ -55,6 +56,8 @@ pub struct RunOptions {
     pub sessions: Vec<usize>,
     /// Disks of the experiment, by name; all when empty.
     pub disks: Vec<String>,
+    /// Instead of what the experiment compares: ours whole, and without one mechanism at a time.
+    pub ablation: bool,
     /// Write the rows as JSON, those of all experiments in one document.
     pub json: Option<PathBuf>,
     /// Write a page of HTML with charts.
@@ -76,6 +79,14 @@ pub enum RunError {
         /// What was asked for.
         name: String,
         /// What there is.
+        known: String,
+    },
+    /// Nothing is taken away there.
+    #[error("{name} has no ablation\nhint: these have one: {known}")]
+    NoAblation {
+        /// What was asked for.
+        name: String,
+        /// Those that have one.
         known: String,
     },
     /// A number that cannot be.
@@ -139,6 +150,9 @@ const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (s16::NAME, s16::ABOUT, s16::run),
 ];
 
+/// Those that have a cell of ours behind a database, from which something can be taken away.
+const ABLATED: [&str; 5] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME];
+
 /// The experiments: name, what it is about.
 #[must_use]
 pub fn list() -> String {
@@ -162,6 +176,11 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| wanted(name)).collect();
     if chosen.is_empty() {
         return Err(RunError::Nothing);
+    }
+    if options.ablation
+        && let Some((name, ..)) = chosen.iter().find(|(name, ..)| !ABLATED.contains(name))
+    {
+        return Err(RunError::NoAblation { name: (*name).to_owned(), known: ABLATED.join(", ") });
     }
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(chosen.len() as u64);

@@ -3,6 +3,7 @@
 //! The rows without flash and with the table on flash calibrate the model; all others are predictions. A prediction is *reproduced* when its
 //! ratio to the row without flash is within 20 % of the field's.
 
+use super::ablation;
 use super::chart::{Bar, Bars, Chart};
 use super::database::{self, Pass, Setup, Storage};
 use super::told::{self, REPRODUCED_PERCENT, Told};
@@ -100,6 +101,9 @@ pub(super) fn run(
     options: &RunOptions,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Experiment, RunError> {
+    if options.ablation {
+        return ablation::run(experiment, &parts, options, tell);
+    }
     let (rows, bounds) = rows(experiment, parts, options, tell)?;
     Ok(Experiment { told: told(&rows), bounds, notes: notes.to_owned() })
 }

@@ -1,5 +1,6 @@
 //! A caching block device (S11): two scans of a table through directCache, which caches whatever is read.
 
+use super::ablation;
 use super::database::{Load, PAGE_BYTES, Setup, Storage};
 use super::field::{self, Part};
 use super::machine::QUAD_CORES_SCANNED;
@@ -51,6 +52,9 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         not_identifiable: false,
         flash_calibrates: false,
     };
+    if options.ablation {
+        return ablation::run(NAME, &[part], options, tell);
+    }
     let notes = "The row without a cache calibrates the size of the table. The model scans a 32nd of it.\n";
     let (rows, mut bounds) = field::rows(NAME, vec![part], options, tell)?;
     let elapsed = |storage: Storage| -> Vec<f64> {
