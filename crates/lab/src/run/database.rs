@@ -29,7 +29,7 @@ const VENDOR_HEADER_BYTES: u64 = 100;
 const OUR_HEADER_BYTES: u64 = 28;
 /// What a scan reads at once. Assumed: `db_file_multiblock_read_count` of 16, 128 KiB (8 to 128 pages). A cell caches no longer requests than
 /// that, whatever its other settings.
-const SCAN_PAGES: usize = 16;
+pub(super) const SCAN_PAGES: usize = 16;
 /// On the devices of the cell beside grid disk and cache.
 const LABELS_BYTES: u64 = 256 << 20;
 
@@ -137,7 +137,7 @@ impl Load {
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) seed: u64,
-    pub(super) machine: &'static Machine,
+    pub(super) machine: Machine,
     pub(super) storage: Storage,
     pub(super) load: Load,
     /// In the first pass; scans read the table once.
@@ -148,6 +148,8 @@ pub(super) struct Setup {
     pub(super) passes: usize,
     /// Of the processor, for each operation; for each page of a scan.
     pub(super) cpu_ns: u64,
+    /// What a scan reads at once.
+    pub(super) scan_pages: usize,
     pub(super) frames: usize,
     pub(super) flash_bytes: u64,
 }
@@ -351,7 +353,7 @@ pub(super) fn run(setup: &Setup) -> Result<Vec<Pass>, Stuck> {
             world: world.clone(),
         };
         let config = Config::new(frames);
-        let config = Config { scan_pages: SCAN_PAGES.min(config.scan_pages), ..config };
+        let config = Config { scan_pages: setup.scan_pages.min(config.scan_pages), ..config };
         let cache = BufferCache::start(config, parts);
         let mut client = Client {
             session: cache.session(),
