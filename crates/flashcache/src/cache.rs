@@ -7,6 +7,7 @@ use crate::busy::BusyTuning;
 use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
+use crate::mechanism::Mechanism;
 use crate::member::{Member, MemberConfig, MemberError};
 use crate::quota::Quotas;
 use crate::read::{Residence, Stretch};
@@ -61,6 +62,8 @@ pub struct CacheConfig {
     pub busy: Option<BusyTuning>,
     /// How much databases may have.
     pub quotas: Arc<Quotas>,
+    /// What it does without, for experiments.
+    pub without: Option<Mechanism>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
 }
@@ -80,6 +83,7 @@ impl Default for CacheConfig {
             memory_bytes_max: None,
             busy: None,
             quotas: Arc::default(),
+            without: None,
             sabotage: None,
         }
     }
@@ -843,6 +847,7 @@ pub(crate) fn new_seat(
         endurance: config.endurance,
         keep_unused: config.keep_unused,
         worths: shared.worths.clone(),
+        without: config.without,
         sabotage: config.sabotage,
         alarm: shared.changed.clone(),
         dirty_wanted: shared.dirty_wanted.clone(),

@@ -12,6 +12,7 @@ use crate::governor::admits;
 use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
+use crate::mechanism::Mechanism;
 use crate::member::{Member, MemberError};
 use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
@@ -104,7 +105,7 @@ impl Member {
     /// Wait for cleaning to leave more than `reserve` segments free, while it makes room out of garbage: without that what is cached would
     /// leave, or go to the disk, for want of a moment. Never long.
     pub(crate) async fn wait_for_cleaning(&self, reserve: usize) {
-        if !has_classes(self.shape.segments) {
+        if !has_classes(self.shape.segments) || self.is_without(Mechanism::Cleaning) {
             return;
         }
         let until = self.world.clock.now().after(CLEANING_WAIT_MAX);
@@ -124,18 +125,31 @@ impl Member {
         }
     }
 
+    /// Whether an experiment has taken this away.
+    pub(crate) fn is_without(&self, mechanism: Mechanism) -> bool {
+        self.config.without == Some(mechanism)
+    }
+
+    /// Whether it keeps what it writes apart by how long it lasts.
+    pub(crate) fn has_classes(&self) -> bool {
+        has_classes(self.shape.segments) && !self.is_without(Mechanism::Lifetimes)
+    }
+
     /// The head for blocks of a class, which is one of the two clean ones in a small cache.
     pub(crate) fn class(&self, head: HeadKind) -> HeadKind {
-        if has_classes(self.shape.segments) { head } else { head.side().unwrap_or(head) }
+        if self.has_classes() { head } else { head.side().unwrap_or(head) }
     }
 
     /// The class of a block that is overwritten, or where the policy wants it: in a small cache, and where no class is known.
     pub(crate) fn class_or(&self, class: Option<HeadKind>, head: HeadKind) -> HeadKind {
-        class.filter(|_| has_classes(self.shape.segments)).unwrap_or(head)
+        class.filter(|_| self.has_classes()).unwrap_or(head)
     }
 
     /// Take the segment that cleaning gains most from as a victim, if it is worth it, its copies have room, and there is a budget for them.
     pub(crate) fn take_garbage(&self) -> Option<(SegmentId, HeadKind)> {
+        if self.is_without(Mechanism::Cleaning) {
+            return None;
+        }
         self.take_worth_cleaning(&mut lock(&self.log), &|_| true)
     }
 
@@ -143,6 +157,7 @@ impl Member {
     /// have room.
     pub(crate) fn garbage_is_held(&self) -> bool {
         has_classes(self.shape.segments)
+            && !self.is_without(Mechanism::Cleaning)
             && self.is_roomy()
             && admits(self.allowance(), HeadKind::Warm)
             && lock(&self.log).free.len() > WRITE_RESERVE_SEGMENTS

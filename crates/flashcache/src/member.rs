@@ -11,6 +11,7 @@ use crate::keep::Keep;
 use crate::lifetimes::Lifetimes;
 use crate::live::Live;
 use crate::log::{LogState, LogWrite, SegmentState, Shape};
+use crate::mechanism::Mechanism;
 use crate::memory::{self, MemoryNeed};
 use crate::mirror::Testimony;
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
@@ -81,6 +82,8 @@ pub struct MemberConfig {
     pub(crate) worths: Arc<Worths>,
     /// The most memory the index, checksums and policy may take, in bytes; by the number of pages without.
     pub memory_bytes_max: Option<u64>,
+    /// What it does without, for experiments.
+    pub without: Option<Mechanism>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,
     /// Rung when the member fails.
@@ -210,7 +213,7 @@ impl Member {
             shape,
             cache_shape,
             block_parts: config.block_bytes / 4096,
-            policy: Arc::new(AdaptiveLog::new(cache_shape)),
+            policy: Arc::new(AdaptiveLog::without(cache_shape, config.without)),
             index: Index::new(entries_max)
                 .with_dirty_max(pages)
                 .with_tally(&config.tally, forgets_tenants)

@@ -7,7 +7,7 @@
 //!
 //! Never touches the slow disk, and never waits for a range: whoever destages holds one, or skips.
 
-use crate::copy::{has_classes, open_heads};
+use crate::copy::open_heads;
 use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
@@ -222,7 +222,7 @@ impl Member {
         // the other head, which takes whatever comes.
         let record_bytes = record(Position(0)).encoded_bytes();
         let has_own = copied_since.is_some()
-            && has_classes(self.shape.segments)
+            && self.has_classes()
             && log.surely_takes(HeadKind::DirtyLasting, entry.mask.count_ones(), record_bytes, reserve + 1);
         let head = if has_own { HeadKind::DirtyLasting } else { HeadKind::Dirty };
         let before = self.before(log, entry);

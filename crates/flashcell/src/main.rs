@@ -301,6 +301,12 @@ struct LabRun {
     /// Only on these disks of the experiment
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     disks: Vec<String>,
+    /// Ours whole and without one mechanism at a time, in place of what the experiment compares (s9-reads, s9-updates, s9-scan, s10, s11)
+    #[arg(long, conflicts_with = "all")]
+    ablation: bool,
+    /// So many sets of parameters, each drawn from its plausible range: how many agree with the field (the same experiments)
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "ablation", "syncs"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    sets: Option<u32>,
     /// Write the rows as JSON, all experiments in one document
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -610,8 +616,19 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
             Ok(true)
         }
-        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, json, report })) => {
-            let options = lab::run::RunOptions { names, all, seed, syncs, sessions, disks, json, report };
+        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, ablation, sets, json, report })) => {
+            let options = lab::run::RunOptions {
+                names,
+                all,
+                seed,
+                syncs,
+                sessions,
+                disks,
+                ablation,
+                sets: sets.map(|n| n as usize),
+                json,
+                report,
+            };
             let (text, good) = lab::run::run(&options)?;
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(good)

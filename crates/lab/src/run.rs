@@ -2,6 +2,7 @@
 //!
 //! Same seed, same figures, whatever the machine. Never starts a cell, never writes anything but the files it is told to.
 
+mod ablation;
 mod arm;
 mod block_cache;
 mod chart;
@@ -13,6 +14,7 @@ mod medium;
 mod model;
 mod on_cell;
 mod page;
+mod ranges;
 mod redo_s1;
 mod redo_s3;
 mod report;
@@ -24,6 +26,7 @@ mod s14;
 mod s15;
 mod s16;
 mod s9;
+mod sets;
 mod sort;
 mod told;
 
@@ -55,6 +58,10 @@ pub struct RunOptions {
     pub sessions: Vec<usize>,
     /// Disks of the experiment, by name; all when empty.
     pub disks: Vec<String>,
+    /// Instead of what the experiment compares: ours whole, and without one mechanism at a time.
+    pub ablation: bool,
+    /// Instead: so many sets of parameters, each drawn from its plausible range.
+    pub sets: Option<usize>,
     /// Write the rows as JSON, those of all experiments in one document.
     pub json: Option<PathBuf>,
     /// Write a page of HTML with charts.
@@ -76,6 +83,22 @@ pub enum RunError {
         /// What was asked for.
         name: String,
         /// What there is.
+        known: String,
+    },
+    /// Nothing is taken away there.
+    #[error("{name} has no ablation\nhint: these have one: {known}")]
+    NoAblation {
+        /// What was asked for.
+        name: String,
+        /// Those that have one.
+        known: String,
+    },
+    /// Nothing is drawn there.
+    #[error("{name} has no ranges of parameters\nhint: these have them: {known}")]
+    NoRanges {
+        /// What was asked for.
+        name: String,
+        /// Those that have them.
         known: String,
     },
     /// A number that cannot be.
@@ -139,6 +162,9 @@ const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (s16::NAME, s16::ABOUT, s16::run),
 ];
 
+/// Those with a database in front: something can be taken away from a cell of ours, and parameters have ranges.
+const DATABASES: [&str; 5] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME];
+
 /// The experiments: name, what it is about.
 #[must_use]
 pub fn list() -> String {
@@ -162,6 +188,15 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| wanted(name)).collect();
     if chosen.is_empty() {
         return Err(RunError::Nothing);
+    }
+    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !DATABASES.contains(name)) {
+        let (name, known) = ((*name).to_owned(), DATABASES.join(", "));
+        if options.ablation {
+            return Err(RunError::NoAblation { name, known });
+        }
+        if options.sets.is_some() {
+            return Err(RunError::NoRanges { name, known });
+        }
     }
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(chosen.len() as u64);

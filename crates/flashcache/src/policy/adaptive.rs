@@ -7,6 +7,7 @@ use super::shadow::{Shadow, sample_limit};
 use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
 use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
 use crate::format::HeadKind;
+use crate::mechanism::Mechanism;
 use crate::units::BlockKey;
 use device::sync::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,12 +24,20 @@ pub struct AdaptiveLog {
     /// The strategy in force.
     strategy: AtomicUsize,
     draws: AtomicU64,
+    /// What an experiment has taken away.
+    without: Option<Mechanism>,
 }
 
 impl AdaptiveLog {
     /// A policy for a cache of this shape.
     #[must_use]
     pub fn new(shape: CacheShape) -> AdaptiveLog {
+        AdaptiveLog::without(shape, None)
+    }
+
+    /// The same without a mechanism, of which [`Mechanism::Learning`] and [`Mechanism::Probation`] are the policy's.
+    #[must_use]
+    pub fn without(shape: CacheShape, without: Option<Mechanism>) -> AdaptiveLog {
         AdaptiveLog {
             shape,
             ghosts: Mutex::new(Ghosts::new(shape.blocks())),
@@ -37,6 +46,7 @@ impl AdaptiveLog {
             shadow: Mutex::new(Shadow::new(&shape)),
             strategy: AtomicUsize::new(0),
             draws: AtomicU64::new(0),
+            without,
         }
     }
 
@@ -67,6 +77,12 @@ impl AdaptiveLog {
         STRATEGIES[self.strategy_in_force()]
     }
 
+    fn follow(&self, strategy: usize) {
+        if self.without != Some(Mechanism::Learning) {
+            self.strategy.store(strategy, Ordering::Relaxed);
+        }
+    }
+
     fn sampled(&self, key: BlockKey) -> Option<&Mutex<Shadow>> {
         (key.hash() <= self.sample_limit).then_some(&self.shadow)
     }
@@ -94,7 +110,7 @@ impl Policy for AdaptiveLog {
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut shadow) = guard {
-            self.strategy.store(shadow.access(key, false), Ordering::Relaxed);
+            self.follow(shadow.access(key, false));
         }
     }
 
@@ -106,7 +122,7 @@ impl Policy for AdaptiveLog {
 
     fn admit(&self, key: BlockKey, pages: u32, overwrites: bool) -> Admission {
         if let Some(shadow) = self.sampled(key) {
-            self.strategy.store(lock(shadow).access(key, overwrites), Ordering::Relaxed);
+            self.follow(lock(shadow).access(key, overwrites));
         }
         let strategy = self.strategy();
         self.purse.earn(pages);
@@ -121,7 +137,11 @@ impl Policy for AdaptiveLog {
             return Admission::Refuse;
         }
         self.purse.spend(pages);
-        Admission::To(if known { HeadKind::Main } else { HeadKind::Small })
+        Admission::To(if known || self.without == Some(Mechanism::Probation) {
+            HeadKind::Main
+        } else {
+            HeadKind::Small
+        })
     }
 
     fn refused(&self, key: BlockKey, pages: u32) {
@@ -169,7 +189,7 @@ impl Policy for AdaptiveLog {
     fn remind(&self, note: u8) {
         let Some(strategy) = usize::from(note).checked_sub(1).filter(|s| *s < STRATEGIES.len()) else { return };
         lock(&self.shadow).follow(strategy);
-        self.strategy.store(strategy, Ordering::Relaxed);
+        self.follow(strategy);
     }
 }
 

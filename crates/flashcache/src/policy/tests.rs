@@ -3,6 +3,7 @@
 //! numbers is a change of the policy: measure it anew, then write down the new ones.
 
 use super::*;
+use crate::mechanism::Mechanism;
 use crate::units::DiskSlot;
 use device::Prng;
 use std::collections::{BTreeMap, VecDeque};
@@ -182,6 +183,20 @@ fn a_strategy_that_misses_less_takes_over_and_is_remembered() {
     for (note, strategy) in [(0, 0), (8, 7), (9, 7), (255, 7), (0, 7), (1, 0)] {
         policy.remind(note);
         assert_eq!((policy.strategy_in_force(), policy.note()), (strategy, strategy as u8 + 1), "after {note}");
+    }
+}
+
+/// Goal: an ablation takes away what it names, and nothing else of the policy. Method: the same requests with and without it.
+#[test]
+fn a_policy_does_without_what_an_experiment_takes_away() {
+    let shape = CacheShape::of(164 * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096).expect("large enough");
+    for without in [None, Some(Mechanism::Learning), Some(Mechanism::Probation)] {
+        let policy = AdaptiveLog::without(shape, without);
+        let unknown = if without == Some(Mechanism::Probation) { HeadKind::Main } else { HeadKind::Small };
+        assert_eq!(policy.admit(key(1), 4, false), Admission::To(unknown), "{without:?}");
+        policy.remind(8);
+        let learnt = if without == Some(Mechanism::Learning) { 0 } else { 7 };
+        assert_eq!(policy.strategy_in_force(), learnt, "{without:?}");
     }
 }
 

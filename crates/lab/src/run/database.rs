@@ -3,6 +3,7 @@
 //!
 //! Every page that is read is held against the version it must have.
 
+use super::ablation::{self, Lack};
 use super::block_cache::BlockCache;
 use super::machine::Machine;
 use super::model::disk::Disks;
@@ -28,7 +29,7 @@ const VENDOR_HEADER_BYTES: u64 = 100;
 const OUR_HEADER_BYTES: u64 = 28;
 /// What a scan reads at once. Assumed: `db_file_multiblock_read_count` of 16, 128 KiB (8 to 128 pages). A cell caches no longer requests than
 /// that, whatever its other settings.
-const SCAN_PAGES: usize = 16;
+pub(super) const SCAN_PAGES: usize = 16;
 /// On the devices of the cell beside grid disk and cache.
 const LABELS_BYTES: u64 = 256 << 20;
 
@@ -48,6 +49,8 @@ pub(super) enum Storage {
         /// Scans are cached like anything else.
         fills_scans: bool,
     },
+    /// The same with everything that it can do, or all but one thing.
+    Ablated(Option<Lack>),
     /// Flash alone.
     Flash,
 }
@@ -61,6 +64,7 @@ impl Storage {
             Storage::Cell { mode: CachingMode::WriteBack, .. } => "flashcell, write-back",
             Storage::Cell { fills_scans: true, .. } => "flashcell, scans fill",
             Storage::Cell { .. } => "flashcell, defaults",
+            Storage::Ablated(lack) => lack.map_or("ours, whole", Lack::name),
             Storage::Flash => "table on flash",
         }
     }
@@ -119,11 +123,21 @@ pub(super) enum Load {
     Scan(u64),
 }
 
+impl Load {
+    /// Of the table and its index.
+    pub(super) fn pages(&self) -> u64 {
+        match self {
+            Load::Reads(keys) | Load::Updates(keys) => keys.pages(),
+            Load::Scan(pages) => *pages,
+        }
+    }
+}
+
 /// An arm.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) seed: u64,
-    pub(super) machine: &'static Machine,
+    pub(super) machine: Machine,
     pub(super) storage: Storage,
     pub(super) load: Load,
     /// In the first pass; scans read the table once.
@@ -134,6 +148,8 @@ pub(super) struct Setup {
     pub(super) passes: usize,
     /// Of the processor, for each operation; for each page of a scan.
     pub(super) cpu_ns: u64,
+    /// What a scan reads at once.
+    pub(super) scan_pages: usize,
     pub(super) frames: usize,
     pub(super) flash_bytes: u64,
 }
@@ -209,21 +225,33 @@ impl Bench {
                 bench.line_cache = Some(cache);
             }
             Storage::Cell { mode, fills_scans } => {
-                bench.on_cell(setup, table_bytes, mode, fills_scans, world).await;
+                let mut config = CellConfig::default();
+                if fills_scans {
+                    config.sequential_cutoff_bytes = 0;
+                }
+                let shape = |spec: &mut GridDiskSpec| spec.caching_mode = mode;
+                bench.on_cell(setup, table_bytes, config, shape, world).await;
+                bench.header_bytes = flash_pages * OUR_HEADER_BYTES;
+            }
+            Storage::Ablated(lack) => {
+                let config = ablation::config(lack, setup.flash_bytes);
+                bench.on_cell(setup, table_bytes, config, |spec| ablation::shape(lack, spec), world).await;
                 bench.header_bytes = flash_pages * OUR_HEADER_BYTES;
             }
         }
         bench
     }
 
-    /// A cell with one grid disk and a flash cache, as it is shipped.
-    async fn on_cell(&mut self, setup: &Setup, table_bytes: u64, mode: CachingMode, fills_scans: bool, world: &World) {
-        let mut config = CellConfig::default();
-        if fills_scans {
-            config.sequential_cutoff_bytes = 0;
-        }
+    /// A cell with a flash cache, and one grid disk that is like `shape` wants it.
+    async fn on_cell(
+        &mut self,
+        setup: &Setup,
+        table_bytes: u64,
+        config: CellConfig,
+        shape: impl FnOnce(&mut GridDiskSpec),
+        world: &World,
+    ) {
         let wanted = Wanted { config, cache: Some(Some(setup.flash_bytes)), home: on_cell::DISK, bytes: table_bytes };
-        let shape = |spec: &mut GridDiskSpec| spec.caching_mode = mode;
         let made = on_cell::make([&self.disk, &self.flash], wanted, shape, world).await;
         made.fill(&self.disk, table_bytes);
         self.data = made.device.clone();
@@ -309,10 +337,7 @@ pub(super) fn run(setup: &Setup) -> Result<Vec<Pass>, Stuck> {
     let executor =
         Executor::new(ExecutorConfig { steps_max: u64::MAX, time_ns_max: u64::MAX / 2, log_events_max: 0, ..plain });
     let (_process, world) = process_of(&executor);
-    let pages = match setup.load {
-        Load::Reads(keys) | Load::Updates(keys) => keys.pages(),
-        Load::Scan(pages) => pages,
-    };
+    let pages = setup.load.pages();
     // Keys are the same in every arm: arms differ by what they do, not by luck.
     let prng = executor.prng("keys");
     executor.run(async {
@@ -328,7 +353,7 @@ pub(super) fn run(setup: &Setup) -> Result<Vec<Pass>, Stuck> {
             world: world.clone(),
         };
         let config = Config::new(frames);
-        let config = Config { scan_pages: SCAN_PAGES.min(config.scan_pages), ..config };
+        let config = Config { scan_pages: setup.scan_pages.min(config.scan_pages), ..config };
         let cache = BufferCache::start(config, parts);
         let mut client = Client {
             session: cache.session(),

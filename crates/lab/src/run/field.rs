@@ -3,8 +3,11 @@
 //! The rows without flash and with the table on flash calibrate the model; all others are predictions. A prediction is *reproduced* when its
 //! ratio to the row without flash is within 20 % of the field's.
 
+use super::ablation;
 use super::chart::{Bar, Bars, Chart};
 use super::database::{self, Pass, Setup, Storage};
+use super::ranges::Range;
+use super::sets;
 use super::told::{self, REPRODUCED_PERCENT, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
 use crate::output::json_string;
@@ -19,6 +22,7 @@ const CALIBRATED_PERCENT: f64 = 3.0;
 const SLOWER_PERMILLE: u16 = 5;
 
 /// One part of an experiment: the same work in every arm.
+#[derive(Clone)]
 pub(super) struct Part {
     pub(super) name: String,
     /// Arms, each with the field's figure in seconds for its first pass and for its second.
@@ -33,6 +37,17 @@ pub(super) struct Part {
     pub(super) not_identifiable: bool,
     /// The row with the table on flash is the field's, or there is none.
     pub(super) flash_calibrates: bool,
+    /// Plausible ranges of what the field's report does not say.
+    pub(super) ranges: &'static [&'static [Range]],
+    /// Each of many sets of parameters is run with one of so many parts of work, table, memory and flash.
+    pub(super) reduced: u64,
+}
+
+impl Part {
+    /// The arm with the vendor's cache.
+    pub(super) fn vendor(&self) -> Option<Storage> {
+        self.arms.iter().map(|(storage, _)| *storage).find(|storage| storage.is_vendors())
+    }
 }
 
 /// One arm in one pass.
@@ -100,6 +115,12 @@ pub(super) fn run(
     options: &RunOptions,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Experiment, RunError> {
+    if options.ablation {
+        return ablation::run(experiment, &parts, options, tell);
+    }
+    if let Some(count) = options.sets {
+        return sets::run(experiment, &parts, count, options, tell);
+    }
     let (rows, bounds) = rows(experiment, parts, options, tell)?;
     Ok(Experiment { told: told(&rows), bounds, notes: notes.to_owned() })
 }

@@ -9,7 +9,7 @@ use super::model::flash::FlashModel;
 use sim::ftl::{Collect, FtlConfig};
 
 /// A machine of the field.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) name: &'static str,
     pub(super) disk: DiskModel,

@@ -1,8 +1,9 @@
 //! Exadata's smart flash cache (S10): look-ups by random keys through cells that cache what was read.
 
-use super::database::{Keys, Load, PAGE_BYTES, Setup, Storage};
+use super::database::{Keys, Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
 use super::machine::{Machine, RACK_DENSE, RACK_SCATTERED};
+use super::ranges;
 use super::{Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
 
@@ -21,13 +22,14 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let part = |name: &str, machine: &'static Machine, keys: Keys, frames: usize, cpu_ns: u64| {
         let setup = Setup {
             seed: options.seed,
-            machine,
+            machine: *machine,
             storage: Storage::Disk,
             load: Load::Reads(keys),
             operations: lookups,
             later_operations: lookups,
             passes: 2,
             cpu_ns,
+            scan_pages: SCAN_PAGES,
             frames,
             flash_bytes: (keys.pages() * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
         };
@@ -44,6 +46,8 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             scale: 1,
             not_identifiable: true,
             flash_calibrates: true,
+            ranges: &ranges::S10,
+            reduced: 10,
         }
     };
     // Memory is assumed (0 to 100,000 pages); the processor's time is fitted to the row with the table on flash.

@@ -1,8 +1,11 @@
 //! A caching block device (S11): two scans of a table through directCache, which caches whatever is read.
 
-use super::database::{Load, PAGE_BYTES, Setup, Storage};
+use super::ablation;
+use super::database::{Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
 use super::machine::QUAD_CORES_SCANNED;
+use super::ranges;
+use super::sets;
 use super::{Bound, Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
 
@@ -25,13 +28,14 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let pages = options.syncs.unwrap_or(TABLE_BYTES / PAGE_BYTES / SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: &QUAD_CORES_SCANNED,
+        machine: QUAD_CORES_SCANNED,
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,
         later_operations: 1,
         passes: 3,
         cpu_ns: CPU_NS,
+        scan_pages: SCAN_PAGES,
         // Less than any table: what memory holds is not what the row is about.
         frames: 1_024,
         flash_bytes: (pages * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
@@ -50,7 +54,15 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         scale: SCALE,
         not_identifiable: false,
         flash_calibrates: false,
+        ranges: &ranges::S11,
+        reduced: 8,
     };
+    if options.ablation {
+        return ablation::run(NAME, &[part], options, tell);
+    }
+    if let Some(count) = options.sets {
+        return sets::run(NAME, &[part], count, options, tell);
+    }
     let notes = "The row without a cache calibrates the size of the table. The model scans a 32nd of it.\n";
     let (rows, mut bounds) = field::rows(NAME, vec![part], options, tell)?;
     let elapsed = |storage: Storage| -> Vec<f64> {

@@ -1,8 +1,9 @@
 //! The database flash cache against disks alone and against the table on flash (S9): random indexed reads, updates by key, and a full scan.
 
-use super::database::{Keys, Load, PAGE_BYTES, Setup, Storage};
+use super::database::{Keys, Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
 use super::machine::{DUAL_CORE, Machine, QUAD_CORES, QUAD_CORES_SCANNED};
+use super::ranges::{self, Range};
 use super::{Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
 
@@ -34,6 +35,8 @@ struct Unknown {
     update_frames: usize,
     /// Fitted to the updates with the table on flash.
     update_cpu_ns: u64,
+    /// Plausible ranges, of reads and of updates; the rows before what is held in memory of them.
+    ranges: [&'static [&'static [Range]]; 2],
 }
 
 /// Assumed: 1,000,000 rows (500,000 to 6,000,000) of 100 bytes, 80 to a page, 400 keys to a leaf. S10's author asked for 1 M keys too.
@@ -54,6 +57,18 @@ static DUAL: Unknown = Unknown {
     // Fitted to the updates without flash.
     update_frames: 4_300,
     update_cpu_ns: 98_000,
+    ranges: [
+        &[&ranges::SATA, &ranges::X25_E, &ranges::ROWS_DUAL, &ranges::MEMORY_DUAL_READS, &ranges::PROCESSOR],
+        &[
+            &ranges::SATA,
+            &ranges::X25_E,
+            &ranges::ROWS_DUAL,
+            &ranges::MEMORY_DUAL_UPDATES,
+            &ranges::PROCESSOR,
+            &ranges::UPDATES_DUAL,
+            &ranges::REDO,
+        ],
+    ],
 };
 
 static QUAD: Unknown = Unknown {
@@ -68,6 +83,26 @@ static QUAD: Unknown = Unknown {
     // As for reads.
     update_frames: 12_000,
     update_cpu_ns: 175_000,
+    ranges: [
+        &[
+            &ranges::SAS,
+            &ranges::SAS_OVERHEAD,
+            &ranges::IODRIVE,
+            &ranges::ROWS_QUAD,
+            &ranges::MEMORY_QUAD,
+            &ranges::PROCESSOR,
+        ],
+        &[
+            &ranges::SAS,
+            &ranges::SAS_OVERHEAD,
+            &ranges::IODRIVE,
+            &ranges::ROWS_QUAD,
+            &ranges::MEMORY_QUAD,
+            &ranges::PROCESSOR,
+            &ranges::UPDATES_QUAD,
+            &ranges::REDO,
+        ],
+    ],
 };
 
 /// Of the second pass.
@@ -91,8 +126,9 @@ fn arms(field: Figures, ours: &[Storage]) -> Vec<(Storage, [Option<f64>; 2])> {
 }
 
 fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions) -> Part {
-    let &Unknown { machine, keys, flash_bytes, reads, read_cpu_ns, updates, update_frames, update_cpu_ns, .. } =
-        unknown;
+    let &Unknown {
+        machine, keys, flash_bytes, reads, read_cpu_ns, updates, update_frames, update_cpu_ns, ranges, ..
+    } = unknown;
     let frames = if is_update { update_frames } else { unknown.frames };
     let (operations, cpu_ns, load, ours): (_, _, _, &[Storage]) = if is_update {
         (updates, update_cpu_ns, Load::Updates(keys), &[THROUGH, BACK])
@@ -102,7 +138,7 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
     let operations = options.syncs.unwrap_or(operations);
     let setup = Setup {
         seed: options.seed,
-        machine,
+        machine: *machine,
         storage: Storage::Disk,
         load,
         operations,
@@ -110,6 +146,7 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
         later_operations: if is_update { operations.min(WARM_UPDATES) } else { operations },
         passes: 2,
         cpu_ns,
+        scan_pages: SCAN_PAGES,
         frames,
         flash_bytes,
     };
@@ -122,6 +159,8 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
         scale: 1,
         not_identifiable: true,
         flash_calibrates: true,
+        ranges: ranges[usize::from(is_update)],
+        reduced: if is_update { 40 } else { 20 },
     }
 }
 
@@ -149,13 +188,14 @@ pub(super) fn scan(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<E
     let pages = options.syncs.unwrap_or(SCAN_BYTES / PAGE_BYTES / SCAN_SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: &QUAD_CORES_SCANNED,
+        machine: QUAD_CORES_SCANNED,
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,
         later_operations: 1,
         passes: 2,
         cpu_ns: SCAN_CPU_NS,
+        scan_pages: SCAN_PAGES,
         // Assumed: 8 GB (4 to 24) of the 32 GB.
         frames: ((8 << 30) / PAGE_BYTES / SCAN_SCALE) as usize,
         // Assumed: more than the table.
@@ -170,6 +210,8 @@ pub(super) fn scan(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<E
         scale: SCAN_SCALE,
         not_identifiable: false,
         flash_calibrates: true,
+        ranges: &ranges::S9_SCAN,
+        reduced: 8,
     };
     let notes = "Rows without flash and with the table on flash calibrate the size of the table and the processor's time; the others are\n\
                  predictions. The model scans a 64th of the table with a 64th of memory and flash.\n";

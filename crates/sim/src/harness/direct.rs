@@ -135,6 +135,7 @@ fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
             busy: setup.busy,
             memory_bytes_max: setup.index_bytes,
             quotas: Arc::default(),
+            without: None,
             sabotage,
         },
         arena_bytes: setup.arena_bytes,
