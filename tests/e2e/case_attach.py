@@ -281,7 +281,9 @@ def force_gives_up_what_cannot_be_flushed():
         time.sleep(0.5)
         check(waiting.is_alive(), "a write waits for the cell")
         contains(host.detach("data", ok=False).stderr, "without a loss", "without force")
-        contains(host.detach("data", "--force").stderr, "gave up 8192 bytes", "with force")
+        said = host.detach("data", "--force").stderr
+        contains(said, "gave up 8192 bytes", "with force")
+        contains(said, f"(pid {os.getpid()})", "who uses it still")
         waiting.join(10)
         equal(failed, [5], "the write that waited (EIO)")
         os.close(fd)

@@ -116,6 +116,13 @@ fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachErr
         }
     }
     let mut how = How::Gently;
+    // Looked for before it is unmounted: afterwards their paths are of no place.
+    let users = if force {
+        let below = mounts_of(&record).iter().find_map(|mount| host::users(&mount.path));
+        below.or_else(|| host::users(&record.device))
+    } else {
+        None
+    };
     if force {
         let (note, answers) = give_up(place, spec, &record);
         notes.push(note);
@@ -126,7 +133,10 @@ fn one(place: &Place, spec: &Spec, force: bool) -> Result<Vec<String>, AttachErr
     let patience = if force { FORCED_END } else { END };
     match await_end(place, patience) {
         true => place.remove(),
-        false if force => notes.push(format!("{} is gone when the last who uses it ends", record.device.display())),
+        false if force => {
+            let (device, users) = (record.device.display(), host::told(users));
+            notes.push(format!("{device} is gone when the last who uses it ends: {users}"));
+        }
         false => {
             let why = format!("keeper and driver go on: {}", place.last_words());
             return Err(AttachError::Stuck { grid_disk: spec.grid_disk.clone(), why });
