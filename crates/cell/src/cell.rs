@@ -25,7 +25,7 @@ use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -104,6 +104,8 @@ pub struct Cell {
     pub(crate) store: Option<Arc<CellStore>>,
     pub(crate) state: Mutex<State>,
     pub(crate) stop: Arc<StopSignal>,
+    /// It is about to stop, see [`Cell::end_freezes`].
+    pub(crate) ends: AtomicBool,
     pub(crate) arena: Arena,
     /// Rung by grid disks whose flush has failed.
     pub(crate) alarm: Arc<Notify>,
@@ -190,6 +192,7 @@ impl Cell {
             store,
             state: Mutex::new(state),
             stop: Arc::new(StopSignal::default()),
+            ends: AtomicBool::new(false),
             alarm: Arc::new(Notify::new()),
             losses: Mutex::default(),
             redo_hour: Mutex::default(),

@@ -44,6 +44,10 @@ impl Cell {
         // Nobody knows what is dirty before that.
         self.index_is_whole().await;
         let disks = self.flush_targets(names)?;
+        // Its dirty data stays where it is until the freeze ends.
+        if let Some(disk) = disks.iter().find(|disk| disk.is_ordered() && disk.frozen_until().is_some()) {
+            return Err(AdminError::IsFrozen(disk.name()));
+        }
         {
             let mut state = lock(&self.state);
             state.last_flush = Some(FlushStatus::Working);

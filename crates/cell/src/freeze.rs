@@ -11,6 +11,7 @@
 use crate::admin::AdminError;
 use crate::cell::Cell;
 use crate::grid_disk::GridDisk;
+use crate::iorm::Leave;
 use crate::ordered::{Settled, cut_at_one_moment, hold_all};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::RequestError;
@@ -19,6 +20,7 @@ use device::{Instant, WallTime, World};
 use flashlog::Skip;
 use futures_util::future::{Either, join, join_all, select};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ pub const FREEZE_WRITES_WAIT_MAX: Duration = Duration::from_secs(300);
 const DOOR_WAIT: Duration = Duration::from_secs(30);
 const DOOR_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Why it cannot be frozen.
+const THAWED: &str = "somebody has thawed it, or another one, meanwhile";
 pub(crate) const DISK_FAILS: &str = "its disk fails, or flash with writes of it";
 const TOO_SLOW: &str = "its disk, or that of another one, takes longer than the freeze was to last";
 
@@ -52,6 +55,8 @@ pub(crate) struct Freeze {
     frozen: Mutex<Option<Frozen>>,
     /// Changes that clients want wait.
     writes_wait: Flag,
+    /// How often somebody has asked for a thaw: a freeze that is under way then comes to nothing.
+    thaws: AtomicU64,
 }
 
 /// The disk stays as it is.
@@ -103,19 +108,22 @@ impl GridDisk {
         let ended = lock(&self.freeze.frozen).take_if(|frozen| number.is_none_or(|number| number == frozen.number));
         let was = ended.is_some();
         drop(ended);
+        if number.is_none() {
+            self.freeze.thaws.fetch_add(1, Ordering::SeqCst);
+            self.freeze.writes_wait.set(false);
+        }
         self.ordered.wake();
         was
     }
 
-    /// Keep its disk as it is for `time`.
-    fn keep_frozen(self: &Arc<Self>, kept: Kept, world: &World, time: Duration) {
-        let until = world.clock.now().after(time);
+    /// Keep its disk as it is until then.
+    fn keep_frozen(self: &Arc<Self>, kept: Kept, world: &World, until: Instant) {
         let number = self.ordered.note_frozen(|number| {
             *lock(&self.freeze.frozen) = Some(Frozen { number, until, _kept: kept });
         });
         let (weak, clock) = (Arc::downgrade(self), world.clock.clone());
         world.spawn.spawn(Box::pin(async move {
-            clock.sleep(time).await;
+            clock.sleep(Duration::from_nanos(until.ns_since(clock.now()))).await;
             if let Some(disk) = weak.upgrade() {
                 disk.thaw(Some(number));
             }
@@ -129,14 +137,19 @@ impl GridDisk {
 
     /// Hold a range for a client's change, or a piece of one, see [`GridDisk::claim_bytes`]. Who has it while writes begin to wait is waited for
     /// by the freeze; who asks later finds that they wait.
-    pub(crate) async fn claim_change(&self, offset: u64, len: u64) -> Result<RangeGuard, RequestError> {
+    pub(crate) async fn claim_change(
+        &self,
+        leave: &mut Leave<'_>,
+        offset: u64,
+        len: u64,
+    ) -> Result<RangeGuard, RequestError> {
         loop {
             let guard = self.claim_bytes(offset, len, LockMode::Exclusive).await?;
             if !self.freeze.writes_wait.is_set() {
                 return Ok(guard);
             }
             drop(guard);
-            self.await_writes().await;
+            leave.without(self.await_writes()).await;
         }
     }
 
@@ -168,9 +181,14 @@ impl Cell {
         if let Some(disk) = others.first().filter(|_| time > FREEZE_WRITES_WAIT_MAX) {
             return Err(AdminError::FreezeTooLong(disk.name()));
         }
-        for disk in &disks {
-            // Frozen anew, from now on.
-            disk.thaw(None);
+        // It is somebody else's, whose copy would be of no moment.
+        if let Some(disk) = disks.iter().find(|disk| disk.frozen_until().is_some()) {
+            return Err(AdminError::IsFrozen(disk.name()));
+        }
+        let thaws = |disk: &Arc<GridDisk>| disk.freeze.thaws.load(Ordering::SeqCst);
+        let thaws_before: Vec<u64> = disks.iter().map(thaws).collect();
+        if self.ends.load(Ordering::SeqCst) {
+            return Err(AdminError::Stopping);
         }
         // While writes go on, and from here on what is written goes to the disks.
         let drying = self.dry(&others).await?;
@@ -184,8 +202,9 @@ impl Cell {
                 Err(_) => self.world.clock.sleep(DOOR_LOOK_EVERY).await,
             }
         };
-        let writes: Vec<HeldWrites> = others.iter().map(HeldWrites::of).collect();
         let time = time.min(FREEZE_MAX);
+        let writes_wait_until = self.world.clock.now().after(time);
+        let writes: Vec<HeldWrites> = others.iter().map(HeldWrites::of).collect();
         let settling = async {
             join_all(others.iter().map(|disk| disk.drain())).await;
             let as_of = self.world.clock.wall();
@@ -206,14 +225,18 @@ impl Cell {
         drop(drying);
         let settled = settled?;
         written.into_iter().collect::<Result<Vec<()>, _>>()?;
-        // For the same time, from the answer on.
+        if self.ends.load(Ordering::SeqCst) || !disks.iter().map(thaws).eq(thaws_before) {
+            return Err(disks[0].cannot_freeze(THAWED));
+        }
+        // All of them end at one time: that which was said after writes began to wait, or where none wait, after the answer.
+        let until = if writes.is_empty() { self.world.clock.now().after(time) } else { writes_wait_until };
         let mut frozen = Vec::new();
         for Settled { disk, as_of, turn } in settled {
-            disk.keep_frozen(Kept::Batches { _turn: turn }, &self.world, time);
+            disk.keep_frozen(Kept::Batches { _turn: turn }, &self.world, until);
             frozen.push(FrozenDisk { name: disk.name(), as_of, writes_wait: false });
         }
         for (disk, held) in others.iter().zip(writes) {
-            disk.keep_frozen(Kept::Writes { _held: held }, &self.world, time);
+            disk.keep_frozen(Kept::Writes { _held: held }, &self.world, until);
             frozen.push(FrozenDisk { name: disk.name(), as_of, writes_wait: true });
         }
         frozen.sort_by_key(|frozen| disks.iter().position(|disk| disk.name() == frozen.name));
@@ -235,16 +258,27 @@ impl Cell {
     /// Let the disks of these grid disks (all when none is named) change again.
     ///
     /// # Errors
-    /// No such grid disk.
+    /// No such grid disk; or one that is named was not frozen, the others are thawed.
     pub fn thaw(&self, names: &[String]) -> Result<(), AdminError> {
-        let disks: Vec<Arc<GridDisk>> = if names.is_empty() {
-            self.grid_disks()
-        } else {
-            names.iter().map(|name| self.named(name)).collect::<Result<_, _>>()?
-        };
-        disks.iter().for_each(|disk| {
-            disk.thaw(None);
-        });
-        Ok(())
+        if names.is_empty() {
+            self.grid_disks().iter().for_each(|disk| {
+                disk.thaw(None);
+            });
+            return Ok(());
+        }
+        let mut disks: Vec<Arc<GridDisk>> = names.iter().map(|name| self.named(name)).collect::<Result<_, _>>()?;
+        let mut seen = BTreeSet::new();
+        disks.retain(|disk| seen.insert(disk.name()));
+        let was: Vec<bool> = disks.iter().map(|disk| disk.thaw(None)).collect();
+        match disks.iter().zip(was).find(|(_, was)| !was) {
+            Some((disk, _)) => Err(AdminError::NotFrozen(disk.name())),
+            None => Ok(()),
+        }
+    }
+
+    /// The cell is about to stop: no freeze holds that up, and none begins.
+    pub fn end_freezes(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        let _ = self.thaw(&[]);
     }
 }

@@ -25,7 +25,7 @@ pub use admin::PlanChange;
 pub use plan::{Directive, Objective, Plan, PlanError, Subject};
 pub use profile::Assignment;
 pub(crate) use queue::{DeviceQueue, Medium, Ticket};
-pub(crate) use seat::{PlanSeat, Verb};
+pub(crate) use seat::{Leave, PlanSeat, Verb};
 
 use celldisk::DeviceId;
 use device::World;

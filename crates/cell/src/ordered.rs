@@ -25,6 +25,7 @@ pub(crate) use open::{Journals, RecoveredJournals, as_of, put_late, recover_jour
 pub(crate) use stale::stale_note;
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
+use crate::iorm::Leave;
 use crate::range_lock::{LockMode, RangeGuard, RangeLock};
 use crate::request::{CachingMode, Context, RequestError};
 use crate::write_back::OneAtATime;
@@ -260,7 +261,7 @@ impl GridDisk {
     ///
     /// # Errors
     /// There is no room, and none can be made: the disk or the flash refuses.
-    pub(crate) async fn pass(&self, len: u64) -> Result<Option<Passed<'_>>, RequestError> {
+    pub(crate) async fn pass(&self, leave: &mut Leave<'_>, len: u64) -> Result<Option<Passed<'_>>, RequestError> {
         let parts = len.div_ceil(PART_BYTES);
         let mut failures = None;
         loop {
@@ -302,7 +303,12 @@ impl GridDisk {
             }
             self.ordered.wake.notify_all();
             let _waits = Waiting::new(&self.ordered);
-            self.ordered.changed.wait(ticket).await;
+            let changed = self.ordered.changed.wait(ticket);
+            match self.frozen_until() {
+                None => changed.await,
+                // There is no room before it ends.
+                Some(_) => leave.without(changed).await,
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 use crate::cached::end_change;
 use crate::client_io::{ClientRead, ClientWrite, ReadSkip};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES, Promises};
+use crate::iorm::Leave;
 use crate::ordered::{Passed, Placed};
 use crate::range_lock::{LockMode, RangeGuard};
 use crate::request::{Context, RequestError, ZeroFlags};
@@ -135,6 +136,7 @@ impl GridDisk {
     pub(crate) async fn write_piece(
         &self,
         write: &mut ClientWrite<'_>,
+        leave: &mut Leave<'_>,
         offset: u64,
         data: SharedBufs,
         fua: bool,
@@ -149,8 +151,8 @@ impl GridDisk {
             let span = cover(offset, len, unit);
             let aligned = span == (offset..offset + len) && aligned_in_memory(&data, unit as usize);
             let bounce = if aligned { Bufs::new() } else { self.arena.alloc((span.end - span.start) as usize).await };
-            let mut passed = self.pass(span.end - span.start).await?;
-            let guard = self.claim_change(span.start, span.end - span.start).await?;
+            let mut passed = self.pass(leave, span.end - span.start).await?;
+            let guard = self.claim_change(leave, span.start, span.end - span.start).await?;
             if self.change_unit() > unit {
                 // Some of it may go to flash since it was looked: there, parts are the smallest unit.
                 continue;
@@ -300,6 +302,7 @@ impl GridDisk {
     pub(crate) async fn zero_piece(
         &self,
         context: &Context,
+        leave: &mut Leave<'_>,
         offset: u64,
         len: u64,
         flags: ZeroFlags,
@@ -309,17 +312,17 @@ impl GridDisk {
             let unit = self.change_unit();
             let (start, end) = (offset.next_multiple_of(unit), (offset + len) / unit * unit);
             if start >= end || self.is_ordered() {
-                return self.write_zero_bytes(context, offset, len, flags.fua).await;
+                return self.write_zero_bytes(context, leave, offset, len, flags.fua).await;
             }
             if offset < start {
                 let mut edge = ClientWrite::new(context, offset, start - offset);
-                self.write_piece(&mut edge, offset, self.zeroes(start - offset), flags.fua).await?;
+                self.write_piece(&mut edge, leave, offset, self.zeroes(start - offset), flags.fua).await?;
             }
             if end < offset + len {
                 let mut edge = ClientWrite::new(context, end, offset + len - end);
-                self.write_piece(&mut edge, end, self.zeroes(offset + len - end), flags.fua).await?;
+                self.write_piece(&mut edge, leave, end, self.zeroes(offset + len - end), flags.fua).await?;
             }
-            let guard = self.claim_change(start, end - start).await?;
+            let guard = self.claim_change(leave, start, end - start).await?;
             if self.change_unit() > unit || self.is_ordered() {
                 // What is zero already stays out: zeroed again, it could undo what was written and acknowledged since.
                 (offset, len) = (start, end - start);
@@ -331,7 +334,7 @@ impl GridDisk {
             drop(guard);
             return match outcome {
                 Outcome::Failed(FailKind::Unsupported) if !flags.fast => {
-                    self.write_zero_bytes(context, start, end - start, flags.fua).await
+                    self.write_zero_bytes(context, leave, start, end - start, flags.fua).await
                 }
                 other => outcome_to_result(other),
             };
@@ -392,7 +395,14 @@ impl GridDisk {
     }
 
     /// Zero a device that cannot: write the bytes.
-    async fn write_zero_bytes(&self, context: &Context, offset: u64, len: u64, fua: bool) -> Result<(), RequestError> {
+    async fn write_zero_bytes(
+        &self,
+        context: &Context,
+        leave: &mut Leave<'_>,
+        offset: u64,
+        len: u64,
+        fua: bool,
+    ) -> Result<(), RequestError> {
         // Counted as zeroes where they are asked for, and not among the writes.
         let mut write = ClientWrite::new(context, offset, len);
         let mut done = 0;
@@ -405,7 +415,7 @@ impl GridDisk {
                     .min(left / PART_BYTES * PART_BYTES),
                 to_border => to_border.min(left),
             };
-            self.write_piece(&mut write, at, self.zeroes(n), fua).await?;
+            self.write_piece(&mut write, leave, at, self.zeroes(n), fua).await?;
             done += n;
         }
         Ok(())

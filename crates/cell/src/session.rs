@@ -6,7 +6,7 @@
 use crate::active::{Active, ActiveKind};
 use crate::client_io::{ClientRead, ClientWrite};
 use crate::grid_disk::GridDisk;
-use crate::iorm::{Ticket, Verb};
+use crate::iorm::{Leave, Ticket, Verb};
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
 use device::{Bufs, SharedBufs};
 use std::sync::Arc;
@@ -176,8 +176,9 @@ impl Session {
             let at = offset + done;
             let n = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(len - done);
             let piece = if n == len { data.clone() } else { data.slice(done as usize..(done + n) as usize) };
-            let _ticket = self.pass(Verb::Write, at, n).await?;
-            self.disk.write_piece(write, at, piece, fua).await?;
+            let ticket = self.pass(Verb::Write, at, n).await?;
+            let mut leave = Leave::new(&self.disk, &self.context, Verb::Write, (at, n), ticket);
+            self.disk.write_piece(write, &mut leave, at, piece, fua).await?;
             done += n;
         }
         Ok(())
@@ -257,8 +258,9 @@ impl Session {
             let at = offset + done;
             let n = (ZERO_PIECE_BYTES_MAX - at % ZERO_PIECE_BYTES_MAX).min(len - done);
             let ticket = self.pass(Verb::Zero, at, n).await?;
-            self.disk.zero_piece(&self.context, at, n, flags).await?;
-            drop(ticket);
+            let mut leave = Leave::new(&self.disk, &self.context, Verb::Zero, (at, n), ticket);
+            self.disk.zero_piece(&self.context, &mut leave, at, n, flags).await?;
+            drop(leave);
             done += n;
             device::spawn::yield_now().await;
         }

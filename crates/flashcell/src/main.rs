@@ -89,7 +89,8 @@ enum Sub {
     Doctor(doctor::Doctor),
     /// Write one archive for whoever is to help: configuration, attributes, metrics, alerts, process, host, log; no data, no secrets
     Support(support::Support),
-    /// Keep the disks of grid disks in write-back-ordered as they are, consistent, while their volumes are snapshot
+    /// Keep the disks of grid disks as they are, consistent and of one moment, while their volumes are snapshot; writes wait meanwhile, but in
+    /// write-back-ordered
     Freeze(Freeze),
     /// Let the disks of frozen grid disks change again
     Thaw(Thaw),
@@ -193,7 +194,7 @@ struct Freeze {
     /// The grid disks
     #[arg(value_name = "GRIDDISK", required_unless_present = "all")]
     grid_disks: Vec<String>,
-    /// All grid disks in write-back-ordered
+    /// All grid disks that are not offline
     #[arg(long, conflicts_with = "grid_disks")]
     all: bool,
     /// They thaw by themselves after so many seconds

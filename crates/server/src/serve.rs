@@ -457,7 +457,7 @@ fn stop(runtime: &Runtime, context: &Arc<Context>, deadline: Duration) -> Result
     // What waits for its share, or for its limit's sake, would hold up the stop.
     context.cell.iorm().open_gates();
     // So would writes that wait for the end of a freeze.
-    let _ = context.cell.thaw(&[]);
+    context.cell.end_freezes();
     let hang = |doing: &str| {
         // Counted above every layer, so a remote disk or an emulated one is seen as well as the kernel's.
         let all = context.devices();

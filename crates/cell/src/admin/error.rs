@@ -95,6 +95,11 @@ pub enum AdminError {
     /// Its disk cannot be kept as it is.
     #[error("grid disk {0} cannot be frozen: {1}\nhint: LIST GRIDDISK {0} DETAIL and the alerts of the cell tell more")]
     CannotFreeze(String, &'static str),
+    /// It is to be thawed and was not frozen.
+    #[error(
+        "grid disk {0} is not frozen\nhint: a freeze ends by itself; what was copied after its end is of no one moment: freeze it for longer, and copy anew"
+    )]
+    NotFrozen(String),
     /// Its writes would wait for too long.
     #[error(
         "grid disk {0} cannot be frozen for so long: it is not in write-back-ordered, so that its writes wait meanwhile\nhint: say 300 seconds or less"

@@ -99,3 +99,36 @@ impl GridDisk {
         queue.pass(account.clone(), bytes, jumps).await
     }
 }
+
+/// Leave of the I/O plan for a piece of a client's change, if it had to ask. Never kept while the change waits for the end of a freeze: others would have
+/// none meanwhile.
+pub(crate) struct Leave<'a> {
+    disk: &'a GridDisk,
+    context: &'a Context,
+    verb: Verb,
+    offset: u64,
+    len: u64,
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Leave<'a> {
+    pub(crate) fn new(
+        disk: &'a GridDisk,
+        context: &'a Context,
+        verb: Verb,
+        (offset, len): (u64, u64),
+        ticket: Option<Ticket>,
+    ) -> Leave<'a> {
+        Leave { disk, context, verb, offset, len, ticket }
+    }
+
+    /// Wait without it, then ask anew.
+    pub(crate) async fn without<T>(&mut self, waits: impl Future<Output = T>) -> T {
+        let had = self.ticket.take().is_some();
+        let done = waits.await;
+        if had {
+            self.ticket = Box::pin(self.disk.pass_plan(self.context, self.verb, self.offset, self.len)).await;
+        }
+        done
+    }
+}

@@ -58,9 +58,10 @@ impl From<AdminError> for Refusal {
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
             AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
-            AdminError::CannotFreeze(..) | AdminError::IsFrozen(_) | AdminError::MadeActive(_) => {
-                ErrorCode::NotPermittedNow
-            }
+            AdminError::CannotFreeze(..)
+            | AdminError::IsFrozen(_)
+            | AdminError::NotFrozen(_)
+            | AdminError::MadeActive(_) => ErrorCode::NotPermittedNow,
             AdminError::RedoOnFlash(_) | AdminError::RingLeaving(_) | AdminError::NoDurableFlash => {
                 ErrorCode::NotPermittedNow
             }
@@ -364,7 +365,9 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
         }
         Some(Operation::Thaw) => {
             let names = targets(context, change)?;
-            context.cell.thaw(&names)?;
+            // Of all, those that are frozen.
+            let is_all = matches!(change.target, Target::All(None)) && change.filter.is_none();
+            context.cell.thaw(if is_all { &[] } else { &names })?;
             lines.extend(names.iter().map(|name| format::altered(ObjectType::GridDisk, name)));
             return Ok(());
         }

@@ -8,7 +8,7 @@ use super::keeper::{Ask, Told};
 use super::shared::State;
 use super::spec::{Place, Record, Spec};
 use super::{AttachError, await_end, link, told, trimmed};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// For keeper and driver to end when the device is gone: the driver's last FLUSH is in it.
@@ -68,6 +68,19 @@ fn is_of_cell(spec: &Spec, options: &DetachOptions) -> bool {
     })
 }
 
+/// A path without `..`, as it is written.
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut so_far, component| {
+        match component {
+            Component::ParentDir => {
+                so_far.pop();
+            }
+            other => so_far.push(other),
+        }
+        so_far
+    })
+}
+
 /// Whether the target is the name of its grid disk.
 fn is_named(spec: &Spec, options: &DetachOptions) -> bool {
     spec.grid_disk.eq_ignore_ascii_case(&options.target) && is_of_cell(spec, options)
@@ -76,6 +89,7 @@ fn is_named(spec: &Spec, options: &DetachOptions) -> bool {
 /// Whether the target is its device, its link or its mount point. Never looks the path up: a mount point may not answer.
 fn is_at(place: &Place, spec: &Spec, options: &DetachOptions) -> bool {
     let Ok(target) = std::path::absolute(trimmed(&options.target)) else { return false };
+    let target = without_dots(&target);
     let Ok(record) = place.record() else { return false };
     is_of_cell(spec, options) && (record.device == target || spec.link() == target || is_mounted_at(&record, &target))
 }
@@ -283,4 +297,18 @@ pub(super) fn bury(place: &Place) -> Result<(), AttachError> {
     }
     place.remove();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_dots;
+    use std::path::Path;
+
+    #[test]
+    fn dots_lead_up_as_far_as_there_is_a_way() {
+        for (given, wanted) in [("/mnt/a/../b", "/mnt/b"), ("/mnt/../../x", "/x"), ("/mnt/pg", "/mnt/pg"), ("/..", "/")]
+        {
+            assert_eq!(without_dots(Path::new(given)), Path::new(wanted), "{given}");
+        }
+    }
 }

@@ -4,11 +4,13 @@
 //! flash log clients write durably, as a database does.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use cell::iorm::{Directive, Objective, PlanChange, Subject};
 use cell::{Cell, CellConfig, Context};
 use celldisk::layout::au_bytes_for;
 use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Delay, Memory, Model};
 use device::{Buf, Bufs, Device, SharedBufs, Spawn};
+use futures_util::future::{Either, select};
 use sim::plain::{cell_on, in_a_world};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,4 +154,92 @@ fn frozen_together(kinds: [(CachingMode, Purpose); 2]) {
         );
         cell.stop().await.unwrap();
     });
+}
+
+/// Goal: while a grid disk is frozen under an I/O plan, the writes of one database that wait keep no other database from the device. Method: many
+/// clients of one write to the frozen grid disk, one of another reads a grid disk on the same cell disk. In flush order the writes wait
+/// once the next batch is full.
+#[test]
+fn writes_that_wait_keep_no_other_database_waiting() {
+    for mode in [CachingMode::None, CachingMode::WriteBackOrdered] {
+        in_a_world(async |process, world| {
+            let model = "fixed:2ms:2".parse::<Model>().unwrap();
+            let disk = Memory::new(DISK_BYTES);
+            let disk: Device =
+                Delay::new(disk, model, world.clock.clone(), world.spawn.clone(), world.prng.fork("disk"));
+            let flash: Device = Memory::new(64 * MIB);
+            let names = [("CD1", Role::Disk), ("FD1", Role::Flash)];
+            let config = CellConfig { journal_bytes: Some(MIB), ..CellConfig::default() };
+            let cell = cell_on(&[disk, flash], &names, config, &world).await;
+            cell.create_flash_cache(None, &[]).await.unwrap();
+            let home = cell.store().catalog().member_named("CD1").unwrap().0;
+            for (name, caching_mode) in [("DATA", mode), ("OTHER", CachingMode::None)] {
+                let spec = GridDiskSpec { caching_mode, ..GridDiskSpec::new(name, home, 96 * MIB, world.clock.wall()) };
+                cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+            }
+            let of = |name: &str| Directive { share: Some(1), ..Directive::of(Subject::Database(name.to_owned())) };
+            let directives = ["sales", "crm"].map(of).to_vec();
+            let change = PlanChange {
+                objective: Some(Objective::LowLatency),
+                directives: Some(directives),
+                ..PlanChange::default()
+            };
+            cell.alter_iorm_plan(change).await.unwrap();
+            let session = |disk: &str, database: &str| {
+                let context = Context { database: Some(Arc::from(database)), ..Context::default() };
+                cell.grid_disk(disk).unwrap().open_session(context)
+            };
+            for client in 0..128 {
+                let session = session("DATA", "sales");
+                process.spawn(Box::pin(async move {
+                    for at in 0.. {
+                        let offset = (client * 13 + at * 577) % 1024 * (64 << 10);
+                        let mut buf = Buf::zeroed(64 << 10);
+                        buf.fill(1);
+                        if session.write(offset, Bufs::from(buf).freeze(), false).await.is_err() {
+                            return;
+                        }
+                    }
+                }));
+            }
+            let reader = session("OTHER", "crm");
+            world.clock.sleep(Duration::from_secs(2)).await;
+            cell.freeze(&["DATA".to_owned()], FROZEN_FOR).await.unwrap();
+            let refused = cell.freeze(&["DATA".to_owned()], FROZEN_FOR).await.unwrap_err().to_string();
+            assert!(refused.contains("is frozen"), "a second freeze: {refused}");
+            let written = || cell.grid_disk("DATA").unwrap().counters.writes.small.requests.get();
+            // A batch is full by then.
+            world.clock.sleep(Duration::from_secs(2)).await;
+            let (begun, before) = (world.clock.now(), written());
+            for at in 0..500 {
+                let (outcome, _) = reader.read(at * 4096, Bufs::from(Buf::zeroed(PAGE))).await;
+                outcome.unwrap();
+            }
+            let took = Duration::from_nanos(world.clock.now().ns_since(begun));
+            assert!(took < Duration::from_secs(5), "{mode:?}: 500 reads of another database took {took:?}");
+            assert_eq!(written(), before, "{mode:?}: writes wait");
+            cell.thaw(&["DATA".to_owned()]).unwrap();
+            let refused = cell.thaw(&["DATA".to_owned()]).unwrap_err().to_string();
+            assert!(refused.contains("is not frozen"), "a second thaw: {refused}");
+            world.clock.sleep(Duration::from_secs(2)).await;
+            assert!(written() > before, "{mode:?}: writes go on");
+            // One that somebody thaws while it is under way comes to nothing.
+            let (names, other) = (["DATA".to_owned()], cell.clone());
+            let (clock, thawed) = (world.clock.clone(), cell.clone());
+            let freezing = async move { other.freeze(&names, FROZEN_FOR).await };
+            let thawing = async move {
+                loop {
+                    let _ = thawed.thaw(&["DATA".to_owned()]);
+                    clock.sleep(Duration::from_micros(100)).await;
+                }
+            };
+            let (freezing, thawing) = (std::pin::pin!(freezing), std::pin::pin!(thawing));
+            let Either::Left((frozen, _)) = select(freezing, thawing).await else { unreachable!("thawing goes on") };
+            assert!(frozen.unwrap_err().to_string().contains("thawed"), "{mode:?}: a thaw during a freeze");
+            assert!(cell.grid_disk("DATA").unwrap().frozen_until().is_none());
+            cell.end_freezes();
+            assert!(cell.freeze(&["DATA".to_owned()], FROZEN_FOR).await.is_err(), "a cell that is about to stop");
+            cell.stop().await.unwrap();
+        });
+    }
 }
