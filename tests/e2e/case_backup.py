@@ -2,7 +2,7 @@
 
 import os
 
-from harness import Cell, Place, binary, check, contains, equal, run, served, test
+from harness import ROOT, Cell, Place, binary, check, contains, equal, run, served, test
 
 OBJECTS = ("griddisk", "flashcache", "flashlog", "pin", "iormplan", "database", "threshold", "cell")
 # Of the devices, of the moment, and of this one cell.
@@ -65,3 +65,32 @@ def a_backup_of_no_cell_says_so():
         contains(done.stderr, "nothing", "which cell")
         done = run([binary(), "backup"], ok=False, cwd=place.path(""), env={k: v for k, v in os.environ.items() if k != "FLASHCELL_CELL"})
         contains(done.stderr, "hint:", "the way out")
+
+
+@test
+def the_guide_to_backups_is_carried_out():
+    """The commands of docs/guide/backup.md as they stand there, with sizes for the devices."""
+    with open(os.path.join(ROOT, "docs", "guide", "backup.md")) as file:
+        commands = [line[4:] for line in file.read().splitlines() if line.startswith("    ")]
+    equal(len(commands), 4, "commands of the guide")
+    with served(griddisks=("data:32M", "more:16M")) as cell, Place("guide") as place:
+        cell.cellcli("alter griddisk more comment='of the guide'")
+        new = place.path("new/cell")
+        os.mkdir(place.path("new"))
+        script = "set -e\n" + "\n".join(commands)
+        for old, this in (
+            ("/srv/cell", cell.dir),
+            ("/srv/new/cell", new),
+            ("/dev/sdd", "256M"),
+            ("/dev/nvme2n1", "96M --sparse"),
+            (" &", f" >/dev/null 2>{place.path('log')} &\nuntil test -S {new}/admin.sock; do sleep 0.1; done"),
+        ):
+            check(old in script, f"{old} in the guide")
+            script = script.replace(old, this)
+        script += f'\n"$FLASHCELL" cellcli -c {new} -e "list griddisk attributes name, comment"'
+        # A cell that a failure has left behind ends with the script.
+        head = 'flashcell() { exec "$FLASHCELL" "$@"; }\nset -m\ntrap \'kill $(jobs -p) 2>/dev/null || :; wait\' EXIT\n'
+        script = head.replace("exec ", "") + script.replace("flashcell serve", '"$FLASHCELL" serve')
+        done = run(["bash", "-c", script], cwd=place.dir, env=dict(os.environ, FLASHCELL=binary()))
+        told = [line.split() for line in done.stdout.splitlines() if "of the guide" in line]
+        equal([words[0] for words in told], ["more"], "the grid disks of the new cell")

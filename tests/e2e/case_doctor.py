@@ -3,7 +3,7 @@
 import json
 import os
 
-from harness import Place, binary, check, contains, equal, run, test
+from harness import ROOT, Place, binary, check, contains, equal, run, test
 
 
 def findings(*arguments, ok=None):
@@ -73,3 +73,23 @@ def doctor_refuses_what_is_no_device_and_what_is_no_rating():
         contains(done.stderr, "SIZE:WRITES-PER-DAY", "a rating without writes")
         found = [finding for finding in findings("--l2arc", "700e9:10") if finding["check"] == "l2arc"]
         contains(found[0]["why"], "81.0 MB/s", "the rule of the field for 700 GB that may be written ten times a day")
+
+
+@test
+def the_guide_to_doctor_is_carried_out():
+    """The commands of docs/guide/doctor.md as they stand there."""
+    with open(os.path.join(ROOT, "docs", "guide", "doctor.md")) as file:
+        commands = [line[4:].split("#")[0].split() for line in file.read().splitlines() if line.startswith("    ")]
+    equal(len(commands), 4, "commands of the guide")
+    with Place("guide") as place:
+        cell = place.cell()
+        data = place.path("pg")
+        os.mkdir(data)
+        place.file("pg/postgresql.conf", b"fsync = on\n")
+        device = place.file("image", bytes(8 << 20))
+        stands_for = {"/var/lib/flashcell/db": cell.dir, "/dev/nvme0n1": device, "/srv/pg": data}
+        for words in commands:
+            equal(words[:2], ["flashcell", "doctor"], "a command of the guide")
+            done = run([binary(), "doctor", *(stands_for.get(word, word) for word in words[2:]), "--sync-seconds", "1"], ok=None)
+            check(done.returncode in (0, 1), f"exit code {done.returncode} of {words}: {done.stderr}")
+            check(done.stdout, f"what {words} tells")
