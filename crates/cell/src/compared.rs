@@ -26,7 +26,7 @@ const END_PARTS: u64 = 32;
 /// Read at a time.
 const AT_ONCE: usize = 32;
 
-/// What the comparison of a volume with flash has told.
+/// Result of the comparison of a volume with flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
     /// So many clean blocks, and all of them are the same.

@@ -49,7 +49,7 @@ pub struct FrozenDisk {
     pub writes_wait: bool,
 }
 
-/// What a grid disk remembers of a freeze.
+/// Freeze state of a grid disk.
 #[derive(Debug, Default)]
 pub(crate) struct Freeze {
     frozen: Mutex<Option<Frozen>>,
@@ -68,7 +68,7 @@ struct Frozen {
     _kept: Kept,
 }
 
-/// What keeps a disk as it is.
+/// The guard that keeps a frozen disk unchanged.
 #[derive(Debug)]
 enum Kept {
     /// No batch is made.
@@ -216,7 +216,7 @@ impl Cell {
         let (as_of, settled, written) = match select(settling, self.world.clock.sleep(time)).await {
             Either::Left((settled, _)) => settled,
             Either::Right(((), settling)) => {
-                // Nobody waits longer than was said.
+                // Writes wait no longer than the freeze was to last.
                 drop(writes);
                 let _ = settling.await;
                 return Err(disks[0].cannot_freeze(TOO_SLOW));

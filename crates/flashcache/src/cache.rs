@@ -62,7 +62,7 @@ pub struct CacheConfig {
     pub busy: Option<BusyTuning>,
     /// How much databases may have.
     pub quotas: Arc<Quotas>,
-    /// What it does without, for experiments.
+    /// The mechanism that the cache does without, for experiments.
     pub without: Option<Mechanism>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,

@@ -11,7 +11,7 @@ pub enum Mechanism {
     Probation,
     /// While there is garbage, room is made by cleaning, and nothing that counts leaves. Without, the policy's victims make room.
     Cleaning,
-    /// What is overwritten or copied is written apart by how long it lasts. Without, it goes where the policy wants it, as in a cache of few
+    /// Overwritten and copied blocks are written apart by how long they last. Without, they go where the policy wants them, as in a cache of few
     /// segments.
     Lifetimes,
 }

@@ -82,7 +82,7 @@ pub struct MemberConfig {
     pub(crate) worths: Arc<Worths>,
     /// The most memory the index, checksums and policy may take, in bytes; by the number of pages without.
     pub memory_bytes_max: Option<u64>,
-    /// What it does without, for experiments.
+    /// The mechanism that the cache does without, for experiments.
     pub without: Option<Mechanism>,
     /// Deliberate fault, for the checkers.
     pub sabotage: Option<Sabotage>,

@@ -24,7 +24,7 @@ pub struct AdaptiveLog {
     /// The strategy in force.
     strategy: AtomicUsize,
     draws: AtomicU64,
-    /// What an experiment has taken away.
+    /// The mechanism that an experiment has taken away.
     without: Option<Mechanism>,
 }
 
