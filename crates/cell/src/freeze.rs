@@ -34,7 +34,7 @@ pub const FREEZE_WRITES_WAIT_MAX: Duration = Duration::from_secs(300);
 const DOOR_WAIT: Duration = Duration::from_secs(30);
 const DOOR_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Why it cannot be frozen.
-const THAWED: &str = "somebody has thawed it, or another one, meanwhile";
+const THAWED: &str = "somebody has thawed it meanwhile";
 pub(crate) const DISK_FAILS: &str = "its disk fails, or flash with writes of it";
 const TOO_SLOW: &str = "its disk, or that of another one, takes longer than the freeze was to last";
 
@@ -225,8 +225,11 @@ impl Cell {
         drop(drying);
         let settled = settled?;
         written.into_iter().collect::<Result<Vec<()>, _>>()?;
-        if self.ends.load(Ordering::SeqCst) || !disks.iter().map(thaws).eq(thaws_before) {
-            return Err(disks[0].cannot_freeze(THAWED));
+        if self.ends.load(Ordering::SeqCst) {
+            return Err(AdminError::Stopping);
+        }
+        if let Some((thawed, _)) = disks.iter().zip(thaws_before).find(|(disk, before)| thaws(disk) != *before) {
+            return Err(thawed.cannot_freeze(THAWED));
         }
         // All of them end at one time: that which was said after writes began to wait, or where none wait, after the answer.
         let until = if writes.is_empty() { self.world.clock.now().after(time) } else { writes_wait_until };

@@ -107,16 +107,26 @@ pub(crate) struct Keeper {
 #[derive(Args)]
 pub(crate) struct Driver {
     spec: PathBuf,
-    #[arg(long, required_unless_present = "nbd")]
-    fuse: Option<i32>,
-    #[arg(long, conflicts_with = "fuse")]
-    nbd: Option<i32>,
+    #[command(flatten)]
+    end: End,
     #[arg(long)]
     words: i32,
     #[arg(long)]
     lock: Vec<i32>,
     #[arg(long)]
     resumed: bool,
+}
+
+/// Where requests come out: a descriptor, or the number of a device.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct End {
+    #[arg(long)]
+    fuse: Option<i32>,
+    #[arg(long)]
+    nbd: Option<i32>,
+    #[arg(long)]
+    ublk: Option<u32>,
 }
 
 pub(crate) fn attach(attach: Attach) -> Result<bool, crate::Failure> {
@@ -173,10 +183,11 @@ pub(crate) fn drive(driver: &Driver) -> Result<bool, crate::Failure> {
     server::log_to_stderr();
     let mut locks = driver.lock.iter().copied();
     let locks = [locks.next(), locks.next()];
-    let end = match (driver.nbd, driver.fuse) {
-        (Some(fd), _) => DriverEnd::Nbd(fd),
+    let end = match (driver.end.nbd, driver.end.ublk, driver.end.fuse) {
+        (Some(fd), ..) => DriverEnd::Nbd(fd),
+        (_, Some(index), _) => DriverEnd::Ublk(index),
         // The command line has one of them.
-        (None, fd) => DriverEnd::Fuse(fd.unwrap_or(-1)),
+        (None, None, fd) => DriverEnd::Fuse(fd.unwrap_or(-1)),
     };
     let descriptors = DriverDescriptors { end, words: driver.words, locks, resumed: driver.resumed };
     attach::drive(&driver.spec, descriptors)?;

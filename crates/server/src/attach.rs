@@ -3,7 +3,8 @@
 //! ```text
 //!   fuse:  /dev/loopN ── a file without a path ── /dev/fuse ──► driver ── NBD ──► cell
 //!   nbd:   /dev/nbdN ───────────────────────── a socket pair ──► driver ── NBD ──► cell
-//!                                                     └────── keeper (holds it open; starts another driver when one dies)
+//!   ublk:  /dev/ublkbN ─────────────────────── /dev/ublkcN ──► driver ── NBD ──► cell
+//!                                                     └────── keeper (holds it open, of ublk its number; starts another driver when one dies)
 //! ```
 //!
 //! The driver is replaceable: what it must not lose is in memory the keeper has too ([`shared`]), what it had under way the kernel
@@ -27,6 +28,7 @@ mod probe;
 mod reach;
 mod shared;
 mod spec;
+mod ublk_front;
 mod wire;
 
 pub use detach::{DetachOptions, detach};

@@ -292,6 +292,7 @@ fn attempt(request: Request, sent: usize, first: bool) -> Attempt {
                 Ok(false) => return Attempt::Blocked(request, sent),
                 Err(error) => return Attempt::Finished(request, sys::negative(&error)),
             },
+            Request::Command { .. } => return Attempt::Finished(request, -libc::ENOSYS),
             Request::Read { .. } | Request::Write { .. } => unreachable!("only sockets get here"),
         };
         if let Ok(count) = usize::try_from(result) {

@@ -29,6 +29,9 @@ pub(crate) enum Request {
     Connect { socket: Arc<Socket>, address: Box<SocketAddress>, reply: Sender<i32> },
     /// A descriptor has something to read, or is at its end; the result is what `poll` says or a negative errno.
     Readable { fd: Arc<OwnedFd>, reply: Sender<i32> },
+    /// A command of the kernel's for a character device (`IORING_OP_URING_CMD`), with what it takes; the result is the device's. Without
+    /// io_uring there is no such thing.
+    Command { fd: Arc<OwnedFd>, code: u32, argument: [u8; 16], reply: Sender<i32> },
 }
 
 impl Request {
@@ -62,7 +65,7 @@ impl Request {
             | Request::Send { socket, .. }
             | Request::Accept { socket, .. }
             | Request::Connect { socket, .. } => socket.fd.as_raw_fd(),
-            Request::Readable { fd, .. } => fd.as_raw_fd(),
+            Request::Readable { fd, .. } | Request::Command { fd, .. } => fd.as_raw_fd(),
         }
     }
 
@@ -83,7 +86,7 @@ impl Request {
             }
             Request::Receive { buf, reply, .. } => reply.send((result, buf)),
             Request::Send { reply, .. } | Request::Connect { reply, .. } => reply.send(result.min(0)),
-            Request::Readable { fd, reply } => {
+            Request::Readable { fd, reply } | Request::Command { fd, reply, .. } => {
                 drop(fd);
                 reply.send(result);
             }

@@ -423,6 +423,9 @@ impl Uring {
             Request::Readable { fd, .. } => {
                 opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build()
             }
+            Request::Command { fd, code, argument, .. } => {
+                opcode::UringCmd16::new(types::Fd(fd.as_raw_fd()), *code).cmd(*argument).build()
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The block device of an attachment, whichever driver it is of.
 
 use super::spec::Spec;
-use device::real::{LoopDevice, NbdDevice};
+use device::real::{LoopDevice, NbdDevice, UblkDevice};
 use std::io;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use std::path::Path;
 pub(super) enum BlockDevice {
     Loop(LoopDevice),
     Nbd(NbdDevice),
+    Ublk(UblkDevice),
 }
 
 impl BlockDevice {
@@ -17,9 +18,10 @@ impl BlockDevice {
     pub(super) fn open(path: &Path) -> io::Result<BlockDevice> {
         // A link of ours names it too.
         let path = &std::fs::canonicalize(path)?;
-        match NbdDevice::of(path) {
-            Some(device) => Ok(BlockDevice::Nbd(device)),
-            None => LoopDevice::open(path).map(BlockDevice::Loop),
+        match (NbdDevice::of(path), UblkDevice::of(path)) {
+            (Some(device), _) => Ok(BlockDevice::Nbd(device)),
+            (_, Some(device)) => Ok(BlockDevice::Ublk(device)),
+            (None, None) => LoopDevice::open(path).map(BlockDevice::Loop),
         }
     }
 
@@ -27,6 +29,7 @@ impl BlockDevice {
         match self {
             BlockDevice::Loop(device) => device.path(),
             BlockDevice::Nbd(device) => device.path(),
+            BlockDevice::Ublk(device) => device.path(),
         }
     }
 
@@ -36,6 +39,7 @@ impl BlockDevice {
         match self {
             BlockDevice::Loop(device) => device.name().is_some_and(|name| spec.device_name().starts_with(&*name)),
             BlockDevice::Nbd(device) => device.name().is_some_and(|name| name == spec.device_name()),
+            BlockDevice::Ublk(device) => device.tag() == Some(spec.device_tag()),
         }
     }
 
@@ -48,7 +52,7 @@ impl BlockDevice {
     pub(super) fn sync(&self) -> io::Result<()> {
         match self {
             BlockDevice::Loop(device) => device.sync(),
-            BlockDevice::Nbd(device) => std::fs::File::open(device.path())?.sync_all(),
+            BlockDevice::Nbd(_) | BlockDevice::Ublk(_) => std::fs::File::open(self.path())?.sync_all(),
         }
     }
 
@@ -57,6 +61,7 @@ impl BlockDevice {
         match self {
             BlockDevice::Loop(device) => device.clear(),
             BlockDevice::Nbd(device) => device.disconnect(),
+            BlockDevice::Ublk(device) => device.remove(),
         }
     }
 }

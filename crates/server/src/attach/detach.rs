@@ -242,7 +242,7 @@ fn release(spec: &Spec, record: &Record, how: How) -> Result<(), AttachError> {
     let apart = || device.clear().map_err(|source| AttachError::File { path: record.device.clone(), source });
     let mounts = mounts_of(record);
     // The kernel would wait for a driver: with the device apart everything fails at once, and unmounting waits for nothing.
-    let at_once = how == How::Dead && matches!(device, BlockDevice::Nbd(_));
+    let at_once = how == How::Dead && !matches!(device, BlockDevice::Loop(_));
     if at_once {
         apart()?;
     }

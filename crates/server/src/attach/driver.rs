@@ -1,16 +1,17 @@
-//! The driver of an attachment: what the kernel asks goes to the cell, and back. Which way it comes is the front's: `fuse_front`, `nbd_front`.
+//! The driver of an attachment: what the kernel asks goes to the cell, and back. Which way it comes is the front's: `fuse_front`, `nbd_front`, `ublk_front`.
 //!
 //! It acknowledges what the cell has acknowledged and nothing else. [`RemoteDisk`] connects again, keeps what no FLUSH has covered
 //! and writes it again to a cell that may have lost it (DESIGN I9). What has to outlive this process (whether there are such writes,
 //! and of which instance of the cell) is in memory that the keeper has as well.
 //!
-//! Never makes the device and never ends it: the keeper does.
+//! Never makes the device and never ends it: the keeper does. (A ublk device that the keeper has made is started by who serves it: the kernel
+//! will have it so.)
 
 use super::shared::{Shared, State};
 use super::spec::Spec;
 use super::wire::TRANSFER_BYTES_MAX;
-use super::{fuse_front, nbd_front};
-use device::real::{FuseChannel, SharedWords, passed_on};
+use super::{fuse_front, nbd_front, ublk_front};
+use device::real::{FuseChannel, SharedWords, UblkEnd, passed_on};
 use device::{Arena, Completed, Conn, FailKind, Io, Op, Outcome, Runtime, RuntimeConfig, World};
 use nbd::client::{RemoteDisk, RemoteOptions, Standing};
 use nbd::codec::Errno;
@@ -39,6 +40,8 @@ pub enum DriverEnd {
     Fuse(RawFd),
     /// The end of a connection of the kernel's NBD client.
     Nbd(RawFd),
+    /// A ublk device, by its number.
+    Ublk(u32),
 }
 
 /// What a driver is started with.
@@ -75,6 +78,14 @@ pub enum DriverError {
     /// The file system is not to be read.
     #[error("/dev/fuse: {0}")]
     Channel(std::io::Error),
+    /// A ublk device is not to be served.
+    #[error("ublk: {step}: {source}")]
+    Ublk {
+        /// What was tried.
+        step: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
     /// It ended with writes that no FLUSH has covered.
     #[error("the last FLUSH failed: {0} bytes were acknowledged and may be lost")]
     Unflushed(u64),
@@ -105,6 +116,7 @@ pub(super) fn errno_of(outcome: Outcome) -> Option<Errno> {
 enum Front {
     Fuse(FuseChannel),
     Nbd(Arc<dyn Conn>),
+    Ublk(UblkEnd),
 }
 
 /// Serve an attachment until its device ends.
@@ -113,8 +125,7 @@ enum Front {
 /// See [`DriverError`].
 pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(), DriverError> {
     let take = |fd| passed_on(fd).map_err(DriverError::Descriptors);
-    let (DriverEnd::Fuse(end) | DriverEnd::Nbd(end)) = descriptors.end;
-    let (end, words) = (take(end)?, take(descriptors.words)?);
+    let words = take(descriptors.words)?;
     let _locks = descriptors.locks.into_iter().flatten().map(take).collect::<Result<Vec<_>, _>>()?;
     let spec = Spec::read(spec)?;
     super::guard();
@@ -123,8 +134,9 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
     let world = runtime.world(seed());
     let front = match descriptors.end {
-        DriverEnd::Fuse(_) => Front::Fuse(runtime.fuse_channel(end)),
-        DriverEnd::Nbd(_) => Front::Nbd(runtime.connection(end).map_err(DriverError::Descriptors)?),
+        DriverEnd::Fuse(end) => Front::Fuse(runtime.fuse_channel(take(end)?)),
+        DriverEnd::Nbd(end) => Front::Nbd(runtime.connection(take(end)?).map_err(DriverError::Descriptors)?),
+        DriverEnd::Ublk(index) => Front::Ublk(runtime.ublk(index)),
     };
     runtime.block_on(async move {
         let disk = connect(&world, &spec, &shared).await;
@@ -144,6 +156,7 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
             Front::Fuse(channel) => fuse_front::serve(&drive, channel, descriptors.resumed).await,
             // What was taken and not answered, the kernel sends again by itself.
             Front::Nbd(conn) => nbd_front::serve(&drive, conn).await,
+            Front::Ublk(end) => ublk_front::serve(&drive, &end, descriptors.resumed).await,
         };
         drive.end().await?;
         served

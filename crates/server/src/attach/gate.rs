@@ -7,7 +7,10 @@ use super::block::BlockDevice;
 use super::nbd_front;
 use super::spec::{Kind, Spec};
 use super::wire::{self, Message, TRANSFER_BYTES_MAX};
-use device::real::{FuseChannel, FuseMount, FuseRoot, LoopDevice, NbdDevice, NbdSetup, hang_up, stream_pair};
+use device::real::{
+    FuseChannel, FuseMount, FuseRoot, LoopDevice, NbdDevice, NbdSetup, UblkDevice, UblkSetup, hang_up, pass_on,
+    stream_pair,
+};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,6 +32,10 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// For the kernel to notice that a connection is gone.
 const NOTICE: Duration = Duration::from_secs(5);
 const NOTICE_EVERY: Duration = Duration::from_millis(20);
+/// For a ublk device to be there once its driver is up.
+const APPEAR_EVERY: Duration = Duration::from_millis(5);
+/// What a ublk device of an older kernel lacks.
+pub(super) const NO_GROWTH: &str = "this kernel's device does not grow while it is attached (Linux 6.16 and later do): detach and attach after `alter griddisk … size=`";
 
 pub(super) enum Gate {
     Fuse {
@@ -43,6 +50,20 @@ pub(super) enum Gate {
         kernels: Option<OwnedFd>,
         device: Option<NbdDevice>,
     },
+    /// The kernel keeps the device for whoever serves it next: a driver needs its number alone.
+    Ublk {
+        device: UblkDevice,
+        /// Whether it has come about: one that has not goes with the gate.
+        is_made: bool,
+    },
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Gate::Ublk { device, is_made: false } = self {
+            let _ = device.remove();
+        }
+    }
 }
 
 /// What came of making a gate ready for another driver.
@@ -74,15 +95,17 @@ impl Gate {
                 let (ours, kernels) = stream_pair().map_err(|error| failed(spec, format!("socket pair: {error}")))?;
                 Ok(Gate::Nbd { ours, kernels: Some(kernels), device: None })
             }
+            Kind::Ublk => Ok(Gate::Ublk { device: add_ublk_device(spec)?, is_made: false }),
         }
     }
 
-    /// What a driver is started with: the name of the option, and the descriptor.
-    pub(super) fn end(&self) -> (&'static str, &OwnedFd) {
-        match self {
-            Gate::Fuse { channel, .. } => ("--fuse", channel),
-            Gate::Nbd { ours, .. } => ("--nbd", ours),
-        }
+    /// What a driver is started with: the name of the option, and its value.
+    pub(super) fn end(&self) -> io::Result<(&'static str, String)> {
+        Ok(match self {
+            Gate::Fuse { channel, .. } => ("--fuse", pass_on(channel)?.to_string()),
+            Gate::Nbd { ours, .. } => ("--nbd", pass_on(ours)?.to_string()),
+            Gate::Ublk { device, .. } => ("--ublk", device.index().to_string()),
+        })
     }
 
     /// Make the block device. The driver is up and answers.
@@ -95,13 +118,18 @@ impl Gate {
                 *device = Some(made.clone());
                 BlockDevice::Nbd(made)
             }
+            Gate::Ublk { device, is_made } => {
+                await_ublk_device(spec, device)?;
+                *is_made = true;
+                BlockDevice::Ublk(device.clone())
+            }
         };
         tune(spec, &made);
         Ok(made)
     }
 
     /// Before another driver is started. Requests on a FUSE channel are whole, so the next driver goes on with it; in a stream the one
-    /// that died may have stood anywhere, so there is a new connection.
+    /// that died may have stood anywhere, so there is a new connection. A ublk device is taken over by the driver itself.
     pub(super) fn renew(&mut self, spec: &Spec) -> Renewed {
         let Gate::Nbd { ours, device: Some(device), .. } = self else { return Renewed::Ready };
         hang_up(ours);
@@ -151,6 +179,15 @@ impl Gate {
             Gate::Nbd { device, .. } => {
                 let (device, name, sector) = (device.clone()?, spec.device_name(), u64::from(spec.sector_bytes));
                 Some(Box::new(move |size_bytes| device.resize(&name, size_bytes - size_bytes % sector)))
+            }
+            Gate::Ublk { device, .. } => {
+                let (device, sector) = (device.clone(), u64::from(spec.sector_bytes));
+                Some(Box::new(move |size_bytes| {
+                    if !UblkDevice::features()?.can_resize() {
+                        return Err(io::Error::new(io::ErrorKind::Unsupported, NO_GROWTH));
+                    }
+                    device.resize(size_bytes - size_bytes % sector)
+                }))
             }
         }
     }
@@ -209,6 +246,35 @@ fn make_nbd_device(spec: &Spec, end: &OwnedFd) -> Result<NbdDevice, AttachError>
         let hint = "`modprobe nbd`, Linux 5.14 or later; in a container, pass /dev/nbd*; or --driver fuse";
         failed(spec, format!("no nbd device: {error}\nhint: {hint}"))
     })
+}
+
+fn add_ublk_device(spec: &Spec) -> Result<UblkDevice, AttachError> {
+    let setup = UblkSetup {
+        size_bytes: spec.size_bytes,
+        block_bytes: spec.sector_bytes,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+        read_only: spec.read_only,
+        rotational: spec.rotational,
+        trims: spec.trims,
+        zeroes: spec.zeroes,
+        tag: spec.device_tag(),
+    };
+    UblkDevice::add(&setup).map_err(|error| {
+        let hint = "`modprobe ublk_drv`; in a container, pass /dev/ublk*; or --driver nbd, --driver fuse";
+        failed(spec, format!("no ublk device: {error}\nhint: {hint}"))
+    })
+}
+
+/// Its driver has it come about.
+fn await_ublk_device(spec: &Spec, device: &UblkDevice) -> Result<(), AttachError> {
+    let until = Instant::now() + START;
+    while !(device.is_live() && device.path().exists()) {
+        if Instant::now() >= until {
+            return Err(failed(spec, format!("{} does not appear", device.path().display())));
+        }
+        std::thread::sleep(APPEAR_EVERY);
+    }
+    Ok(())
 }
 
 /// Settings of the kernel's for the device.

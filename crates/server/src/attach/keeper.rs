@@ -181,8 +181,8 @@ impl Keeper {
     fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {
         let mut command = Command::new(&self.spec.program);
         command.arg("attach-driver").arg(self.place.spec_path());
-        let (option, end) = self.gate.end();
-        command.arg(option).arg(pass_on(end)?.to_string());
+        let (option, end) = self.gate.end()?;
+        command.arg(option).arg(end);
         command.arg("--words").arg(pass_on(self.shared.0.fd())?.to_string());
         for lock in self.locks.iter().flatten() {
             command.arg("--lock").arg(pass_on(lock)?.to_string());

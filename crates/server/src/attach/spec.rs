@@ -34,6 +34,7 @@ pub(super) enum Kind {
     #[default]
     Fuse,
     Nbd,
+    Ublk,
 }
 
 impl Kind {
@@ -42,6 +43,7 @@ impl Kind {
         match self {
             Kind::Fuse => "fuse",
             Kind::Nbd => "nbd",
+            Kind::Ublk => "ublk",
         }
     }
 }
@@ -97,6 +99,12 @@ impl Spec {
     /// What a device of it says it is of.
     pub(super) fn device_name(&self) -> String {
         format!("flashcell:{}/{}", self.cell, self.grid_disk)
+    }
+
+    /// The same as a number, where there is room for no more.
+    pub(super) fn device_tag(&self) -> u64 {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.device_name().as_bytes());
+        digest.as_ref().iter().take(8).fold(0, |tag, byte| tag << 8 | u64::from(*byte))
     }
 
     /// A name for its directory: readable, and of this grid disk alone.

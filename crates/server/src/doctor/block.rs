@@ -25,8 +25,9 @@ pub(super) fn of_path(root: &Root, path: &Path, kind: Option<DeviceKind>) -> Opt
 
 /// All disks of the host: neither loop and RAM devices nor those without a medium.
 pub(super) fn all(root: &Root) -> Vec<Examined> {
-    let is_disk =
-        |name: &String| !["loop", "ram", "zram", "sr", "fd", "nbd"].iter().any(|other| name.starts_with(other));
+    let is_disk = |name: &String| {
+        !["loop", "ram", "zram", "sr", "fd", "nbd", "ublkb"].iter().any(|other| name.starts_with(other))
+    };
     let examined = |name: String| {
         let sysfs = PathBuf::from("sys/block").join(&name);
         (root.number(sysfs.join("size")) != Some(0)).then(|| Examined {

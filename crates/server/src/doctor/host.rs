@@ -96,19 +96,27 @@ fn limits(root: &Root) -> Vec<Finding> {
 }
 
 fn attach(root: &Root) -> Finding {
-    let nbd = root.exists("sys/module/nbd");
+    let loaded: Vec<&str> = [("ublk_drv", "ublk"), ("nbd", "nbd")]
+        .iter()
+        .filter(|(module, _)| root.exists(format!("sys/module/{module}")))
+        .map(|(_, name)| *name)
+        .collect();
     let missing: Vec<&str> = [("dev/fuse", "fuse"), ("dev/loop-control", "loop")]
         .iter()
         .filter(|(path, _)| !root.exists(path))
         .map(|(_, name)| *name)
         .collect();
-    match (nbd, &missing[..]) {
-        (true, []) => Finding::good("attach", "host", "nbd is there, and fuse and loop besides"),
-        (true, missing) => Finding::good("attach", "host", format!("nbd is there; missing: {}", missing.join(", "))),
-        (false, []) => Finding::good("attach", "host", "fuse and loop are there; nbd is not loaded"),
-        (false, missing) => Finding::good("attach", "host", format!("missing: nbd, {}", missing.join(", ")))
-            .with(Verdict::Note, "`flashcell attach` makes block devices of this host with nbd, or with fuse and loop")
+    let there = loaded.join(" and ");
+    match (&loaded[..], &missing[..]) {
+        ([], []) => Finding::good("attach", "host", "fuse and loop are there; ublk and nbd are not loaded"),
+        ([], missing) => Finding::good("attach", "host", format!("missing: ublk, nbd, {}", missing.join(", ")))
+            .with(
+                Verdict::Note,
+                "`flashcell attach` makes block devices of this host with ublk, with nbd, or with fuse and loop",
+            )
             .mended_by(format!("modprobe nbd, or modprobe -a {}", missing.join(" "))),
+        (_, []) => Finding::good("attach", "host", format!("{there}, fuse and loop are there")),
+        (_, missing) => Finding::good("attach", "host", format!("{there} there; missing: {}", missing.join(", "))),
     }
 }
 
