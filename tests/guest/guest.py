@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
@@ -31,6 +32,13 @@ BOOT_SECONDS = 30
 LINES_TOLD = 150
 # The last line of a guest's script.
 END = "exit "
+
+
+class Extra(NamedTuple):
+    """What one script needs beside the others: programs of the host, and modules in the order they are loaded in."""
+
+    programs: tuple[str, ...]
+    modules: tuple[str, ...]
 
 
 class Kernel:
@@ -99,7 +107,7 @@ class Initramfs:
         return gzip.compress(bytes(out), 1)
 
 
-def initramfs(kernel, place, script, seconds, settings, modules=None, programs=PROGRAMS):
+def initramfs(kernel, place, script, seconds, settings, modules=None, programs=PROGRAMS, more=Extra((), ())):
     """Busybox, our program, the file system's programs, modules (each with its name, in the order they are loaded in), and the script to run."""
     made = Initramfs()
     stripped = place.path("flashcell")
@@ -109,13 +117,13 @@ def initramfs(kernel, place, script, seconds, settings, modules=None, programs=P
     made.program("bin/flashcell", stripped)
     made.program("bin/busybox", shutil.which("busybox"))
     made.link("bin/sh", "busybox")
-    for program in programs:
+    for program in (*programs, *more.programs):
         path = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
         if path is None:
             raise Skip(f"not installed: {program} (scripts/install-test-clients)")
         made.program(f"sbin/{program}", path)
     if modules is None:
-        modules = [(name, data) for name in MODULES if (data := kernel.module(name)) is not None]
+        modules = [(name, data) for name in (*MODULES, *more.modules) if (data := kernel.module(name)) is not None]
     for number, (name, data) in enumerate(modules):
         made.file(f"modules/{number:02}-{name}.ko", data)
     for name in ("init", "lib.sh", script):
@@ -128,11 +136,11 @@ def initramfs(kernel, place, script, seconds, settings, modules=None, programs=P
     return made.pack()
 
 
-def boot(place, script, seconds, **settings):
+def boot(place, script, seconds, more=Extra((), ()), **settings):
     """Run a script of `inside/` in a guest; what it reported. Raises Failure when it failed or did not end in time."""
     need("qemu-system-x86_64", "busybox", "strip")
     kernel = Kernel()
-    image = place.file("initramfs", initramfs(kernel, place, script, seconds, settings))
+    image = place.file("initramfs", initramfs(kernel, place, script, seconds, settings, more=more))
     log = place.path("console")
     # Without -cx16 the kernel panicked now and then.
     command = [

@@ -21,7 +21,7 @@ pub(crate) struct Contents {
     /// PostgreSQL's client with what it needs
     #[arg(long, value_name = "COMMAND", default_value = "psql")]
     psql: String,
-    /// Where on the grid disk the file system begins (LVM, say); else as the kernel tells of its device
+    /// Where on the grid disk the file system begins (stripes, say); else as the kernel tells of its device
     #[arg(long, value_name = "SIZE")]
     offset: Option<Size>,
     /// The cell: its directory, or host[:port]; else that of the attached grid disk, $FLASHCELL_CELL, or the current directory

@@ -20,7 +20,7 @@ pub(crate) struct Pin {
     /// The grid disk that the files' file system is on; else the attached one it is on
     #[arg(long, value_name = "GRIDDISK")]
     griddisk: Option<String>,
-    /// Where on the grid disk that file system begins (LVM, say); else as the kernel tells of its device
+    /// Where on the grid disk that file system begins (stripes, say); else as the kernel tells of its device
     #[arg(long, value_name = "SIZE")]
     offset: Option<Size>,
     /// PostgreSQL's client with what it needs

@@ -21,7 +21,7 @@ pub(crate) struct Warm {
     /// The grid disk that the directory's file system is on; else the attached one it is on
     #[arg(long, value_name = "GRIDDISK")]
     griddisk: Option<String>,
-    /// Where on the grid disk that file system begins (LVM, say); else as the kernel tells of its device
+    /// Where on the grid disk that file system begins (stripes, say); else as the kernel tells of its device
     #[arg(long, value_name = "SIZE")]
     offset: Option<Size>,
     /// The cell: its directory, or host[:port]; else that of the attached grid disk, $FLASHCELL_CELL, or the current directory

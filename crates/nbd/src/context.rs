@@ -9,6 +9,8 @@
 //! The last one is the export's instance stamp (DESIGN I9): it changes when data that was acknowledged but not flushed
 //! may be gone. Queries: an exact name; `base:` and `flashcell:` for all of a namespace (`base:` only when listing, as
 //! the protocol has it); `flashcell:instance` and `flashcell:instance:` whatever the stamp is.
+//!
+//! A query that is answered with no context, but with what it does: `flashcell:successor:<32 hex digits>:<16 hex digits>`, see [`Lineage`].
 
 /// `base:allocation`: no space is allocated.
 pub const STATE_HOLE: u32 = 1;
@@ -21,6 +23,39 @@ pub const ALLOCATION: &str = "base:allocation";
 pub const TIER: &str = "flashcell:tier";
 /// What the name of the instance context begins with.
 pub const INSTANCE_PREFIX: &str = "flashcell:instance:";
+
+/// What a query that names a [`Lineage`] begins with.
+pub const SUCCESSOR_PREFIX: &str = "flashcell:successor:";
+
+/// Whose connection it is, for a client that asks again on another connection what it had no answer to. The connections of one client that were made
+/// together are one link. A link with a new number takes the place of the others of the client: the server reads nothing more from those, and nothing from it
+/// before all that they had asked for is done. So no change of an older link comes after one of a newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// The client: a number that nobody else knows.
+    pub client: u128,
+    /// The link.
+    pub link: u64,
+}
+
+impl Lineage {
+    /// The query.
+    #[must_use]
+    pub fn query(self) -> String {
+        format!("{SUCCESSOR_PREFIX}{:032x}:{:016x}", self.client, self.link)
+    }
+
+    /// The lineage in a query.
+    #[must_use]
+    pub fn parse(query: &str) -> Option<Lineage> {
+        let (client, link) = query.strip_prefix(SUCCESSOR_PREFIX)?.split_once(':')?;
+        let is_hex = |digits: &str, len: usize| digits.len() == len && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        if !is_hex(client, 32) || !is_hex(link, 16) {
+            return None;
+        }
+        Some(Lineage { client: u128::from_str_radix(client, 16).ok()?, link: u64::from_str_radix(link, 16).ok()? })
+    }
+}
 
 /// Values of `flashcell:tier`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

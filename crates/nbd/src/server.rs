@@ -372,6 +372,9 @@ async fn serve(
     if disk.is_inactive() {
         return;
     }
+    if let Some(lineage) = chosen.lineage {
+        shared.registry.succeed(handle, lineage).await;
+    }
     let traffic = shared.hosts.of(&conn.peer());
     let link = transmission::Link {
         session,

@@ -335,13 +335,10 @@ pub(crate) struct AttachedAs {
     pub(crate) cell: Option<String>,
 }
 
-/// Which grid disk a file system (`st_dev`) lies on, as far as it is attached here: on its device, or on a partition of it.
+/// Which grid disk a device (`st_rdev`) is, as far as it is attached here.
 pub(crate) fn attached_as(device: u64) -> Option<AttachedAs> {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let mut dir = std::fs::canonicalize(Path::new("/sys/dev/block").join(number)).ok()?;
-    if dir.join("partition").exists() {
-        dir.pop();
-    }
+    let dir = std::fs::canonicalize(Path::new("/sys/dev/block").join(number)).ok()?;
     let name = dir.file_name()?.to_owned();
     Place::all().into_iter().find_map(|place| {
         let (record, spec) = (place.record().ok()?, place.spec().ok()?);

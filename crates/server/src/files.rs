@@ -9,6 +9,7 @@ mod pin;
 mod place;
 mod ranges;
 mod show;
+mod stack;
 mod table;
 mod target;
 mod view;
@@ -25,6 +26,7 @@ pub use view::{VIEW, ViewOptions, drop_view, make_view};
 use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, Held, HeldAnswer, HeldRequest};
 use crate::console::ConsoleError;
 use crate::http::{AskError, HttpError};
+use place::Layout;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -119,7 +121,7 @@ pub enum FilesError {
     /// No grid disk was named, and none is known of the file system.
     #[error(
         "{path} is on no grid disk that is attached to this host\nhint: name the grid disk, -c its cell, and --offset where on it the \
-         file system begins (LVM, encryption)"
+         file system begins"
     )]
     NotAttached {
         /// A file.
@@ -167,6 +169,28 @@ pub enum FilesError {
         /// Its size.
         size_bytes: u64,
     },
+    /// Its file system lies on several devices.
+    #[error(
+        "{path} lies, at least in part, on another device than grid disk {grid_disk}\nhint: name files that lie on one grid disk alone"
+    )]
+    Elsewhere {
+        /// A file.
+        path: PathBuf,
+        /// The grid disk.
+        grid_disk: String,
+    },
+}
+
+impl FilesError {
+    /// A file that does not lie within what a grid disk has of its file system.
+    fn outside(path: PathBuf, grid_disk: &str, size_bytes: u64, layout: &Layout) -> FilesError {
+        let grid_disk = grid_disk.to_owned();
+        if layout.is_whole() {
+            FilesError::PastEnd { path, grid_disk, size_bytes }
+        } else {
+            FilesError::Elsewhere { path, grid_disk }
+        }
+    }
 }
 
 impl From<HttpError> for FilesError {
@@ -190,7 +214,7 @@ pub fn files(options: &FilesOptions, progress: &mut dyn FnMut(usize, usize)) -> 
     };
     let mut report = FilesReport::default();
     let found = walk::walk(&options.paths, device, &mut report.skipped)?;
-    let place = Place { grid_disk: &target.grid_disk, size_bytes: target.size_bytes, begins_at: target.begins_at };
+    let place = Place { grid_disk: &target.grid_disk, size_bytes: target.size_bytes, layout: &target.layout };
     gather(found, &place, walk::extents, ask, progress, &mut report)?;
     Ok(report)
 }
@@ -259,7 +283,7 @@ type Ranges = Vec<(u64, u64)>;
 struct Place<'a> {
     grid_disk: &'a str,
     size_bytes: u64,
-    begins_at: u64,
+    layout: &'a Layout,
 }
 
 /// Ask of all files, as many at a time as fit into a question.
@@ -282,19 +306,16 @@ fn gather(
                 continue;
             }
         };
-        let fits = |(at, len): &(u64, u64)| {
-            at.checked_add(place.begins_at).is_some_and(|at| at.saturating_add(*len) <= place.size_bytes)
+        let ranges: Option<Vec<Ranges>> = extents.iter().map(|(at, len)| place.layout.of(*at, *len)).collect();
+        let Some(ranges) = ranges else {
+            return Err(FilesError::outside(path, place.grid_disk, place.size_bytes, place.layout));
         };
-        if !extents.iter().all(fits) {
-            let (grid_disk, size_bytes) = (place.grid_disk.to_owned(), place.size_bytes);
-            return Err(FilesError::PastEnd { path, grid_disk, size_bytes });
-        }
         let index = report.files.len();
         let located_bytes = extents.iter().map(|(_, len)| len).sum();
         // Before its extents: a question may be full in the middle of them.
         report.files.push(FileHeld { path, size_bytes, located_bytes, held: Held::default() });
-        for (at, len) in extents {
-            batch.add(index, place.begins_at + at, len, &mut |ranges, owners| {
+        for (at, len) in ranges.into_iter().flatten() {
+            batch.add(index, at, len, &mut |ranges, owners| {
                 add_held(&mut report.files, owners, &ask(ranges)?);
                 progress(index, all);
                 Ok(())
@@ -399,14 +420,15 @@ mod tests {
             let of = |&(_, len): &(u64, u64)| Held { cached_bytes: len, ..Held::default() };
             Ok(HeldAnswer { size_bytes: 0, held: ranges.iter().map(of).collect() })
         };
-        let place = Place { grid_disk: "data", size_bytes: 1 << 40, begins_at: 4096 };
+        let (large, little) = (Layout::whole(4096, 1 << 40), Layout::whole(4096, 1 << 20));
+        let place = Place { grid_disk: "data", size_bytes: 1 << 40, layout: &large };
         let found = vec![("few".into(), 1), ("many".into(), 2)];
         let mut report = FilesReport::default();
         gather(found, &place, extents, ask, &mut |_, _| {}, &mut report).unwrap();
         let cached: Vec<u64> = report.files.iter().map(|file| file.held.cached_bytes).collect();
         assert_eq!(cached, [3 * HELD_BYTES_MAX, pieces * 4096]);
 
-        let small = Place { size_bytes: 1 << 20, ..place };
+        let small = Place { size_bytes: 1 << 20, layout: &little, ..place };
         let found = vec![("few".into(), 1)];
         let refused = gather(found, &small, extents, ask, &mut |_, _| {}, &mut report).unwrap_err();
         assert!(refused.to_string().contains("few lies past the end of grid disk data"), "{refused}");

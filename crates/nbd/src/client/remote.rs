@@ -9,14 +9,15 @@
 //! stamp has changed, since then the old server is gone; when it has not (or there is none), the old request may still
 //! be carried out later, after a newer write to the same place, so it is not repeated and its outcome is unknown. Who never writes
 //! to a place while a write to it is unanswered, and cannot do with an unknown outcome (a block device of this host), has them
-//! sent again there too ([`RemoteOptions::resend_unanswered`]).
+//! sent again there too ([`RemoteOptions::resend_unanswered`]): each set of connections says that it takes the place of the one before
+//! ([`Lineage`]), so that a cell carries out what it has of the old one first.
 //!
 //! Never acknowledges a write the server has not acknowledged; never uses more memory than it reserved at the start.
 
 use super::keep::{Keep, Kept, WriteSeq};
 use super::{Client, ClientError, ClientOptions, RemoteExport};
 use crate::codec::{Errno, TransmissionFlags};
-use crate::context::{ALLOCATION, STATE_HOLE, STATE_ZERO};
+use crate::context::{ALLOCATION, Lineage, STATE_HOLE, STATE_ZERO};
 use device::sync::{Notify, Semaphore, lock};
 use device::{
     Address, Bufs, Class, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
@@ -48,6 +49,9 @@ pub struct RemoteOptions {
     pub reconnect_for: Duration,
     /// Writes without an answer are sent again to a server of the same stamp too: for who has no two changes of a place under way.
     pub resend_unanswered: bool,
+    /// Who this is to a cell, also after a restart of this process: each set of connections then takes the place of earlier ones of the same number. A
+    /// number that nobody else knows.
+    pub lineage: Option<u128>,
     /// While connecting again a refusal is tried again like a lost connection, and the export may have grown: a cell that starts may
     /// not serve all of its grid disks yet.
     pub patient: bool,
@@ -64,10 +68,20 @@ impl Default for RemoteOptions {
             keep_bytes_max: 64 << 20,
             reconnect_for: Duration::from_secs(30),
             resend_unanswered: false,
+            lineage: None,
             patient: false,
             class: Class::Durable,
             client: ClientOptions::default(),
         }
+    }
+}
+
+impl RemoteOptions {
+    /// Of each connection of a set.
+    fn of_link(&self, link: u64) -> ClientOptions {
+        let mut options = self.client.clone();
+        options.contexts.extend(self.lineage.map(|client| Lineage { client, link }.query()));
+        options
     }
 }
 
@@ -90,6 +104,8 @@ struct Shared {
     /// One at a time flushes to make room.
     making_room: Semaphore,
     next_client: AtomicUsize,
+    /// Number of the next set of connections.
+    next_link: AtomicU64,
     /// A flush has failed: what is kept must be written again before another counts.
     suspect: AtomicBool,
 }
@@ -168,7 +184,10 @@ impl RemoteDisk {
         export: &str,
         options: RemoteOptions,
     ) -> Result<RemoteDisk, ClientError> {
-        let first = Client::connect(world, address, export, &options.client).await?;
+        // Another process that was this client may have counted too: none begins where another did.
+        let next_link = world.prng.fork("links of a remote disk").next_u64();
+        let of_client = options.of_link(next_link);
+        let first = Client::connect(world, address, export, &of_client).await?;
         let described = first.export().clone();
         if !described.flags.contains(TransmissionFlags::SEND_FLUSH) {
             return Err(ClientError::Unsupported("FLUSH"));
@@ -178,7 +197,7 @@ impl RemoteDisk {
         }
         let mut clients = vec![first];
         while clients.len() < options.connections {
-            clients.push(Client::connect(world, address, export, &options.client).await?);
+            clients.push(Client::connect(world, address, export, &of_client).await?);
         }
         let keep = Keep::new(options.keep_bytes_max);
         let geometry = geometry(&described, &options, keep.write_bytes_max());
@@ -194,6 +213,7 @@ impl RemoteDisk {
             changed: Notify::new(),
             making_room: Semaphore::new(1),
             next_client: AtomicUsize::new(0),
+            next_link: AtomicU64::new(next_link.wrapping_add(1)),
             suspect: AtomicBool::new(false),
             options,
         };
@@ -616,8 +636,9 @@ impl Shared {
 
     async fn connect_once(&self, generation: u64, stamp: Option<u128>) -> Result<Link, Retry> {
         let mut clients: Vec<Client> = Vec::new();
+        let options = self.options.of_link(self.next_link.fetch_add(1, Ordering::Relaxed));
         while clients.len() < self.options.connections.max(1) {
-            let connect = Client::connect(&self.world, &self.address, &self.export.name, &self.options.client);
+            let connect = Client::connect(&self.world, &self.address, &self.export.name, &options);
             let client = match connect.await {
                 Ok(client) => client,
                 Err(ClientError::Refused { .. }) if self.options.patient => return Err(Retry::Yes),

@@ -8,7 +8,7 @@ use crate::codec::{
     OptionError, OptionHeader, OptionReply, RepError, TransmissionFlags, decode_client_flags, encode_export_name_reply,
     info, opt,
 };
-use crate::context::ContextSet;
+use crate::context::{ContextSet, Lineage};
 
 /// Options one handshake may take: a client that sends more is not negotiating.
 pub const OPTIONS_MAX: u32 = 4096;
@@ -24,6 +24,8 @@ pub struct Chosen {
     pub structured: bool,
     /// Meta contexts selected for this export.
     pub contexts: ContextSet,
+    /// Whose connections it takes the place of.
+    pub lineage: Option<Lineage>,
 }
 
 /// What to do after [`Negotiation::input`].
@@ -66,7 +68,7 @@ pub struct Negotiation {
     flags: ClientFlags,
     structured: bool,
     /// The last SET_META_CONTEXT: they hold for the export named with them.
-    contexts: Option<(String, ContextSet)>,
+    contexts: Option<(String, ContextSet, Option<Lineage>)>,
     options: u32,
 }
 
@@ -319,7 +321,8 @@ impl Negotiation {
         }
         OptionReply::Ack.encode(option, out);
         if !listing {
-            self.contexts = Some((name, set));
+            let lineage = queries.iter().find_map(|query| Lineage::parse(query));
+            self.contexts = Some((name, set, lineage));
         }
     }
 
@@ -328,11 +331,11 @@ impl Negotiation {
     }
 
     fn choose(&self, name: &str, export: ExportInfo) -> Chosen {
-        let contexts = match &self.contexts {
-            Some((of, set)) if of == name => *set,
-            _ => ContextSet::default(),
+        let (contexts, lineage) = match &self.contexts {
+            Some((of, set, lineage)) if of == name => (*set, *lineage),
+            _ => (ContextSet::default(), None),
         };
-        Chosen { flags: self.flags_of(&export), structured: self.structured, contexts, export }
+        Chosen { flags: self.flags_of(&export), structured: self.structured, contexts, lineage, export }
     }
 }
 

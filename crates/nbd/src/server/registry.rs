@@ -5,6 +5,7 @@
 use super::FrontEndLimits;
 use super::account::{Account, Kind, Pools};
 use super::door::Client;
+use crate::context::Lineage;
 use device::sync::{Notify, lock};
 use device::{Conn, Listener};
 use futures_util::task::AtomicWaker;
@@ -40,6 +41,7 @@ pub(super) struct Handle {
     /// Has not said yet who it is, where a certificate is due: the later it came, or came further, the larger. [`KNOWN`] once it has.
     stranger: AtomicU64,
     standing: OnceLock<Standing>,
+    lineage: OnceLock<Lineage>,
     waker: AtomicWaker,
     now: Arc<AtomicU64>,
     stall_ticks: u64,
@@ -212,6 +214,7 @@ impl Registry {
             established: AtomicBool::new(false),
             stranger: AtomicU64::new(order),
             standing: OnceLock::new(),
+            lineage: OnceLock::new(),
             waker: AtomicWaker::new(),
             now: self.now.clone(),
             stall_ticks: ticks(limits.stall_timeout),
@@ -291,6 +294,30 @@ impl Registry {
             ended.push((standing.client.who.clone(), standing.disk.name()));
         }
         ended
+    }
+
+    /// Take the place of the client's earlier links: they are read no more, and this is ready when all that they had asked for is done.
+    pub(super) async fn succeed(&self, handle: &Handle, lineage: Lineage) {
+        let predecessors: Vec<Arc<Handle>> = {
+            let state = lock(&self.state);
+            // Once a session. Under the lock: of two that come at a time one is the other's predecessor, never each the other's.
+            let _ = handle.lineage.set(lineage);
+            let is_earlier = |other: &Lineage| other.client == lineage.client && other.link != lineage.link;
+            let earlier = |other: &&Arc<Handle>| other.id != handle.id && other.lineage.get().is_some_and(is_earlier);
+            state.sessions.values().filter(earlier).cloned().collect()
+        };
+        predecessors.iter().for_each(|handle| handle.conn.close());
+        loop {
+            let ticket = self.changed.ticket();
+            let are_left = {
+                let state = lock(&self.state);
+                predecessors.iter().any(|handle| state.sessions.contains_key(&handle.id))
+            };
+            if !are_left {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
     }
 
     /// Close the listeners and tell every session to end.

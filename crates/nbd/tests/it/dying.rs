@@ -81,6 +81,40 @@ fn a_client_dies_with_long_reads_queued() {
     }
 }
 
+/// A write that the server has read and not begun is no later than what the same client writes on its next connection.
+#[test]
+fn what_a_broken_connection_had_asked_for_is_done_before_its_successor_is_read() {
+    let limits = FrontEndLimits { requests_per_connection_max: 1, ..FrontEndLimits::default() };
+    let place = 1 << 20;
+    for seed in 0..20 {
+        let b = bench_with(seed, &["data"], 64 << 20, limits.clone());
+        filled(&b, Duration::from_millis(50));
+        let (net, clock, front) = (b.w.net.clone(), b.w.clock.clone(), b.front.clone());
+        b.w.executor.block_on(async move {
+            let client = 0x0123_4567_89ab_cdef_u128 << seed;
+            let query = |link| nbd::context::Lineage { client, link }.query();
+            let mut first = Raw::connect(net.clone()).await;
+            first.go("data", true, &[&query(7)]).await;
+            // One at a time: the second is with the server, and waits.
+            first.write(1, 0, &[1; 512], NONE).await;
+            first.write(2, place, &[2; 512], NONE).await;
+            clock.sleep(Duration::from_millis(10)).await;
+            let mut second = Raw::connect(net.clone()).await;
+            second.go("data", true, &[&query(8)]).await;
+            second.write(3, place, &[3; 512], NONE).await;
+            assert_eq!(second.simple().await, (0, 3));
+            // Of another client nobody waits for.
+            clock.sleep(Duration::from_millis(500)).await;
+            let mut reader = Raw::connect(net).await;
+            reader.go("data", false, &[]).await;
+            reader.request(Command::Read, NONE, 4, place, 512).await;
+            assert_eq!(reader.simple().await, (0, 4));
+            assert_eq!(reader.take(512).await, vec![3; 512], "the newer write is the last");
+            front.stop().await;
+        });
+    }
+}
+
 /// A session with a request of every kind: long structured reads, a write, a refused write, and what follows them.
 fn recorded() -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 3];

@@ -179,6 +179,7 @@ async fn connect(world: &World, spec: &Spec, shared: &Shared) -> Option<Arc<Remo
         keep_bytes_max: KEEP_BYTES_MAX,
         reconnect_for: wait,
         resend_unanswered: true,
+        lineage: Some(shared.lineage(u128::from(seed()) << 64 | u128::from(seed()))),
         patient: true,
         ..RemoteOptions::default()
     };

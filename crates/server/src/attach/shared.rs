@@ -14,6 +14,8 @@ const UNFLUSHED_BYTES: usize = 5;
 const SIZE_BYTES: usize = 6;
 const COMMAND: usize = 7;
 const GIVEN_UP_BYTES: usize = 8;
+const LINEAGE_LOW: usize = 9;
+const LINEAGE_HIGH: usize = 10;
 
 const GIVE_UP: u64 = 1;
 
@@ -80,6 +82,16 @@ impl Shared {
         self.set(STAMP_LOW, value as u64);
         self.set(STAMP_HIGH, (value >> 64) as u64);
         self.set(STAMP_KNOWN, u64::from(stamp.is_some()));
+    }
+
+    /// Who the drivers of this attachment are to the cell, one after the other; `random` when none has said so yet.
+    pub(super) fn lineage(&self, random: u128) -> u128 {
+        if self.get(LINEAGE_LOW) == 0 {
+            self.set(LINEAGE_HIGH, (random >> 64) as u64);
+            // Last: a driver that dies in between has said nothing.
+            self.set(LINEAGE_LOW, random as u64 | 1);
+        }
+        u128::from(self.get(LINEAGE_HIGH)) << 64 | u128::from(self.get(LINEAGE_LOW))
     }
 
     /// Whether writes were acknowledged that no FLUSH has covered. Said before the first of them is.

@@ -383,9 +383,14 @@ pub(super) fn locate<'a>(
         for extent in extents {
             // What was allocated past the end of the file is nobody's yet.
             let len = extent.len.min(size_bytes.next_multiple_of(PAGE_BYTES).saturating_sub(extent.from));
-            let at = extent.at.saturating_add(target.begins_at);
-            if len > 0 {
-                pieces.push(Piece { path, from: extent.from, at, len });
+            let Some(places) = target.layout.of(extent.at, len) else {
+                let outside = FilesError::outside(path.clone(), &target.grid_disk, target.size_bytes, &target.layout);
+                return Err(outside.into());
+            };
+            let mut from = extent.from;
+            for (at, len) in places {
+                pieces.push(Piece { path, from, at, len });
+                from += len;
             }
         }
     }
