@@ -7,6 +7,7 @@ import glob
 import gzip
 import lzma
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -30,6 +31,10 @@ MEMORY_MIB = 1536
 BOOT_SECONDS = 30
 # Of the console, when something failed.
 LINES_TOLD = 150
+# A guest whose kernel panics while it comes up is started again, so often at most in all.
+BOOTS_MAX = 3
+FIRST_PROCESS = "guest: up"
+PANIC = re.compile("(Oops|BUG|Kernel panic).*")
 # The last line of a guest's script.
 END = "exit "
 
@@ -148,11 +153,23 @@ def boot(place, script, seconds, more=Extra((), ()), **settings):
         "-display", "none", "-nic", "none", "-no-reboot", "-serial", f"file:{log}", "-kernel", kernel.image, "-initrd", image,
         "-append", "console=ttyS0 quiet panic=-1 oops=panic",
     ]  # fmt: skip
-    guest = place.spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    text = console(guest, log, seconds)
+    guest, text = booted(lambda: place.spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE), log, seconds)
     lines = [line.strip() for line in text.splitlines()]
     said = [line.removeprefix("guest: ") for line in lines if line.startswith("guest: ")]
     return [kernel.release] + finish(guest, text, said, seconds)
+
+
+def booted(spawn, log, seconds):
+    """Start a guest; the process and what came over its console. One whose kernel panics before its first process runs is started again: while it
+    changes its own code, the emulated processors were seen to run what is half changed ("int3")."""
+    for _ in range(BOOTS_MAX):
+        guest = spawn()
+        text = console(guest, log, seconds)
+        if "Kernel panic" not in text or FIRST_PROCESS in text:
+            break
+        print(f"the kernel of a guest panicked while it came up: {PANIC.search(text).group(0)}", file=sys.stderr)
+        os.unlink(log)
+    return guest, text
 
 
 def console(guest, log, seconds):
