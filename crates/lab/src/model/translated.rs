@@ -7,17 +7,17 @@ use sim::ftl::{Ftl, FtlConfig, FtlFigures};
 use std::sync::{Arc, Mutex};
 
 /// See the module.
-pub(in crate::run) struct Translated {
+pub(crate) struct Translated {
     ftl: Mutex<Ftl>,
     world: World,
 }
 
 impl Translated {
-    pub(in crate::run) fn new(config: FtlConfig, world: &World) -> Arc<Translated> {
+    pub(crate) fn new(config: FtlConfig, world: &World) -> Arc<Translated> {
         Arc::new(Translated { ftl: Mutex::new(Ftl::new(config)), world: world.clone() })
     }
 
-    pub(in crate::run) fn figures(&self) -> FtlFigures {
+    pub(crate) fn figures(&self) -> FtlFigures {
         lock(&self.ftl).figures()
     }
 }
@@ -39,6 +39,10 @@ impl Timing for Translated {
     }
 
     fn is_rotational(&self) -> bool {
+        false
+    }
+
+    fn has_volatile_cache(&self) -> bool {
         false
     }
 }
