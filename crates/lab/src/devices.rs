@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The descriptions there are: the name, and the file.
-const BUILT_IN: [(&str, &str); 28] = [
+const BUILT_IN: [(&str, &str); 29] = [
     ("cheetah-15k.5", include_str!("../devices/cheetah-15k.5.toml")),
     ("exadata-v2-cell", include_str!("../devices/exadata-v2-cell.toml")),
     ("exadata-v2-disks", include_str!("../devices/exadata-v2-disks.toml")),
@@ -54,6 +54,7 @@ const BUILT_IN: [(&str, &str); 28] = [
     ("sata-ssd", include_str!("../devices/sata-ssd.toml")),
     ("seagate-7200.7", include_str!("../devices/seagate-7200.7.toml")),
     ("x25-e", include_str!("../devices/x25-e.toml")),
+    ("x25-e-inside", include_str!("../devices/x25-e-inside.toml")),
     ("x25-e-s9", include_str!("../devices/x25-e-s9.toml")),
 ];
 /// A description is a page of text.
@@ -109,7 +110,10 @@ enum What {
     Disk(DiskModel),
     /// With rates as data sheets have them; memory as well.
     Flash(FlashModel),
-    Translated(FtlConfig),
+    Translated {
+        config: FtlConfig,
+        controller_ns: u64,
+    },
     Raid {
         level: Level,
         members: u64,
@@ -236,7 +240,7 @@ impl DeviceModel {
     fn capacity_bytes(&self) -> Option<u64> {
         match &self.what {
             What::Disk(disk) => Some(disk.capacity_bytes()),
-            What::Translated(_) => Some(PAGES_MAX * 4096),
+            What::Translated { .. } => Some(PAGES_MAX * 4096),
             What::Raid { level, members, member, .. } => {
                 Some(member.capacity_bytes()?.saturating_mul(level.data_members(*members)))
             }
@@ -247,20 +251,20 @@ impl DeviceModel {
     /// Bytes it is measured with, where its description says so.
     fn natural_bytes(&self) -> Option<u64> {
         match &self.what {
-            What::Translated(config) => Some(config.logical_pages as u64 * config.page_bytes),
+            What::Translated { config, .. } => Some(config.logical_pages as u64 * config.page_bytes),
             _ => self.capacity_bytes(),
         }
     }
 
     /// What was never written is not on its medium.
     fn is_empty_at_first(&self) -> bool {
-        matches!(self.what, What::Translated(_))
+        matches!(self.what, What::Translated { .. })
     }
 
     /// That it has room for so many bytes.
     pub(crate) fn check_room(&self, wanted_bytes: u64) -> Result<(), DeviceError> {
         let hint = match self.what {
-            What::Translated(_) => {
+            What::Translated { .. } => {
                 "a drive with a translation layer is modelled up to 64 GiB; `kind = \"flash\"` has rates in place of it"
             }
             _ => "a set of several: `kind = \"raid\"`, see `flashcell lab devices sas-15k-x4`",
@@ -279,8 +283,8 @@ impl DeviceModel {
             What::Disk(disk) => (Disk::new(*disk, world), None),
             What::Flash(flash) => (Flash::new(*flash, world), None),
             What::Network(network) => (Network::new(*network, world, prng.clone()), None),
-            What::Translated(config) => {
-                let drive = Translated::new(sized(config, size_bytes), world);
+            What::Translated { config, controller_ns } => {
+                let drive = Translated::new(sized(config, size_bytes), *controller_ns, world);
                 (drive.clone(), Some(drive))
             }
             What::Raid { level, members, stripe_bytes, member } => {
@@ -369,7 +373,7 @@ pub(crate) fn flash(name: &str) -> FlashModel {
 /// A drive with a translation layer that is built in.
 pub(crate) fn translated(name: &str) -> FtlConfig {
     match DeviceModel::built_in(name).what {
-        What::Translated(config) => config,
+        What::Translated { config, .. } => config,
         _ => unreachable!("{name} has a translation layer"),
     }
 }

@@ -167,8 +167,8 @@ pub(super) fn measure(model: &DeviceModel, sheet: &Sheet) -> f64 {
     let ran = executor.run(async {
         let size_bytes = model.natural_bytes().unwrap_or(SIZE_BYTES) / 4096 * 4096;
         let device = model.over(Sparse::new(size_bytes), &world, prng).device;
-        if model.is_empty_at_first() && sheet.test.is_read() {
-            // A page that was never written is not read from flash.
+        if model.is_empty_at_first() && (sheet.test.is_read() || sheet.test == Test::RandomWrites) {
+            // A page that was never written is not read from flash, and what is sustained is sustained on a full drive.
             let mut at = 0;
             while at < size_bytes {
                 let len = FILL_BYTES.min(size_bytes - at);

@@ -75,7 +75,7 @@ const FLASH: [Key; 14] = [
     or("amplification_percent", 100, 10_000, 120),
 ];
 
-const TRANSLATED: [Key; 13] = [
+const TRANSLATED: [Key; 14] = [
     key("channels", 1, 256),
     key("page_bytes", 4096, 4096),
     key("pages_per_block", 4, 4096),
@@ -86,6 +86,7 @@ const TRANSLATED: [Key; 13] = [
     key("erase_ns", 0, NS_MAX),
     or("transfer_ns", 0, NS_MAX, 0),
     or("link_ns", 0, NS_MAX, 0),
+    or("controller_ns", 0, NS_MAX, 0),
     or("wear_gap", 1, 1_000_000, 64),
     or("idle_free_blocks", 0, 1 << 20, 0),
     or("erases", 0, 10_000_000, 0),

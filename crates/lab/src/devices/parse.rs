@@ -223,7 +223,7 @@ impl Reader<'_> {
                 controller_ns: of("controller_ns"),
                 cache: None,
             }),
-            Kind::Translated => What::Translated(self.translated()?),
+            Kind::Translated => What::Translated { config: self.translated()?, controller_ns: of("controller_ns") },
             Kind::Network => {
                 self.ascending(&["read_least_ns", "read_median_ns", "read_p99_ns", "read_most_ns"])?;
                 self.ascending(&["write_least_ns", "write_median_ns", "write_p99_ns", "write_most_ns"])?;
@@ -394,7 +394,7 @@ impl Reader<'_> {
         let cell = named(self.file, "cell", cell, &Cell::NAMES)?;
         let erases = Some(self.figure("erases")).filter(|erases| *erases > 0).unwrap_or(cell.erases());
         let (raw_percent, amplification_percent) = match what {
-            What::Translated(c) => {
+            What::Translated { config: c, .. } => {
                 ((c.channels * c.blocks_per_channel * c.pages_per_block * 100 / c.logical_pages) as u64, 100)
             }
             _ => (self.figure("raw_percent"), self.figure("amplification_percent")),

@@ -286,7 +286,7 @@ fn cache(seed: u64, &(is_ours, config, name): &(bool, FtlConfig, &str), reads: u
         let table_bytes = flash_bytes * TABLE_TIMES;
         let disks = Raid::of_disks(DUAL_CORE.disk, DUAL_CORE.disks, DUAL_CORE.stripe_bytes, &world);
         let disk = Modelled::new(disks, table_bytes + (256 << 20), true);
-        let drive = Translated::new(config, &world);
+        let drive = Translated::new(config, 0, &world);
         let flash = Modelled::new(drive.clone(), flash_bytes, true);
         let (device, _made): (Device, _) = if is_ours {
             let config = CellConfig::default();

@@ -137,18 +137,19 @@ fn an_open_loop_takes_as_long_as_the_trace_and_counts_waiting() {
 }
 
 /// Goal: a drive whose inside is modelled is worn by what it programs, not by what is written to it. Method: the drive of S15 as a cache that is
-/// overwritten again and again, at two sizes of spare flash.
+/// overwritten again and again, and with everything on it.
 #[test]
 fn what_a_drive_programs_inside_is_counted() {
     let mut prng = Prng::new(4);
-    let requests: Vec<_> = (0..20_000).map(|_| ("a", "write", prng.below(900) * PAGE)).collect();
+    let requests: Vec<_> = (0..60_000).map(|_| ("a", "write", prng.below(25_000) * PAGE)).collect();
     let Ok(mut workload) = workload(&text(requests.into_iter())) else { unreachable!("it is a trace") };
     let calls = Arc::new(std::mem::take(&mut workload.calls));
     let flash = DeviceModel::find("s15-drive").unwrap();
     let endurance = flash.endurance().copied().unwrap();
     let setting = Setting { flash, ..setting() };
     let mode = CachingMode::WriteBack;
-    let placements = [Placement::Cached { mode, flash_bytes: 16 << 20 }, Placement::Flash];
+    let cached = Placement::Cached { mode, flash_bytes: 256 << 20 };
+    let placements = [cached, Placement::Flash];
     let Ok(runs) = foretell(&setting, &workload, &calls, &placements) else { unreachable!("it runs") };
     for run in &runs {
         let (written, programmed) = run.counts.inside;
@@ -156,9 +157,9 @@ fn what_a_drive_programs_inside_is_counted() {
         let left = endurance.writable_bytes(1 << 30, Some(run.counts.inside));
         assert!(left <= endurance.writable_bytes(1 << 30, None), "{left}");
     }
-    // A cache appends; the same at random on the drive itself makes it copy.
+    // At random on a drive that is nearly full of it makes it copy.
     let each = |run: &Run| run.counts.inside.1 as f64 / run.counts.inside.0 as f64;
-    assert!(each(&runs[1]) > 1.02 && each(&runs[0]) < 1.5, "{} {}", each(&runs[0]), each(&runs[1]));
+    assert!(each(&runs[1]) > 1.02, "{} {}", each(&runs[0]), each(&runs[1]));
     // Without a model of the inside there is nothing to count.
     let Ok(plain) = foretell(&self::setting(), &workload, &calls, &placements[..1]) else { unreachable!("it runs") };
     assert_eq!(plain[0].counts.inside, (0, 0));
