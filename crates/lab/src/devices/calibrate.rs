@@ -137,7 +137,7 @@ impl Sheet {
                 span_bytes: of(SPAN, Some(1 << 50))?,
                 from_percent: of(FROM, Some(0))?,
             };
-            if sheet.bytes % 512 != 0 {
+            if !sheet.bytes.is_multiple_of(512) {
                 return Err(wrong("bytes is no multiple of 512", "whole sectors of 512 bytes, such as 4096"));
             }
             Ok(sheet)

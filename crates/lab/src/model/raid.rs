@@ -204,8 +204,7 @@ mod tests {
         for (verb, offset, len) in requests {
             futures_util::FutureExt::now_or_never(raid.take(*verb, *offset, *len, false));
         }
-        let asked = lock(&book).clone();
-        asked
+        lock(&book).clone()
     }
 
     #[test]
