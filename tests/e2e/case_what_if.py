@@ -128,12 +128,17 @@ def what_cannot_be_is_said():
     with Place("what-if-errors") as place:
         path = trace(place, "t.trace", 50, 0.5)
         untimed = place.file("t.lis", b"".join(b"%d 1 0 %d\n" % (n % 99, n) for n in range(200)))
+        small = place.file("small.toml", run([binary(), "lab", "devices", "x25-e"]).stdout.replace("channels", "chanels").encode())
+        tiny = place.file("tiny.toml", run([binary(), "lab", "devices", "seagate-7200.7"]).stdout.replace("110_000", "16").encode())
         prices = place.file("p.toml", run([binary(), "lab", "prices"]).stdout.replace("per_gb = 0.12", "per_gb = 0.0").encode())
         for options, part in (
             ((path, "--flash", "2M"), "segments"),
             ((path, "--flash", "9"), "no size"),
             ((path, "--devices", "sata-7200"), "the disk first"),
             ((path, "--devices", "sata-7200,tape"), "tape"),
+            ((path, "--devices", f"sata-7200,{small}"), "has no chanels"),
+            ((path, "--devices", f"{tiny},x25-e"), "are wanted"),
+            ((path, "--devices", "seagate-7200.7,x25-e", "--flash", "8M", "--real"), "in virtual time only"),
             ((path, "--modes", "writeback"), "no mode"),
             ((untimed, "--flash", "8M", "--format", "lis", "--speed", "1"), "it tells no times"),
             ((path, "--flash", "8M", "--prices", prices), "not above 0"),
@@ -143,3 +148,28 @@ def what_cannot_be_is_said():
         mine = place.file("mine.toml", run([binary(), "lab", "prices", "2011"]).stdout.encode())
         text = run([binary(), "lab", "what-if", path, "--flash", "8M", "--prices", mine]).stdout
         contains(text, "Prices 2011", "a table of one's own")
+
+
+@test
+def devices_are_listed_changed_and_named():
+    with Place("lab-devices") as place:
+        listed = json.loads(run([binary(), "lab", "devices", "--json"]).stdout)
+        names = [device["name"] for device in listed]
+        check({"seagate-7200.7", "x25-e", "exadata-v2-cell", "nvme-2026", "network-volume-2026"} <= set(names), f"{names}")
+        figures = [figure for device in listed for figure in device["figures"].values()]
+        check(all(figure["source"] for figure in figures), "every figure has a source")
+        text = run([binary(), "lab", "devices", "x25-e"]).stdout
+        mine = place.file("mine.toml", text.replace('name = "x25-e"', 'name = "mine"').replace("value = 46_400", "value = 4_640_000").encode())
+        off = run([binary(), "lab", "devices", mine, "--check"], ok=False)
+        contains(off.stdout, "**off**", "a read that takes a hundred times as long")
+        path = trace(place, "t.trace", 300, 0.3)
+        rows = place.path("rows.json")
+        elapsed = {}
+        for flash in ("x25-e", mine):
+            command = [binary(), "lab", "what-if", path, "--flash", "16M", "--devices", f"sas-15k-x4,{flash}", "--json", rows]
+            contains(run(command).stdout, "worn after 100000 erases", "what its cells are")
+            with open(rows) as file:
+                answer = json.load(file)
+            elapsed[flash] = answer["configurations"][-1]["elapsed_s"]
+            equal(answer["flash"], "mine" if flash == mine else flash, "the flash")
+        check(elapsed[mine] > 3 * elapsed["x25-e"], f"{elapsed}")

@@ -276,6 +276,8 @@ enum Lab {
     WhatIf(Box<what_if::WhatIf>),
     /// Print a table of prices for `what-if`, to be changed
     Prices(what_if::Prices),
+    /// Models of devices: a list, a description to be changed, or how far each is from its data sheet
+    Devices(what_if::DevicesArgs),
     /// What experiments there are
     List,
     /// Run experiments: the engine in virtual time on models of disks and flash, beside what the field measured
@@ -613,6 +615,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(lab::what_if::prices(&prices.name)?.as_bytes());
             Ok(true)
         }
+        Sub::Lab(Lab::Devices(asked)) => what_if::devices(asked),
         Sub::Lab(Lab::List) => {
             let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
             Ok(true)

@@ -13,7 +13,7 @@ pub(crate) struct WhatIf {
     /// Sizes of the flash cache: 512M, 4G, or shares of the data that the trace touches
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "5%,20%,50%")]
     flash: Vec<FlashSize>,
-    /// Models of the disk and the flash: sata-7200, sas-15k, network-volume, sata-ssd, pcie-flash, fixed:TIME[:PARALLEL]
+    /// The disk and the flash: names that `lab devices` lists, files in TOML, fixed:TIME[:PARALLEL]; or one name or file that is a pair
     #[arg(long, value_name = "DISK,FLASH", default_value = "sata-7200,pcie-flash")]
     devices: Devices,
     /// Modes of the cache: write-through, write-back, write-back-ordered
@@ -83,6 +83,27 @@ pub(crate) struct Prices {
     /// 2026 or 2011
     #[arg(value_name = "NAME", default_value = DEFAULT_PRICES)]
     pub(crate) name: String,
+}
+
+#[derive(Args)]
+pub(crate) struct DevicesArgs {
+    /// A name, or a file in TOML: its description with the source of each figure; a list of what is built in otherwise
+    #[arg(value_name = "NAME|FILE")]
+    name: Option<String>,
+    /// Hold the models against their data sheets; exit code 1 where one is further off than its description allows
+    #[arg(long)]
+    check: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print devices; whether they agree with their data sheets.
+pub(crate) fn devices(asked: DevicesArgs) -> Result<bool, Failure> {
+    let DevicesArgs { name, check, json } = asked;
+    let (text, agrees) = lab::devices::devices(&lab::devices::DevicesOptions { name, json, check })?;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(agrees)
 }
 
 fn speed_milli(text: &str) -> Result<u64, String> {

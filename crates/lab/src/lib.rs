@@ -5,7 +5,9 @@
 //! depends on this crate.
 
 pub mod demo;
+pub mod devices;
 mod input;
+mod model;
 mod names;
 mod output;
 pub mod policies;

@@ -11,7 +11,6 @@ mod field;
 mod l2arc;
 mod machine;
 mod medium;
-mod model;
 mod on_cell;
 mod page;
 mod ranges;

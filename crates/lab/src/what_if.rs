@@ -11,7 +11,6 @@ mod prices;
 mod real;
 mod report;
 mod size;
-mod sparse;
 mod workload;
 mod world;
 
@@ -20,13 +19,13 @@ pub use real::{RealError, RealOptions};
 pub use size::FlashSize;
 pub use world::VirtualError;
 
+use crate::devices::{DeviceError, DeviceModel};
 use crate::output;
 use crate::policies::{self, PoliciesError, PoliciesOptions};
 use crate::run::run_all;
 use crate::trace::{Columns, Format, TraceError};
 use arm::{Placement, Run, SEGMENTS_MIN, Setting};
 use celldisk::CachingMode;
-use device::layers::Model;
 use driver::Pace;
 use indicatif::{ProgressBar, ProgressStyle};
 use prices::Prices;
@@ -139,6 +138,9 @@ pub enum WhatIfError {
     /// The prices.
     #[error(transparent)]
     Prices(#[from] PriceError),
+    /// The devices.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The miss-ratio curve.
     #[error(transparent)]
     Curve(#[from] PoliciesError),
@@ -169,22 +171,32 @@ pub enum WhatIfError {
 }
 
 /// A disk and a flash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Devices {
     /// What the data is on.
-    pub disk: Model,
+    pub disk: Arc<DeviceModel>,
     /// What the cache is on.
-    pub flash: Model,
+    pub flash: Arc<DeviceModel>,
 }
 
 impl FromStr for Devices {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Devices, String> {
-        let model = |name: &str| name.parse::<Model>().map_err(|error| error.to_string());
-        let form = || format!("{text} is no DISK,FLASH\nhint: sata-7200,pcie-flash; the disk first");
-        let (disk, flash) = text.split_once(',').ok_or_else(form)?;
-        Ok(Devices { disk: model(disk)?, flash: model(flash)? })
+        let find = |name: &str| DeviceModel::find(name).map_err(|error| error.to_string());
+        let form = |what: &str| format!("{what}\nhint: sata-7200,pcie-flash or disk.toml,flash.toml; the disk first");
+        let Some((disk, flash)) = text.split_once(',') else {
+            let both = find(text)?.pair();
+            let (disk, flash) = both.ok_or_else(|| form(&format!("{text} is no DISK,FLASH, nor a pair of them")))?;
+            return Ok(Devices { disk, flash });
+        };
+        let (disk, flash) = (find(disk)?, find(flash)?);
+        for (device, name) in [(&disk, disk.name()), (&flash, flash.name())] {
+            if device.pair().is_some() {
+                return Err(form(&format!("{name} is a disk and a flash: it stands alone")));
+            }
+        }
+        Ok(Devices { disk, flash })
     }
 }
 
@@ -234,6 +246,13 @@ pub fn what_if(options: &WhatIfOptions) -> Result<(String, bool), WhatIfError> {
     }
     let setting = setting(options);
     let placements = placements(options, &workload, &setting)?;
+    for placement in &placements {
+        let disk = if *placement == Placement::Flash { &setting.flash } else { &setting.disk };
+        disk.check_room(arm::device_bytes(workload.span_bytes()))?;
+        if let Placement::Cached { flash_bytes, .. } = placement {
+            setting.flash.check_room(arm::device_bytes(setting.cache_bytes(*flash_bytes)))?;
+        }
+    }
     let calls = Arc::new(std::mem::take(&mut workload.calls));
 
     let runs = foretell(&setting, &workload, &calls, &placements)?;

@@ -6,10 +6,10 @@
 use super::ablation::{self, Lack};
 use super::block_cache::BlockCache;
 use super::machine::Machine;
-use super::model::disk::Disks;
-use super::model::flash::Flash;
-use super::model::{Asked, Modelled};
 use super::on_cell::{self, Made, Wanted};
+use crate::model::flash::Flash;
+use crate::model::raid::Raid;
+use crate::model::{Asked, Modelled};
 use buffercache::{
     BufferCache, CacheParts, Config, FlashCache, PageError, PageNumber, RedoLog, Session, Stamped, Version, Wait, Waits,
 };
@@ -189,7 +189,7 @@ impl Bench {
     async fn new(setup: &Setup, pages: u64, world: &World) -> Bench {
         let machine = setup.machine;
         let table_bytes = pages * PAGE_BYTES;
-        let disks = Disks::new(machine.disk, machine.disks, machine.stripe_bytes, world);
+        let disks = Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, world);
         let on_disk = setup.storage != Storage::Flash;
         let round = |bytes: u64| bytes.next_multiple_of(16 << 20) + LABELS_BYTES;
         let disk = Modelled::new(disks, round(table_bytes), on_disk);

@@ -1,12 +1,14 @@
-//! The field's machines as models: every figure with where it comes from.
+//! The field's machines: which devices they have, and how many.
 //!
-//! *Data sheet* and *document* are what they say; *assumed* is what nobody wrote down, with the range it may plausibly have; *fitted* was
-//! chosen so that the figures without flash and with the table on flash, which calibrate, come out. No figure was fitted to what a flash
-//! cache did; `docs/lab.md` names two choices that were made after seeing one.
+//! What a device is, each figure with its source, is in the descriptions of `devices`. *Document* is what the field says; *assumed* is what nobody
+//! wrote down, with the range it may plausibly have; *fitted* was chosen so that the figures without flash and with the table on flash, which
+//! calibrate, come out. No figure was fitted to what a flash cache did; `docs/lab.md` names two choices that were made after seeing one.
 
-use super::model::disk::DiskModel;
-use super::model::flash::FlashModel;
-use sim::ftl::{Collect, FtlConfig};
+use crate::devices;
+use crate::model::disk::DiskModel;
+use crate::model::flash::FlashModel;
+use sim::ftl::FtlConfig;
+use std::sync::LazyLock;
 
 /// A machine of the field.
 #[derive(Clone, Copy, Debug)]
@@ -20,219 +22,93 @@ pub(super) struct Machine {
     pub(super) redo: FlashModel,
 }
 
-/// Seagate Barracuda 7200.7, 80 GB, SATA.
-pub(super) const SEAGATE_7200_7: DiskModel = DiskModel {
-    // Data sheet.
-    rpm: 7_200,
-    // 80 GB over 2 surfaces of 0.75 x the outer tracks' bytes: derived from the data sheet.
-    cylinders: 110_000,
-    // Data sheet: 80 GB is one platter.
-    heads: 2,
-    // Data sheet: 58 MB/s sustained on the outer tracks, in one turn.
-    track_bytes: 483_328,
-    // Data sheet: 8.5 ms on average; assumed: 0.8 ms (0.5 to 1.2) to the next cylinder, 17 ms (15 to 20) over all.
-    seek_ns: [800_000, 8_500_000, 17_000_000],
-    // Assumed: 0.2 ms (0.1 to 0.5) for drive, controller and kernel.
-    overhead_ns: 200_000,
-    // Data sheet: SATA, 150 MB/s.
-    bus_ns_per_kib: 6_800,
-    // Assumed: one of 16 segments (8 to 32) of the 8 MB buffer of the data sheet.
-    read_ahead_bytes: 512 << 10,
-    // Data sheet: no NCQ on the 7200.7; the kernel's elevator orders instead. Assumed: 32 (1 to 128).
-    queue: 32,
-    // Assumed: on, as SATA drives are shipped; 64 writes (16 to 512) of its 8 MB.
-    cached_writes: 64,
-};
+/// Seagate Barracuda 7200.7. Experiments over more than its outer tracks take it without zones, as they were committed.
+pub(super) fn seagate() -> DiskModel {
+    devices::disk("seagate-7200.7")
+}
 
-/// A disk of 300 GB with 15,000 turns, SAS (Seagate Cheetah 15K.5).
-pub(super) const SAS_15K: DiskModel = DiskModel {
-    // Document.
-    rpm: 15_000,
-    // 300 GB over 8 surfaces of 0.8 x the outer tracks' bytes: derived from the data sheet.
-    cylinders: 94_000,
-    // Data sheet.
-    heads: 8,
-    // Data sheet: 125 MB/s sustained on the outer tracks, in one turn.
-    track_bytes: 499_712,
-    // Data sheet: 3.5 ms on average, 0.2 ms to the next; assumed: 7 ms (6 to 8) over all.
-    seek_ns: [200_000, 3_500_000, 7_000_000],
-    // Assumed: 0.15 ms (0.1 to 0.4).
-    overhead_ns: 150_000,
-    // Data sheet: SAS, 300 MB/s.
-    bus_ns_per_kib: 3_400,
-    // Assumed: one of 32 segments (16 to 64) of the 16 MB buffer of the data sheet.
-    read_ahead_bytes: 512 << 10,
-    // Assumed: 32 (16 to 128).
-    queue: 32,
-    // Assumed: off, as SAS drives are shipped.
-    cached_writes: 0,
-};
+/// Seagate Cheetah 15K.5.
+pub(super) fn cheetah() -> DiskModel {
+    devices::disk("cheetah-15k.5")
+}
 
-/// Intel X25-E, 32 GB SLC, SATA.
-pub(super) const X25_E: FlashModel = FlashModel {
-    // Data sheet: 75 us; S16: 80 us for SATA flash.
-    read_ns: 80_000,
-    // Data sheet: 250 MB/s.
-    read_ns_per_kib: 4_100,
-    // Data sheet: 85 us.
-    write_ns: 85_000,
-    // Data sheet: 170 MB/s.
-    write_ns_per_kib: 6_000,
-    // Data sheet: 10 channels.
-    channels: 10,
-    // Field (S9): about 2,000 a second sustained.
-    random_writes_per_s: Some(2_000),
-    // Assumed: 1,000 (100 to 10,000).
-    random_burst: 1_000,
-};
+/// Intel X25-E, as S9's field found it.
+pub(super) fn x25_e() -> FlashModel {
+    devices::flash("x25-e-s9")
+}
 
-/// Fusion-io ioDrive SLC, PCIe.
-const IODRIVE_SLC: FlashModel = FlashModel {
-    // S16: 25 us for PCIe flash.
-    read_ns: 25_000,
-    // Data sheet: 750 MB/s.
-    read_ns_per_kib: 1_370,
-    // Assumed: 30 us (15 to 60), its writes go through a buffer.
-    write_ns: 30_000,
-    // Data sheet: 650 MB/s.
-    write_ns_per_kib: 1_580,
-    // Assumed: 24 (16 to 25).
-    channels: 24,
-    // Data sheet: over 100,000 writes a second; sustained assumed 60,000 (20,000 to 100,000).
-    random_writes_per_s: Some(60_000),
-    // Assumed.
-    random_burst: 10_000,
-};
-
-/// The flash of S13: several modules behind one device.
-pub(super) const S13_FLASH: FlashModel = FlashModel {
-    // Calibrated: answers in 0.3 ms.
-    read_ns: 290_000,
-    // Assumed: 2.6 GB/s (1 to 4), as 100,000 blocks of 8 KiB a second came from it.
-    read_ns_per_kib: 390,
-    // Assumed: 0.29 ms (0.1 to 0.5), as reads.
-    write_ns: 290_000,
-    write_ns_per_kib: 390,
-    // Assumed: 48 (40 to 64): what two nodes have under way is answered at once.
-    channels: 48,
-    random_writes_per_s: None,
-    random_burst: 0,
-};
+/// The flash of S13.
+pub(super) fn s13_flash() -> FlashModel {
+    devices::flash("s13-flash")
+}
 
 /// A drive with the flash that S15 describes and the channels of an X25-E, a 32nd of its blocks.
-pub(super) const FTL_DRIVE: FtlConfig = FtlConfig {
-    // Data sheet (X25-E).
-    channels: 10,
-    // Document: 4 KiB; 256 KiB.
-    page_bytes: 4096,
-    pages_per_block: 64,
-    // 40 GiB of flash: assumed, what ten channels of its chips make (34 to 40).
-    blocks_per_channel: 512,
-    // 32 GB of it for the user: data sheet; a 32nd.
-    logical_pages: 244_140,
-    // Document: 25 us; 250 us.
-    read_ns: 25_000,
-    program_ns: 250_000,
-    // Assumed: 1.5 ms (1 to 3), as chips of the day.
-    erase_ns: 1_500_000,
-    // Data sheet (X25-E): 75 us a read, of which 25 us are the flash's; so much for controller and channel.
-    transfer_ns: 50_000,
-    // Document: SATA, 300 MB/s.
-    link_ns: 13_650,
-    collect: Collect::Greedy,
-    // Assumed: 64 (16 to 1,000).
-    wear_gap: 64,
-    // Assumed: a hundredth of its blocks (0 to a twentieth).
-    idle_free_blocks: 5,
-};
+pub(super) static FTL_DRIVE: LazyLock<FtlConfig> = LazyLock::new(|| devices::translated("s15-drive"));
 
 /// The same flash on eight channels: a block of each is 2 MiB together, as a segment of the flash cache is.
-pub(super) const FTL_DRIVE_OF_8: FtlConfig = FtlConfig { channels: 8, blocks_per_channel: 640, ..FTL_DRIVE };
-
-/// A drive with a write cache that takes redo.
-const REDO_DRIVE: FlashModel = FlashModel {
-    // Never read.
-    read_ns: 0,
-    read_ns_per_kib: 0,
-    // Assumed: 0.1 ms (0.05 to 0.3). Whatever it is, it is in all arms, and the processor's time of an update is fitted around it.
-    write_ns: 100_000,
-    // Assumed: 60 MB/s.
-    write_ns_per_kib: 17_000,
-    channels: 1,
-    random_writes_per_s: None,
-    random_burst: 0,
-};
+pub(super) fn ftl_drive_of_8() -> FtlConfig {
+    FtlConfig { channels: 8, blocks_per_channel: 640, ..*FTL_DRIVE }
+}
 
 /// S9, first machine: dual core, 4 GB RAM.
-pub(super) static DUAL_CORE: Machine = Machine {
+pub(super) static DUAL_CORE: LazyLock<Machine> = LazyLock::new(|| Machine {
     name: "2 SATA disks, X25-E",
-    disk: SEAGATE_7200_7,
+    disk: seagate(),
     // Document.
     disks: 2,
     // Document: ASM's allocation unit of the day.
     stripe_bytes: 1 << 20,
-    flash: X25_E,
-    redo: REDO_DRIVE,
-};
+    flash: x25_e(),
+    redo: devices::flash("redo-drive"),
+});
 
 /// S9, second machine: 2 x quad core, 32 GB RAM; S11's is taken to be the same.
-pub(super) static QUAD_CORES: Machine = Machine {
-    name: "4 SAS disks, ioDrive",
-    disk: SAS_15K,
-    // Document.
-    disks: 4,
-    stripe_bytes: 1 << 20,
-    flash: IODRIVE_SLC,
-    redo: REDO_DRIVE,
-};
+pub(super) static QUAD_CORES: LazyLock<Machine> = LazyLock::new(|| {
+    let (disk, disks, stripe_bytes) = devices::disks("sas-15k-x4");
+    Machine {
+        name: "4 SAS disks, ioDrive",
+        disk,
+        disks,
+        stripe_bytes,
+        flash: devices::flash("iodrive-slc-s9"),
+        redo: devices::flash("redo-drive"),
+    }
+});
 
 /// The same as its scans see it.
-pub(super) static QUAD_CORES_SCANNED: Machine = Machine {
-    name: "4 SAS disks, ioDrive",
+pub(super) static QUAD_CORES_SCANNED: LazyLock<Machine> = LazyLock::new(|| Machine {
     // Fitted to the scan without flash, beyond what is plausible (0.1 to 0.4 ms): these drives read ahead better than the field's did.
-    disk: DiskModel { overhead_ns: 850_000, ..SAS_15K },
-    disks: 4,
-    stripe_bytes: 1 << 20,
-    flash: IODRIVE_SLC,
-    redo: REDO_DRIVE,
-};
+    disk: DiskModel { overhead_ns: 850_000, ..QUAD_CORES.disk },
+    ..*QUAD_CORES
+});
 
 /// S12: a server with many disks and flash on PCIe, as its author has in mind.
-pub(super) static MANY_DISKS: Machine = Machine {
+pub(super) static MANY_DISKS: LazyLock<Machine> = LazyLock::new(|| Machine {
     name: "36 SAS disks, ioDrive",
-    disk: SAS_15K,
     // Assumed: 36 (12 to 96).
     disks: 36,
     // Assumed: 1 MiB (128 KiB to 4 MiB).
     stripe_bytes: 1 << 20,
-    flash: IODRIVE_SLC,
-    redo: REDO_DRIVE,
-};
+    ..*QUAD_CORES
+});
 
 /// S10: a quarter rack of Exadata V2, 3 cells of 12 SAS disks, seen over InfiniBand; `overhead_ns` of a read from disk with the network and the
 /// cell's server.
-const fn quarter_rack(overhead_ns: u64) -> Machine {
+fn quarter_rack(overhead_ns: u64) -> Machine {
+    let (disk, disks, stripe_bytes) = devices::disks("exadata-v2-disks");
     Machine {
         name: "36 SAS disks, Exadata flash",
-        disk: DiskModel { overhead_ns, ..SAS_15K },
-        // Document.
-        disks: 36,
-        // Document: 4 MiB (S5).
-        stripe_bytes: 4 << 20,
-        // S15: 25 us a read; assumed: 0.2 ms (0.1 to 0.4) with SAS, the cell's server and the network.
-        flash: FlashModel {
-            read_ns: 225_000,
-            write_ns: 250_000,
-            channels: 48,
-            random_writes_per_s: None,
-            ..IODRIVE_SLC
-        },
-        redo: REDO_DRIVE,
+        disk: DiskModel { overhead_ns, ..disk },
+        // Document: three cells.
+        disks: 3 * disks,
+        stripe_bytes,
+        flash: devices::flash("s10-flash"),
+        redo: devices::flash("redo-drive"),
     }
 }
 
 /// Keys side by side. Fitted to the look-ups without flash, beyond what is plausible (0.1 to 0.5 ms): so short a table is read sooner than the
 /// field's was.
-pub(super) static RACK_DENSE: Machine = quarter_rack(1_640_000);
+pub(super) static RACK_DENSE: LazyLock<Machine> = LazyLock::new(|| quarter_rack(1_640_000));
 /// Keys anywhere. Fitted to the look-ups without flash (plausible: 0.1 to 0.5 ms).
-pub(super) static RACK_SCATTERED: Machine = quarter_rack(790_000);
+pub(super) static RACK_SCATTERED: LazyLock<Machine> = LazyLock::new(|| quarter_rack(790_000));

@@ -3,6 +3,8 @@
 //!
 //! Never keeps a byte: reads answer zeroes. What is measured here is time, what is kept is checked by `sim`.
 
+use crate::model::network::WHOLE;
+pub(super) use crate::model::network::draw;
 use device::sync::{Semaphore, lock};
 use device::{Class, Clock, Completed, Completion, DeviceExtent, Geometry, Instant, Io, Op, Outcome, Prng};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +13,6 @@ use std::time::Duration;
 
 /// Quantiles of a time: parts of a billion, and nanoseconds there. Between two of them the time grows evenly.
 pub(super) type Quantiles = &'static [(u64, u64)];
-
-/// All of it.
-const WHOLE: u64 = 1_000_000_000;
 
 /// How a medium stalls: at random, so often and so long.
 #[derive(Clone, Copy, Debug)]
@@ -139,15 +138,6 @@ enum Work {
     Read { len: u64 },
     Write { offset: u64, len: u64, fua: bool },
     Flush,
-}
-
-/// A time by a table of quantiles.
-pub(super) fn draw(quantiles: Quantiles, prng: &mut Prng) -> u64 {
-    let at = prng.below(WHOLE);
-    let above = quantiles.partition_point(|(share, _)| *share <= at);
-    let Some(&(high_share, high)) = quantiles.get(above) else { return quantiles.last().map_or(0, |(_, ns)| *ns) };
-    let Some(&(low_share, low)) = above.checked_sub(1).and_then(|n| quantiles.get(n)) else { return high };
-    low + (u128::from(high - low) * u128::from(at - low_share) / u128::from(high_share - low_share)) as u64
 }
 
 /// Times between events that know nothing of each other.

@@ -1,6 +1,6 @@
 //! A grid disk of a cell as a device: the cell as it is shipped, on two devices of the virtual world.
 
-use super::model::Modelled;
+use crate::model::Modelled;
 use cell::{Cell, CellConfig, Context, GridDisk};
 use celldisk::{GridDiskSpec, Role};
 use device::{Completed, Completion, Device, FailKind, Geometry, Io, Op, Outcome, World};

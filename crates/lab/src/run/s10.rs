@@ -19,7 +19,7 @@ const SCATTERED: Keys = Keys { count: 1_000_000, row_pages: 1_250_000, leaf_page
 
 pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Experiment, RunError> {
     let lookups = options.syncs.unwrap_or(LOOKUPS);
-    let part = |name: &str, machine: &'static Machine, keys: Keys, frames: usize, cpu_ns: u64| {
+    let part = |name: &str, machine: &Machine, keys: Keys, frames: usize, cpu_ns: u64| {
         let setup = Setup {
             seed: options.seed,
             machine: *machine,

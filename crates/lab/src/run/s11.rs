@@ -28,7 +28,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let pages = options.syncs.unwrap_or(TABLE_BYTES / PAGE_BYTES / SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: QUAD_CORES_SCANNED,
+        machine: *QUAD_CORES_SCANNED,
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,

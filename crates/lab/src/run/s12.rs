@@ -4,12 +4,12 @@ use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
 use super::field::run_all;
 use super::l2arc::{Figures, Levels, Second};
 use super::machine::MANY_DISKS;
-use super::model::Modelled;
-use super::model::disk::Disks;
-use super::model::flash::Flash;
 use super::on_cell::{self, Wanted};
 use super::told::{Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::model::Modelled;
+use crate::model::flash::Flash;
+use crate::model::raid::Raid;
 use buffercache::Version;
 use buffercache::page::{PART_BYTES, Stamp};
 use cell::CellConfig;
@@ -159,7 +159,7 @@ fn run_arm(arm: &Arm, seed: u64, reads: Option<u64>) -> Result<Outcomes, Stuck> 
     executor.run(async {
         let machine = &MANY_DISKS;
         let table_bytes = if arm.is_scan { SCAN_BYTES } else { HOT * SPARSE * BLOCK };
-        let disks = Disks::new(machine.disk, machine.disks, machine.stripe_bytes, &world);
+        let disks = Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, &world);
         let disk = Modelled::new(disks, table_bytes.next_multiple_of(16 << 20) + (256 << 20), true);
         let flash = Modelled::new(Flash::new(machine.flash, &world), FLASH_BYTES + (256 << 20), true);
         let (below, second, made): (Device, _, _) = match arm.cache {

@@ -4,13 +4,13 @@
 //! the elevator, and 50,000 x 0.3 ms = 15 and its processor without: a load of 20 requests in a closed loop, whatever the elevator is.
 
 use super::chart::{Bar, Bars, Chart};
-use super::machine::{S13_FLASH, SEAGATE_7200_7};
-use super::model::Timing;
-use super::model::disk::Disks;
-use super::model::elevator::{Elevator, Order};
-use super::model::flash::Flash;
+use super::machine::{s13_flash, seagate};
 use super::told::{self, Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::model::Timing;
+use crate::model::elevator::{Elevator, Order};
+use crate::model::flash::Flash;
+use crate::model::raid::Raid;
 use device::sync::{lock, one_shot};
 use device::{Clock, Instant, Prng, World};
 use futures_util::future::join_all;
@@ -192,8 +192,8 @@ fn arm(seed: u64, load: Load, order: Order, requests: u64) -> Result<(f64, Times
 
 async fn in_world(load: Load, order: Order, requests: u64, world: &World, mut prng: Prng) -> (f64, Times) {
     let (timing, depth): (Arc<dyn Timing>, usize) = match load {
-        Load::Disk => (Disks::new(SEAGATE_7200_7, 1, SPAN_BYTES, world), 1),
-        Load::Regular | Load::Bursty { .. } => (Flash::new(S13_FLASH, world), DEPTH),
+        Load::Disk => (Raid::of_disks(seagate().outer(), 1, SPAN_BYTES, world), 1),
+        Load::Regular | Load::Bursty { .. } => (Flash::new(s13_flash(), world), DEPTH),
     };
     let issuers = Arc::new(Issuers {
         elevator: Elevator::new(order, depth, timing, world),

@@ -4,13 +4,13 @@ use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
 use super::database::PAGE_BYTES;
 use super::field::run_all;
 use super::machine::QUAD_CORES_SCANNED;
-use super::model::Modelled;
-use super::model::disk::Disks;
-use super::model::flash::Flash;
 use super::on_cell::{self, Wanted};
 use super::sort::{self, Outcomes, PAGES_MIN, Parts};
 use super::told::{Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::model::Modelled;
+use crate::model::flash::Flash;
+use crate::model::raid::Raid;
 use cell::CellConfig;
 use celldisk::{CachingMode, GridDiskSpec, Purpose};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
@@ -96,7 +96,7 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
         let machine = &QUAD_CORES_SCANNED;
         let table_bytes = arm.pages as u64 * PAGE_BYTES;
         let temp_bytes = (table_bytes * TEMP_TIMES).next_multiple_of(16 << 20);
-        let disks = || Disks::new(machine.disk, machine.disks, machine.stripe_bytes, &world);
+        let disks = || Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, &world);
         let table = Modelled::new(disks(), table_bytes, true);
         table.fill(0, table_bytes);
         // The table's disks and those of the temporary segment are not the same.

@@ -3,13 +3,13 @@
 
 use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves, plain};
 use super::field::run_all;
-use super::machine::{QUAD_CORES, SAS_15K, SEAGATE_7200_7, X25_E};
-use super::model::disk::Disks;
-use super::model::flash::Flash;
-use super::model::{Modelled, Timing};
+use super::machine::{QUAD_CORES, cheetah, seagate, x25_e};
 use super::on_cell::{self, Wanted};
 use super::told::{self, Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::model::flash::Flash;
+use crate::model::raid::Raid;
+use crate::model::{Modelled, Timing};
 use buffercache::Version;
 use buffercache::page::{PART_BYTES, Stamp};
 use cell::CellConfig;
@@ -82,9 +82,9 @@ impl Tier {
     fn timing(self, world: &World) -> Arc<dyn Timing> {
         match self {
             Tier::Pcie => Flash::new(QUAD_CORES.flash, world),
-            Tier::SataFlash => Flash::new(X25_E, world),
-            Tier::Sas => Disks::new(SAS_15K, 1, 1 << 20, world),
-            Tier::Sata => Disks::new(SEAGATE_7200_7, 1, 1 << 20, world),
+            Tier::SataFlash => Flash::new(x25_e(), world),
+            Tier::Sas => Raid::of_disks(cheetah().outer(), 1, 1 << 20, world),
+            Tier::Sata => Raid::of_disks(seagate().outer(), 1, 1 << 20, world),
         }
     }
 }
@@ -116,7 +116,7 @@ fn cached(seed: u64, reads: u64) -> Result<(f64, f64), Stuck> {
     let mut prng = executor.prng("reads");
     executor.run(async {
         let machine = &QUAD_CORES;
-        let disks = Disks::new(machine.disk, machine.disks, machine.stripe_bytes, &world);
+        let disks = Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, &world);
         let disk = Modelled::new(disks, TABLE_BYTES + (256 << 20), true);
         let cache_bytes = TABLE_BYTES / CACHE_PART;
         let flash = Modelled::new(Flash::new(machine.flash, &world), cache_bytes + (256 << 20), true);

@@ -6,6 +6,7 @@ use super::machine::{DUAL_CORE, Machine, QUAD_CORES, QUAD_CORES_SCANNED};
 use super::ranges::{self, Range};
 use super::{Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
+use std::sync::LazyLock;
 
 pub(super) const READS: &str = "s9-reads";
 pub(super) const ABOUT_READS: &str =
@@ -20,7 +21,7 @@ const BACK: Storage = Storage::Cell { mode: CachingMode::WriteBack, fills_scans:
 
 /// What is not in the field's report about one machine.
 struct Unknown {
-    machine: &'static Machine,
+    machine: &'static LazyLock<Machine>,
     keys: Keys,
     /// Fitted to the reads without flash.
     frames: usize,
@@ -138,7 +139,7 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
     let operations = options.syncs.unwrap_or(operations);
     let setup = Setup {
         seed: options.seed,
-        machine: *machine,
+        machine: **machine,
         storage: Storage::Disk,
         load,
         operations,
@@ -188,7 +189,7 @@ pub(super) fn scan(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<E
     let pages = options.syncs.unwrap_or(SCAN_BYTES / PAGE_BYTES / SCAN_SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: QUAD_CORES_SCANNED,
+        machine: *QUAD_CORES_SCANNED,
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,

@@ -1,8 +1,9 @@
 //! What is compared: where the data lies, and what came of a run there. Shared by the virtual and the real world.
 
 use super::driver::{Pace, Tally};
+use crate::devices::DeviceModel;
 use celldisk::CachingMode;
-use device::layers::Model;
+use std::sync::Arc;
 
 /// Beside what is asked of a device, for labels, catalog and claims.
 const LABELS_BYTES: u64 = 64 << 20;
@@ -52,8 +53,8 @@ pub(super) fn mode_name(mode: CachingMode) -> &'static str {
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) seed: u64,
-    pub(super) disk: Model,
-    pub(super) flash: Model,
+    pub(super) disk: Arc<DeviceModel>,
+    pub(super) flash: Arc<DeviceModel>,
     pub(super) block_bytes: u32,
     /// By the size of the cache when not given.
     pub(super) segment_bytes: Option<u32>,
@@ -94,6 +95,8 @@ pub(super) struct Counts {
     pub(super) skips: u64,
     /// Bytes written to the flash device.
     pub(super) flash_bytes: u64,
+    /// Pages written to flash and programmed by it, where what goes on inside is modelled.
+    pub(super) inside: (u64, u64),
 }
 
 impl Counts {
@@ -103,6 +106,7 @@ impl Counts {
             misses: self.misses - before.misses,
             skips: self.skips - before.skips,
             flash_bytes: self.flash_bytes - before.flash_bytes,
+            inside: (self.inside.0 - before.inside.0, self.inside.1 - before.inside.1),
         }
     }
 }

@@ -120,20 +120,22 @@ impl Prices {
         Ok(prices)
     }
 
-    fn of(&self, model: &str, stands: &str) -> &Medium {
+    fn of(&self, names: &[&str], stands: &str) -> &Medium {
         let named = |name: &str| self.medium.iter().find(|medium| medium.model == name);
-        let Some(medium) = named(model).or_else(|| named(stands)) else { unreachable!("a table is checked") };
+        let Some(medium) = names.iter().find_map(|name| named(name)).or_else(|| named(stands)) else {
+            unreachable!("a table is checked")
+        };
         medium
     }
 
-    /// What a disk of that model costs.
-    pub(super) fn disk(&self, model: &str) -> &Medium {
-        self.of(model, &self.default.disk)
+    /// What a disk costs that is called so, the first name that is known.
+    pub(super) fn disk(&self, names: &[&str]) -> &Medium {
+        self.of(names, &self.default.disk)
     }
 
-    /// What flash of that model costs.
-    pub(super) fn flash(&self, model: &str) -> &Medium {
-        self.of(model, &self.default.flash)
+    /// What flash costs that is called so.
+    pub(super) fn flash(&self, names: &[&str]) -> &Medium {
+        self.of(names, &self.default.flash)
     }
 }
 
@@ -160,10 +162,10 @@ mod tests {
             for model in Model::NAMES {
                 assert!(prices.medium.iter().any(|medium| medium.model == model), "{name}: {model}");
             }
-            assert!(prices.flash("fixed:1ms").dwpd.is_some() && prices.flash("sata-ssd").dwpd.is_some());
+            assert!(prices.flash(&["fixed:1ms"]).dwpd.is_some() && prices.flash(&["nvme", "sata-ssd"]).dwpd.is_some());
         }
         // S12: 700 GB at ten writes a day are 7000 GB a day.
-        let rated = Prices::read("2011").unwrap().flash("pcie-flash").rated_bytes(700_000_000_000).unwrap();
+        let rated = Prices::read("2011").unwrap().flash(&["pcie-flash"]).rated_bytes(700_000_000_000).unwrap();
         assert!((rated / (5.0 * 365.0) / 7e12 - 1.0).abs() < 1e-9);
     }
 

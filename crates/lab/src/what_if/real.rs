@@ -7,6 +7,7 @@ use super::arm::{Counts, Placement, Run, Setting, device_bytes, mode_name};
 use super::driver::{Destination, Target, drive};
 use super::workload::{Call, Workload};
 use super::world::grid_disk_name;
+use crate::devices::DeviceModel;
 use crate::served::{Plan, Server, ServerError};
 use device::layers::Model;
 use device::{Runtime, RuntimeConfig, RuntimeError};
@@ -40,6 +41,15 @@ pub enum RealError {
     /// The server did not do its part.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// A served cell has no such device.
+    #[error(
+        "{name} is modelled in virtual time only: a served cell delays requests by the models of the delay layer\nhint: with --real one of {known}, fixed:TIME[:PARALLEL], or a device of your own: --real-disk, --real-flash",
+        known = Model::NAMES.join(", ")
+    )]
+    Model {
+        /// Which.
+        name: String,
+    },
     /// No connection.
     #[error("no connection to the served cell: {0}\nhint: is the machine short of memory or of file descriptors?")]
     Client(#[from] ClientError),
@@ -64,6 +74,11 @@ pub(super) fn measure(
     calls: &Arc<Vec<Call>>,
     placements: &[Placement],
 ) -> Result<Vec<Vec<Run>>, RealError> {
+    for (given, device) in [(&options.disk, &setting.disk), (&options.flash, &setting.flash)] {
+        if given.is_none() && device.delay().is_none() {
+            return Err(RealError::Model { name: device.name().to_owned() });
+        }
+    }
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
     let passes = if setting.warm { 2 } else { 1 };
     let bar = super::bar((options.runs * placements.len() * passes * calls.len()) as u64, "requests in real time");
@@ -103,7 +118,10 @@ impl One<'_> {
     fn plan(&self, ours: &Made) -> Plan {
         let size = |content: u64| format!("{}M", device_bytes(content) >> 20);
         let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
-        let model = |given: &Option<PathBuf>, model: &Model| given.is_none().then(|| model.to_string());
+        let model = |given: &Option<PathBuf>, model: &DeviceModel| match given {
+            Some(_) => None,
+            None => model.delay().map(ToString::to_string),
+        };
         let (given, flash_given) = (&self.options.disk, &self.options.flash);
         let mut plan = Plan {
             binary: self.options.binary.clone(),
@@ -213,5 +231,6 @@ fn counts(server: &Server) -> Result<Counts, RealError> {
         misses: requests("FC_IO_RQ_R_MISS"),
         skips: requests("FC_IO_RQ_R_SKIP"),
         flash_bytes: sum(&["CD_IO_BY_W_SM", "CD_IO_BY_W_LG"], "FD_") * MB / 1000,
+        inside: (0, 0),
     })
 }

@@ -128,14 +128,18 @@ impl Report<'_> {
     }
 
     fn years(&self, run: &Run) -> Option<f64> {
-        let flash = self.prices.flash(&self.options.devices.flash.to_string());
-        let written = self.written(run) as f64;
-        let rated = flash.rated_bytes(self.bought_bytes(run.placement))?;
+        let device = &self.options.devices.flash;
+        let (written, bought) = (self.written(run) as f64, self.bought_bytes(run.placement));
+        // A device that says what its cells bear is worn by what it programs; another is rated by the table.
+        let rated = match device.endurance() {
+            Some(endurance) => endurance.writable_bytes(bought, Some(run.counts.inside)),
+            None => self.prices.flash(&device.price_names()).rated_bytes(bought)?,
+        };
         (written > 0.0).then(|| rated / (written / self.seconds(run) * DAY_S * DAYS_A_YEAR))
     }
 
     fn cost(&self, run: &Run) -> f64 {
-        let (disk, flash) = (&self.options.devices.disk.to_string(), &self.options.devices.flash.to_string());
+        let (disk, flash) = (&self.options.devices.disk.price_names(), &self.options.devices.flash.price_names());
         let on_flash = self.prices.flash(flash).price(self.bought_bytes(run.placement));
         let on_disk = self.prices.disk(disk).price(self.workload.span_bytes());
         if run.placement == Placement::Flash { on_flash } else { on_disk + on_flash }
@@ -147,8 +151,8 @@ impl Report<'_> {
             workload: self.workload,
             runs: &self.runs,
             prices: &self.prices,
-            disk: self.prices.disk(&self.options.devices.disk.to_string()),
-            flash: self.prices.flash(&self.options.devices.flash.to_string()),
+            disk: self.prices.disk(&self.options.devices.disk.price_names()),
+            flash: self.prices.flash(&self.options.devices.flash.price_names()),
             drive_bytes: self.options.drive_bytes.unwrap_or(0),
             years: self.runs.iter().map(|run| self.years(run)).collect(),
             seconds: disk_run.map_or(1.0, |run| self.seconds(run)),
@@ -304,14 +308,16 @@ impl Report<'_> {
     }
 
     fn basis(&self) -> String {
-        let (disk, flash) = (self.options.devices.disk.to_string(), self.options.devices.flash.to_string());
+        let (disk, flash) = (&self.options.devices.disk, &self.options.devices.flash);
         let over = match self.workload.span_ns {
             Some(_) => "the time the trace took",
             None => "the time elapsed, since the trace tells none",
         };
-        let (disk_price, flash_price) = (self.prices.disk(&disk), self.prices.flash(&flash));
-        let rated = match (flash_price.dwpd, flash_price.warranty_years) {
-            (Some(dwpd), Some(years)) => format!("rated for {dwpd} drive writes a day over {years} years"),
+        let (disk_price, flash_price) =
+            (self.prices.disk(&disk.price_names()), self.prices.flash(&flash.price_names()));
+        let rated = match (flash.endurance(), flash_price.dwpd, flash_price.warranty_years) {
+            (Some(endurance), ..) => format!("worn after {} erases", endurance.erases),
+            (None, Some(dwpd), Some(years)) => format!("rated for {dwpd} drive writes a day over {years} years"),
             _ => "its endurance is not in the table".to_owned(),
         };
         let pace = match (self.workload.span_ns, self.setting.pace.speed_milli) {
@@ -321,6 +327,7 @@ impl Report<'_> {
             ),
             _ => String::new(),
         };
+        let (disk, flash) = (disk.name(), flash.name());
         format!(
             "Disk {disk}, flash {flash}, in virtual time.{pace} Prices {}: {} at {} a GB, {} at {}, {rated}; it lasts as long as it may be written to, \
              if the workload goes on day and night as over {over}.",
@@ -461,8 +468,8 @@ impl Report<'_> {
             self.workload.footprint_bytes(),
             self.workload.span_bytes(),
             self.workload.client_bytes(),
-            json_string(&self.options.devices.disk.to_string()),
-            json_string(&self.options.devices.flash.to_string()),
+            json_string(self.options.devices.disk.name()),
+            json_string(self.options.devices.flash.name()),
             json_string(&self.prices.name),
             json_string(&self.prices.currency),
             advice.chosen.map_or_else(|| "null".to_owned(), |n| n.to_string()),

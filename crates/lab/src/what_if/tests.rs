@@ -1,5 +1,6 @@
 //! Goal: the answer is repeatable, its figures are in the order they must be in, and the advice is what the workload asks for. Method: small
 //! traces whose answer is known, in virtual time.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::workload::tests::workload;
 use super::*;
@@ -19,8 +20,8 @@ fn text(requests: impl Iterator<Item = (&'static str, &'static str, u64)>) -> St
 fn setting() -> Setting {
     Setting {
         seed: 1,
-        disk: Model::fixed(8_000_000, 4),
-        flash: Model::fixed(200_000, 32),
+        disk: DeviceModel::find("fixed:8ms:4").unwrap(),
+        flash: DeviceModel::find("fixed:200us:32").unwrap(),
         block_bytes: 16384,
         segment_bytes: None,
         pace: Pace { sessions: 8, speed_milli: None, open: false },
@@ -41,8 +42,8 @@ fn advised(trace: &str, flash_bytes: u64) -> (Vec<Run>, Vec<(String, bool, Verdi
         workload: &workload,
         runs: &runs,
         prices: &prices,
-        disk: prices.disk("sas-15k"),
-        flash: prices.flash("pcie-flash"),
+        disk: prices.disk(&["sas-15k"]),
+        flash: prices.flash(&["pcie-flash"]),
         drive_bytes: 0,
         years: vec![Some(5.0); runs.len()],
         seconds: 10.0,
@@ -133,4 +134,53 @@ fn an_open_loop_takes_as_long_as_the_trace_and_counts_waiting() {
     // One session waits for its answers, and waiting to ask does not count.
     let (closed, waits) = at(false, 1000);
     assert!((4000..4100).contains(&closed) && waits < 10, "{closed} ms, {waits} ms");
+}
+
+/// Goal: a drive whose inside is modelled is worn by what it programs, not by what is written to it. Method: the drive of S15 as a cache that is
+/// overwritten again and again, and with everything on it.
+#[test]
+fn what_a_drive_programs_inside_is_counted() {
+    let mut prng = Prng::new(4);
+    let requests: Vec<_> = (0..60_000).map(|_| ("a", "write", prng.below(25_000) * PAGE)).collect();
+    let Ok(mut workload) = workload(&text(requests.into_iter())) else { unreachable!("it is a trace") };
+    let calls = Arc::new(std::mem::take(&mut workload.calls));
+    let flash = DeviceModel::find("s15-drive").unwrap();
+    let endurance = flash.endurance().copied().unwrap();
+    let setting = Setting { flash, ..setting() };
+    let mode = CachingMode::WriteBack;
+    let cached = Placement::Cached { mode, flash_bytes: 256 << 20 };
+    let placements = [cached, Placement::Flash];
+    let Ok(runs) = foretell(&setting, &workload, &calls, &placements) else { unreachable!("it runs") };
+    for run in &runs {
+        let (written, programmed) = run.counts.inside;
+        assert!(written > 20_000 && programmed >= written, "{:?}: {written} {programmed}", run.placement);
+        let left = endurance.writable_bytes(1 << 30, Some(run.counts.inside));
+        assert!(left <= endurance.writable_bytes(1 << 30, None), "{left}");
+    }
+    // At random on a drive that is nearly full of it makes it copy.
+    let each = |run: &Run| run.counts.inside.1 as f64 / run.counts.inside.0 as f64;
+    assert!(each(&runs[1]) > 1.02, "{} {}", each(&runs[0]), each(&runs[1]));
+    // Without a model of the inside there is nothing to count.
+    let Ok(plain) = foretell(&self::setting(), &workload, &calls, &placements[..1]) else { unreachable!("it runs") };
+    assert_eq!(plain[0].counts.inside, (0, 0));
+}
+
+#[test]
+fn devices_are_two_names_or_a_pair() {
+    let names = |text: &str| text.parse::<Devices>().map(|d| (d.disk.name().to_owned(), d.flash.name().to_owned()));
+    let both = |disk: &str, flash: &str| Ok((disk.to_owned(), flash.to_owned()));
+    assert_eq!(names("sata-7200,pcie-flash"), both("sata-7200", "pcie-flash"));
+    assert_eq!(names("fixed:2ms:8,x25-e"), both("fixed:2000000ns:8", "x25-e"));
+    assert_eq!(names("exadata-v2-cell"), both("exadata-v2-disks", "exadata-v2-flash"));
+    for (wrong, part) in [
+        ("x25-e", "the disk first"),
+        ("sata-7200,tape", "tape"),
+        ("tape", "tape"),
+        ("exadata-v2-cell,x25-e", "stands alone"),
+        ("a.toml,x25-e", "a.toml"),
+        ("sata-7200,x25-e,x25-e", "no device x25-e,x25-e"),
+    ] {
+        let said = names(wrong).unwrap_err();
+        assert!(said.contains(part) && said.contains("hint: "), "{wrong}: {said}");
+    }
 }

@@ -5,12 +5,14 @@
 
 use super::arm::{Counts, Placement, Run, Setting, device_bytes};
 use super::driver::{Beside, Destination, Target, drive};
-use super::sparse::Sparse;
 use super::workload::Workload;
+use crate::devices::{DeviceModel, Made};
+use crate::model::sparse::Sparse;
+use crate::model::translated::Translated;
 use cell::metrics::ProcessUse;
 use cell::{Cell, CellConfig, Context};
 use celldisk::{CachingMode, GridDiskSpec, Role};
-use device::layers::{Delay, Model, Stats};
+use device::layers::Stats;
 use device::{Clock, Completion, Device, Geometry, Io, Op, Prng, Verb, World};
 use flashcache::CacheConfig;
 use sim::executor::{Executor, ExecutorConfig, Stuck};
@@ -42,10 +44,15 @@ pub enum VirtualError {
 }
 
 /// A device of the virtual world that takes as long as a model says, with the counters of a served cell's.
-fn device(size_bytes: u64, model: &Model, world: &World, prng: Prng) -> Arc<Stats> {
-    let sparse = Sparse::new(size_bytes);
-    let delay = Delay::new(sparse, model.clone(), world.clock.clone(), world.spawn.clone(), prng);
-    Stats::new(Arc::new(Waking { inner: delay, clock: world.clock.clone() }), world.clock.clone())
+struct Counted {
+    device: Arc<Stats>,
+    translated: Option<Arc<Translated>>,
+}
+
+fn device(size_bytes: u64, model: &DeviceModel, world: &World, prng: Prng) -> Counted {
+    let Made { device, translated } = model.over(Sparse::new(size_bytes), world, prng);
+    let waking = Arc::new(Waking { inner: device, clock: world.clock.clone() });
+    Counted { device: Stats::new(waking, world.clock.clone()), translated }
 }
 
 /// A device whose answers find a processor asleep when they took long.
@@ -87,7 +94,7 @@ pub(super) fn run(
     let ran = executor.run(async {
         let model = if placement == Placement::Flash { &setting.flash } else { &setting.disk };
         let disk = device(device_bytes(workload.span_bytes()), model, &world, disk_prng);
-        let (mut devices, mut names): (Vec<Device>, _) = (vec![disk.clone()], vec![(DISK, Role::Disk)]);
+        let (mut devices, mut names): (Vec<Device>, _) = (vec![disk.device.clone()], vec![(DISK, Role::Disk)]);
         let mut flash = None;
         let mut config = CellConfig::default();
         config.cache.block_bytes = setting.block_bytes;
@@ -95,7 +102,7 @@ pub(super) fn run(
             let cache_bytes = setting.cache_bytes(flash_bytes);
             config.cache = CacheConfig { segment_bytes: setting.segment_bytes(flash_bytes), ..config.cache };
             let made = device(device_bytes(cache_bytes), &setting.flash, &world, flash_prng);
-            devices.push(made.clone());
+            devices.push(made.device.clone());
             names.push((FLASH, Role::Flash));
             flash = Some((made, cache_bytes));
         }
@@ -107,14 +114,17 @@ pub(super) fn run(
         let cpu_ns = if placement.is_cached() { CPU_CACHED_NS } else { CPU_NS };
         let beside = Beside::new(setting.way_ns, cpu_ns);
         let targets = grid_disks(&cell, workload, placement, &beside, &world).await?;
-        let flash = flash.map(|(device, _)| device);
+        // What is written goes to flash where all is on it.
+        let flash = if placement == Placement::Flash { Some(disk) } else { flash.map(|(device, _)| device) };
+        let is_cached = placement.is_cached();
+        let counts = |cell: &Cell| counts(cell, flash.as_ref(), is_cached);
         let failed = VirtualError::Cell;
         if setting.warm {
             drive(calls, targets.clone(), setting.pace, &world, progress.clone()).await.map_err(failed)?;
         }
-        let (before, passed_before) = (counts(&cell, flash.as_deref()), passed(&cell));
+        let (before, passed_before) = (counts(&cell), passed(&cell));
         let tally = drive(calls, targets, setting.pace, &world, progress).await.map_err(failed)?;
-        let counts = counts(&cell, flash.as_deref()).since(before);
+        let counts = counts(&cell).since(before);
         let mut passed: Vec<(u64, &'static str)> = passed(&cell)
             .into_iter()
             .map(|(why, count)| (count - passed_before.get(why).copied().unwrap_or(0), why))
@@ -155,14 +165,18 @@ pub(super) fn grid_disk_name(number: usize) -> String {
     format!("TRACE_{number}")
 }
 
-fn counts(cell: &Cell, flash: Option<&Stats>) -> Counts {
+fn counts(cell: &Cell, flash: Option<&Counted>, is_cached: bool) -> Counts {
     let mut counts = Counts::default();
     for disk in cell.grid_disks() {
         counts.hits += disk.counters.cache_hits.requests.get();
         counts.misses += disk.counters.cache_misses.requests.get();
         counts.skips += disk.counters.cache_read_skips.requests.get();
     }
-    counts.flash_bytes = flash.map_or(0, |flash| flash.verb(Verb::Write).bytes);
+    counts.flash_bytes = flash.filter(|_| is_cached).map_or(0, |flash| flash.device.verb(Verb::Write).bytes);
+    if let Some(drive) = flash.and_then(|flash| flash.translated.as_ref()) {
+        let figures = drive.figures();
+        counts.inside = (figures.written, figures.programmed);
+    }
     counts
 }
 

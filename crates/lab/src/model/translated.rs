@@ -4,20 +4,26 @@ use super::{Cost, Timing};
 use device::sync::lock;
 use device::{Instant, Verb, World};
 use sim::ftl::{Ftl, FtlConfig, FtlFigures};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// See the module.
-pub(in crate::run) struct Translated {
+pub(crate) struct Translated {
     ftl: Mutex<Ftl>,
+    controller_ns: u64,
+    /// The controller has taken all requests so far then.
+    taken_at: AtomicU64,
     world: World,
 }
 
 impl Translated {
-    pub(in crate::run) fn new(config: FtlConfig, world: &World) -> Arc<Translated> {
-        Arc::new(Translated { ftl: Mutex::new(Ftl::new(config)), world: world.clone() })
+    /// A drive whose controller takes so long for a request, one after another.
+    pub(crate) fn new(config: FtlConfig, controller_ns: u64, world: &World) -> Arc<Translated> {
+        let ftl = Mutex::new(Ftl::new(config));
+        Arc::new(Translated { ftl, controller_ns, taken_at: AtomicU64::new(0), world: world.clone() })
     }
 
-    pub(in crate::run) fn figures(&self) -> FtlFigures {
+    pub(crate) fn figures(&self) -> FtlFigures {
         lock(&self.ftl).figures()
     }
 }
@@ -26,6 +32,14 @@ impl Timing for Translated {
     fn take(&self, verb: Verb, offset: u64, len: u64, _fua: bool) -> Cost {
         let now = self.world.clock.now().0;
         let mut ftl = lock(&self.ftl);
+        let now = match verb {
+            Verb::Read | Verb::Write | Verb::WriteZeroes => {
+                let taken_at = self.taken_at.load(Ordering::Relaxed).max(now) + self.controller_ns;
+                self.taken_at.store(taken_at, Ordering::Relaxed);
+                taken_at
+            }
+            Verb::Discard | Verb::Flush | Verb::Status => now,
+        };
         let done = match verb {
             Verb::Read => ftl.read(now, offset, len),
             Verb::Write | Verb::WriteZeroes => ftl.write(now, offset, len),
@@ -39,6 +53,10 @@ impl Timing for Translated {
     }
 
     fn is_rotational(&self) -> bool {
+        false
+    }
+
+    fn has_volatile_cache(&self) -> bool {
         false
     }
 }

@@ -14,13 +14,13 @@ type Page = [u8; PAGE_BYTES];
 static ZEROES: Page = [0; PAGE_BYTES];
 
 /// See the module.
-pub(super) struct Sparse {
+pub(crate) struct Sparse {
     size_bytes: u64,
     pages: Mutex<HashMap<u64, Box<Page>>>,
 }
 
 impl Sparse {
-    pub(super) fn new(size_bytes: u64) -> Arc<Sparse> {
+    pub(crate) fn new(size_bytes: u64) -> Arc<Sparse> {
         Arc::new(Sparse { size_bytes, pages: Mutex::default() })
     }
 }

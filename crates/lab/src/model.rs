@@ -1,12 +1,17 @@
-//! Models of the field's devices for the experiments with a database in front: what they hold, and what they cost.
+//! Models of devices: what they hold, and what they cost.
 //!
-//! Integers only, and nothing drawn: the same requests at the same times take the same time on every machine.
+//! Integers only, and nothing drawn but the jitter of a network, by seed: the same requests at the same times take the same time on every machine.
+//! What the figures are is said in `devices`.
 
-pub(super) mod content;
-pub(super) mod disk;
-pub(super) mod elevator;
-pub(super) mod flash;
-pub(super) mod translated;
+pub(crate) mod bucket;
+pub(crate) mod content;
+pub(crate) mod disk;
+pub(crate) mod elevator;
+pub(crate) mod flash;
+pub(crate) mod network;
+pub(crate) mod raid;
+pub(crate) mod sparse;
+pub(crate) mod translated;
 
 use content::Content;
 use device::sync::lock;
@@ -17,18 +22,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Time until a request is done.
-pub(super) type Cost = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Cost = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a request costs.
-pub(super) trait Timing: Send + Sync {
+pub(crate) trait Timing: Send + Sync {
     /// A request begins now; ready at its end.
     fn take(&self, verb: Verb, offset: u64, len: u64, fua: bool) -> Cost;
     /// Seeks cost time.
     fn is_rotational(&self) -> bool;
+    /// A completed write is durable only after a flush.
+    fn has_volatile_cache(&self) -> bool;
+}
+
+/// A device that keeps what another keeps, and takes as long as a model says.
+pub(crate) struct Timed {
+    inner: Device,
+    timing: Arc<dyn Timing>,
+}
+
+impl Timed {
+    /// `inner` answers at once.
+    pub(crate) fn new(inner: Device, timing: Arc<dyn Timing>) -> Arc<Timed> {
+        Arc::new(Timed { inner, timing })
+    }
+}
+
+impl Io for Timed {
+    fn geometry(&self) -> Geometry {
+        let is_rotational = self.timing.is_rotational();
+        Geometry {
+            rotational: is_rotational,
+            volatile_cache: self.timing.has_volatile_cache(),
+            discard_bytes: if is_rotational { 0 } else { 4096 },
+            fast_zeroes: false,
+            ..self.inner.geometry()
+        }
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        let (verb, (offset, len)) = (op.verb(), op.range());
+        let size_bytes = self.inner.geometry().size_bytes;
+        if offset.checked_add(len).is_none_or(|end| end > size_bytes) {
+            return Completion::failed(FailKind::Invalid, op);
+        }
+        let is_durable = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
+        let (cost, inner) = (self.timing.take(verb, offset, len, is_durable), self.inner.clone());
+        Completion::future(async move {
+            cost.await;
+            inner.submit(op).await
+        })
+    }
 }
 
 /// A device of the virtual world: content, and the time it takes.
-pub(super) struct Modelled {
+pub(crate) struct Modelled {
     timing: Arc<dyn Timing>,
     /// None: reads answer zeroes, writes are forgotten.
     content: Option<Arc<Mutex<Content>>>,
@@ -39,16 +86,16 @@ pub(super) struct Modelled {
 
 /// What a device was asked for so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) reads: u64,
-    pub(super) read_bytes: u64,
-    pub(super) writes: u64,
-    pub(super) written_bytes: u64,
+pub(crate) struct Asked {
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
 }
 
 impl Asked {
     /// What was asked for since then.
-    pub(super) fn since(self, then: Asked) -> Asked {
+    pub(crate) fn since(self, then: Asked) -> Asked {
         Asked {
             reads: self.reads - then.reads,
             read_bytes: self.read_bytes - then.read_bytes,
@@ -59,24 +106,24 @@ impl Asked {
 }
 
 impl Modelled {
-    pub(super) fn new(timing: Arc<dyn Timing>, size_bytes: u64, keeps_content: bool) -> Arc<Modelled> {
+    pub(crate) fn new(timing: Arc<dyn Timing>, size_bytes: u64, keeps_content: bool) -> Arc<Modelled> {
         let content = keeps_content.then(|| Arc::new(Mutex::new(Content::new(size_bytes))));
         Arc::new(Modelled { timing, content, size_bytes, counts: Arc::default() })
     }
 
     /// The same medium as a device.
-    pub(super) fn device(self: &Arc<Self>) -> Device {
+    pub(crate) fn device(self: &Arc<Self>) -> Device {
         self.clone()
     }
 
     /// A database's pages are there from `offset` on, as they were first written.
-    pub(super) fn fill(&self, offset: u64, len: u64) {
+    pub(crate) fn fill(&self, offset: u64, len: u64) {
         if let Some(content) = &self.content {
             lock(content).fill(offset, len);
         }
     }
 
-    pub(super) fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         let of = |n: usize| self.counts[n].load(Ordering::Relaxed);
         Asked { reads: of(0), read_bytes: of(1), writes: of(2), written_bytes: of(3) }
     }

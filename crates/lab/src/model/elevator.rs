@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::run) enum Order {
+pub(crate) enum Order {
     None,
     Deadline,
     Fair,
@@ -79,7 +79,7 @@ enum Choice {
 }
 
 /// See the module.
-pub(in crate::run) struct Elevator {
+pub(crate) struct Elevator {
     me: Weak<Elevator>,
     order: Order,
     /// Requests the driver takes at once.
@@ -90,7 +90,7 @@ pub(in crate::run) struct Elevator {
 }
 
 impl Elevator {
-    pub(in crate::run) fn new(order: Order, depth: usize, timing: Arc<dyn Timing>, world: &World) -> Arc<Elevator> {
+    pub(crate) fn new(order: Order, depth: usize, timing: Arc<dyn Timing>, world: &World) -> Arc<Elevator> {
         Arc::new_cyclic(|me| Elevator {
             me: me.clone(),
             order,
@@ -102,7 +102,7 @@ impl Elevator {
     }
 
     /// A request from its coming to its end: the nanoseconds it was held back, and those it took.
-    pub(in crate::run) async fn request(&self, issuer: u32, is_read: bool, offset: u64, len: u64) -> (u64, u64) {
+    pub(crate) async fn request(&self, issuer: u32, is_read: bool, offset: u64, len: u64) -> (u64, u64) {
         let since = self.world.clock.now().0;
         let (begun, begins) = one_shot();
         {

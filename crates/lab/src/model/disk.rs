@@ -1,8 +1,9 @@
-//! A set of disks, striped: seek curve, rotation, track buffer, write cache, command queue.
+//! A disk: seek curve, rotation, zones, track buffer, write cache, command queue.
 //!
-//! The order of service is by positioning time among the requests a drive may look at, and nobody is passed over for ever. Zones are left out:
-//! the tables of the experiments are short beside a disk, and lie on its outer tracks.
+//! The order of service is by positioning time among the requests a drive may look at, and nobody is passed over for ever. Tracks get shorter from
+//! zone to zone: a turn brings fewer bytes on the inner ones, and a cylinder holds fewer. Several disks are a set (`raid`).
 
+use super::bucket::moved_ns;
 use super::{Cost, Timing};
 use device::sync::{Notify, Sender, lock, one_shot};
 use device::{Verb, World};
@@ -12,23 +13,27 @@ use std::time::Duration;
 
 /// What a drive is. Times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::run) struct DiskModel {
-    pub(in crate::run) rpm: u64,
-    pub(in crate::run) cylinders: u64,
-    pub(in crate::run) heads: u64,
+pub(crate) struct DiskModel {
+    pub(crate) rpm: u64,
+    pub(crate) cylinders: u64,
+    pub(crate) heads: u64,
     /// On the outer tracks.
-    pub(in crate::run) track_bytes: u64,
+    pub(crate) track_bytes: u64,
+    /// On the inner ones.
+    pub(crate) inner_track_bytes: u64,
+    /// Of as many cylinders each; 1: all tracks are outer ones.
+    pub(crate) zones: u64,
     /// To the next cylinder, over a third of the disk, over all of it.
-    pub(in crate::run) seek_ns: [u64; 3],
+    pub(crate) seek_ns: [u64; 3],
     /// Of the drive, its controller and the way to it, for each request.
-    pub(in crate::run) overhead_ns: u64,
-    pub(in crate::run) bus_ns_per_kib: u64,
+    pub(crate) overhead_ns: u64,
+    pub(crate) bus_ns_per_kib: u64,
     /// What is read ahead while nobody asks.
-    pub(in crate::run) read_ahead_bytes: u64,
+    pub(crate) read_ahead_bytes: u64,
     /// Requests the drive orders among.
-    pub(in crate::run) queue: usize,
+    pub(crate) queue: usize,
     /// Writes it acknowledges before they are on the medium; 0: none.
-    pub(in crate::run) cached_writes: usize,
+    pub(crate) cached_writes: usize,
 }
 
 /// So often others may go first.
@@ -50,13 +55,47 @@ impl DiskModel {
         }
     }
 
-    fn cylinder(&self, offset: u64) -> u64 {
-        offset / (self.track_bytes * self.heads)
+    /// The same drive with outer tracks only.
+    pub(crate) fn outer(self) -> DiskModel {
+        DiskModel { zones: 1, ..self }
     }
 
-    fn pass_ns(&self, len: u64) -> u64 {
-        len * self.turn_ns() / self.track_bytes
+    /// What each zone is, from the outer ones inwards.
+    fn layout(&self) -> Vec<Zone> {
+        let zones = self.zones.clamp(1, ZONES_MAX);
+        let (mut begins, mut cylinder) = (0, 0);
+        let mut layout = Vec::new();
+        for n in 0..zones {
+            let shorter = self.track_bytes.saturating_sub(self.inner_track_bytes) * n / (zones - 1).max(1);
+            // Whole sectors, all of them on one track.
+            let track_bytes = (self.track_bytes - shorter) / SECTOR_BYTES * SECTOR_BYTES;
+            layout.push(Zone { begins, cylinder, track_bytes });
+            let next = self.cylinders * (n + 1) / zones;
+            begins += (next - cylinder) * self.heads * track_bytes;
+            cylinder = next;
+        }
+        layout
     }
+
+    /// Bytes that it holds.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let layout = self.layout();
+        let last = layout[layout.len() - 1];
+        last.begins + (self.cylinders - last.cylinder) * self.heads * last.track_bytes
+    }
+}
+
+const SECTOR_BYTES: u64 = 512;
+/// Zones of a drive at most: real ones have up to some thirty.
+pub(crate) const ZONES_MAX: u64 = 64;
+
+/// Tracks of one length.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    /// Its first byte and cylinder.
+    begins: u64,
+    cylinder: u64,
+    track_bytes: u64,
 }
 
 struct Item {
@@ -80,26 +119,55 @@ struct State {
     cached: usize,
 }
 
-struct Spindle {
-    me: Weak<Spindle>,
+/// See the module.
+pub(crate) struct Disk {
+    me: Weak<Disk>,
     model: DiskModel,
+    zones: Vec<Zone>,
     world: World,
     state: Mutex<State>,
     /// The cache has room again.
     destaged: Notify,
 }
 
-impl Spindle {
+impl Disk {
+    pub(crate) fn new(model: DiskModel, world: &World) -> Arc<Disk> {
+        Arc::new_cyclic(|me| Disk {
+            me: me.clone(),
+            model,
+            zones: model.layout(),
+            world: world.clone(),
+            state: Mutex::default(),
+            destaged: Notify::new(),
+        })
+    }
+
+    fn zone(&self, offset: u64) -> Zone {
+        let behind = self.zones.partition_point(|zone| zone.begins <= offset);
+        self.zones[behind.saturating_sub(1)]
+    }
+
+    fn cylinder(&self, offset: u64) -> u64 {
+        let zone = self.zone(offset);
+        zone.cylinder + (offset - zone.begins) / (zone.track_bytes * self.model.heads)
+    }
+
+    /// So many bytes from there on pass the head.
+    fn pass_ns(&self, offset: u64, len: u64) -> u64 {
+        let (len, turn) = (u128::from(len), u128::from(self.model.turn_ns()));
+        (len * turn / u128::from(self.zone(offset).track_bytes)).min(u128::from(u64::MAX / 4)) as u64
+    }
+
     /// From now until the request is done.
     fn service_ns(&self, state: &State, item: &Item, now: u64) -> u64 {
         let model = &self.model;
-        let pass = model.pass_ns(item.len);
+        let pass = self.pass_ns(item.offset, item.len);
         if let Some(at) = self.ahead(state, item) {
             return at.saturating_sub(now);
         }
-        let at = now + model.seek(state.cylinder, model.cylinder(item.offset));
-        let (turn, track) = (model.turn_ns(), model.track_bytes);
-        let angle = item.offset % track * turn / track;
+        let at = now + model.seek(state.cylinder, self.cylinder(item.offset));
+        let (turn, zone) = (model.turn_ns(), self.zone(item.offset));
+        let angle = (item.offset - zone.begins) % zone.track_bytes * turn / zone.track_bytes;
         at - now + (angle + turn - at % turn) % turn + pass
     }
 
@@ -107,7 +175,7 @@ impl Spindle {
     fn ahead(&self, state: &State, item: &Item) -> Option<u64> {
         let end = item.offset + item.len;
         let is_ahead = item.is_read && item.offset >= state.end && end <= state.end + self.model.read_ahead_bytes;
-        is_ahead.then(|| state.end_at + self.model.pass_ns(end - state.end))
+        is_ahead.then(|| state.end_at + self.pass_ns(state.end, end - state.end))
     }
 
     fn choose(&self, state: &mut State, now: u64) -> Option<Item> {
@@ -146,12 +214,12 @@ impl Spindle {
             {
                 let now = self.world.clock.now().0;
                 let mut state = lock(&self.state);
-                let ahead = self.model.pass_ns(self.model.read_ahead_bytes);
+                let ahead = self.pass_ns(item.offset, self.model.read_ahead_bytes);
                 // What was read ahead by then is bounded by the buffer.
                 let passed = self.ahead(&state, &item).unwrap_or(now).min(now);
                 state.end = item.offset + item.len;
                 state.end_at = passed.max(now.saturating_sub(ahead));
-                state.cylinder = self.model.cylinder(state.end);
+                state.cylinder = self.cylinder(state.end);
                 if item.is_destage {
                     state.cached -= 1;
                 }
@@ -196,7 +264,7 @@ impl Spindle {
             self.push(Item { offset, len, is_read, is_destage: false, passed: 0, done: Some(sender) });
             receiver.await;
         }
-        let bus = len * self.model.bus_ns_per_kib / 1024;
+        let bus = moved_ns(len, self.model.bus_ns_per_kib);
         self.world.clock.sleep(Duration::from_nanos(self.model.overhead_ns + bus)).await;
     }
 
@@ -211,60 +279,54 @@ impl Spindle {
     }
 }
 
-/// See the module.
-pub(in crate::run) struct Disks {
-    spindles: Vec<Arc<Spindle>>,
-    stripe_bytes: u64,
-}
-
-impl Disks {
-    pub(in crate::run) fn new(model: DiskModel, count: usize, stripe_bytes: u64, world: &World) -> Arc<Disks> {
-        let spindle = |_| {
-            Arc::new_cyclic(|me| Spindle {
-                me: me.clone(),
-                model,
-                world: world.clone(),
-                state: Mutex::default(),
-                destaged: Notify::new(),
-            })
-        };
-        Arc::new(Disks { spindles: (0..count).map(spindle).collect(), stripe_bytes })
-    }
-
-    /// Which disk, and where on it.
-    fn place(&self, offset: u64) -> (usize, u64) {
-        let (stripe, disks) = (offset / self.stripe_bytes, self.spindles.len() as u64);
-        ((stripe % disks) as usize, stripe / disks * self.stripe_bytes + offset % self.stripe_bytes)
-    }
-}
-
-impl Timing for Disks {
+impl Timing for Disk {
     fn take(&self, verb: Verb, offset: u64, len: u64, fua: bool) -> Cost {
-        let is_read = match verb {
-            Verb::Read => true,
-            Verb::Write | Verb::WriteZeroes => false,
-            Verb::Flush => {
-                let all: Vec<_> = self.spindles.iter().map(|spindle| spindle.clone().flush()).collect();
-                return Box::pin(async {
-                    futures_util::future::join_all(all).await;
-                });
-            }
-            Verb::Discard | Verb::Status => return Box::pin(async {}),
-        };
-        let mut pieces = Vec::new();
-        let (mut at, end) = (offset, offset + len);
-        while at < end {
-            let len = (self.stripe_bytes - at % self.stripe_bytes).min(end - at);
-            let (disk, place) = self.place(at);
-            pieces.push(self.spindles[disk].clone().transfer(is_read, place, len, fua));
-            at += len;
+        let Some(me) = self.me.upgrade() else { unreachable!("it is called through an Arc") };
+        match verb {
+            Verb::Read => Box::pin(me.transfer(true, offset, len, fua)),
+            Verb::Write | Verb::WriteZeroes => Box::pin(me.transfer(false, offset, len, fua)),
+            Verb::Flush => Box::pin(me.flush()),
+            Verb::Discard | Verb::Status => Box::pin(async {}),
         }
-        Box::pin(async {
-            futures_util::future::join_all(pieces).await;
-        })
     }
 
     fn is_rotational(&self) -> bool {
         true
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        self.model.cached_writes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: DiskModel = DiskModel {
+        rpm: 7_200,
+        cylinders: 1_000,
+        heads: 2,
+        track_bytes: 1 << 20,
+        inner_track_bytes: 512 << 10,
+        zones: 3,
+        seek_ns: [800_000, 8_500_000, 17_000_000],
+        overhead_ns: 0,
+        bus_ns_per_kib: 0,
+        read_ahead_bytes: 0,
+        queue: 1,
+        cached_writes: 0,
+    };
+
+    /// Goal: zones follow each other without a gap, tracks get shorter, and the sum is what the drive holds. Method: three zones by hand.
+    #[test]
+    fn zones_lie_one_behind_the_other() {
+        let layout = MODEL.layout();
+        let of = |of: fn(&Zone) -> u64| layout.iter().map(of).collect::<Vec<_>>();
+        assert_eq!(of(|zone| zone.cylinder), [0, 333, 666]);
+        assert_eq!(of(|zone| zone.track_bytes), [1 << 20, 768 << 10, 512 << 10]);
+        assert_eq!(of(|zone| zone.begins >> 19), [0, 333 * 2 * 2, 333 * 4 + 333 * 3]);
+        assert_eq!(MODEL.capacity_bytes() >> 19, 333 * 4 + 333 * 3 + 334 * 2);
+        assert_eq!(MODEL.outer().capacity_bytes(), 2_000 << 20);
     }
 }
