@@ -85,6 +85,8 @@ pub(crate) struct Change {
     told: RingLeg,
     /// It overlaps a ring record whose release is not durable: replay would undo it unless it is in the ring as well.
     pub(crate) must_ring: bool,
+    /// It overlaps such a record, whether it has to be in the ring still or has been given up.
+    over_record: bool,
     acked: bool,
     syncs: SmallVec<[SyncId; 2]>,
     /// Its disk write makes it durable.
@@ -119,6 +121,7 @@ impl Change {
             ring: RingLeg::None,
             told: RingLeg::None,
             must_ring: false,
+            over_record: false,
             acked: false,
             syncs: SmallVec::new(),
             fua: false,
@@ -192,6 +195,15 @@ struct Sync {
     by_ring: bool,
 }
 
+/// Where that is which a failed write may lie over on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// A change that is kept: it is shown, and written again. With the process it would be gone, unless a ring has it.
+    Held,
+    /// The disk had it durably, so that nobody holds it; a ring may have a record of it still, and replay would bring it back.
+    Replayed,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -203,9 +215,9 @@ pub(crate) struct Ledger {
     writes: BTreeMap<WriteId, Flying>,
     /// The newest change of each byte that the disk does not have durably.
     newest: RangeMap<Seq>,
-    /// Bytes over which a write that failed may lie on the disk, until the disk takes something there: what came before it, and is
-    /// shown again, would be gone with the process unless a ring has it.
-    overwritten: RangeMap<()>,
+    /// Bytes over which a write that failed may lie on the disk, with where what came before it is, until the disk takes something
+    /// there: what is shown of them could be another thing after the death of the process.
+    overwritten: RangeMap<Before>,
     syncs: BTreeMap<SyncId, Sync>,
     /// Syncs that wait for a flush which begins at this event or later, of what went past the ledger: at most one entry for
     /// each sync.
@@ -284,7 +296,8 @@ impl Ledger {
         fua: bool,
         must_ring: bool,
     ) -> Vec<DiskWrite> {
-        self.changes.insert(seq, Change { fua, must_ring, ..Change::new(range.clone(), content) });
+        let over_record = must_ring;
+        self.changes.insert(seq, Change { fua, must_ring, over_record, ..Change::new(range.clone(), content) });
         let over = self.newest.insert(range.clone(), seq);
         if let Some(mut change) = self.changes.edit(seq) {
             change.over = over;
@@ -427,7 +440,7 @@ impl Ledger {
     /// The releases of the ring records a change overlaps are durable: replay cannot undo it any more.
     pub(crate) fn need_not_ring(&mut self, seq: Seq) {
         let Some(mut change) = self.changes.edit(seq) else { return };
-        change.must_ring = false;
+        (change.must_ring, change.over_record) = (false, false);
         drop(change);
         self.ack_if_possible(seq);
         self.check_durable(seq);

@@ -7,8 +7,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Disjoint half-open ranges of bytes with a value each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct RangeMap<V>(BTreeMap<u64, (u64, V)>);
+
+impl<V> Default for RangeMap<V> {
+    fn default() -> RangeMap<V> {
+        RangeMap(BTreeMap::new())
+    }
+}
 
 impl<V: Copy> RangeMap<V> {
     pub(crate) fn new() -> RangeMap<V> {

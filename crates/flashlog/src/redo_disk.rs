@@ -96,7 +96,7 @@ struct State {
     flush_refused: Option<Instant>,
     settling: bool,
     retrying: bool,
-    /// Somebody looks at those that are stranded.
+    /// Somebody looks at those that are stranded, and at what replay may undo.
     watching: bool,
     /// Changes that wait for releases because the ring did not take them.
     stranded: Vec<Seq>,
@@ -279,7 +279,7 @@ impl RedoDisk {
         loop {
             let effects = state.ledger.take_effects();
             if effects.is_empty() {
-                return;
+                return self.watch_undone(state);
             }
             for effect in effects {
                 match effect {

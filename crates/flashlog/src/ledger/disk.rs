@@ -3,7 +3,7 @@
 //! Never gives up what somebody was told is taken.
 
 use super::changes::Edit;
-use super::{Change, Content, DiskWrite, Effect, FLYING_MAX, Ledger, RingLeg, Seq, WriteId, below};
+use super::{Before, Change, Content, DiskWrite, Effect, FLYING_MAX, Ledger, RingLeg, Seq, WriteId, below};
 use crate::ranges::RangeMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -38,8 +38,12 @@ impl Ledger {
         for (piece, seq) in flying.parts {
             let Some(mut change) = self.changes.edit(seq) else { continue };
             change.left -= piece.end - piece.start;
-            let doomed = change.doomed;
+            let (doomed, undone) = (change.doomed, change.failed && change.over_record);
             drop(change);
+            if undone {
+                // Kept since replay may find its record, or not, and then what is below it.
+                let _ = self.overwritten.insert(piece, Before::Replayed);
+            }
             if doomed {
                 self.give_up(seq);
             }
@@ -169,7 +173,7 @@ impl Ledger {
                 let _ = self.pending.remove(&part);
                 for (piece, older) in below(&change.over, part, seq, seq) {
                     if change.tried {
-                        let _ = self.overwritten.insert(piece.clone(), ());
+                        let _ = self.overwritten.insert(piece.clone(), Before::Held);
                     }
                     self.restore(older, piece, change.tried);
                 }
@@ -197,7 +201,7 @@ impl Ledger {
             if waits == Some(gone) {
                 continue;
             }
-            let _ = self.overwritten.insert(part.clone(), ());
+            let _ = self.overwritten.insert(part.clone(), Before::Held);
             if waits.is_none() {
                 self.restore(older, part, true);
             }
@@ -266,6 +270,7 @@ impl Ledger {
             return;
         }
         let (fails, lies_in_ring) = (!std::mem::replace(&mut change.acked, true), change.lies_in_ring);
+        let undone = change.tried && change.over_record;
         change.failed |= fails;
         if change.doomed {
             // Told so: what comes of it is nobody's business any more, and no later sync waits for what cannot come.
@@ -273,12 +278,30 @@ impl Ledger {
         }
         drop(change);
         if fails {
+            if undone {
+                self.may_be_undone(seq);
+            }
             self.effects.push(Effect::Failed { seq });
             if !lies_in_ring {
                 self.withdraw(seq, |_| true);
             }
         }
         self.lose_syncs(&syncs);
+    }
+
+    /// A change that fails may lie on the disk over what replay brings back.
+    fn may_be_undone(&mut self, seq: Seq) {
+        let Some(change) = self.changes.get(&seq) else { return };
+        for (part, owner) in self.newest.cut(&change.range) {
+            if owner == Some(seq) {
+                let _ = self.overwritten.insert(part, Before::Replayed);
+            }
+        }
+    }
+
+    /// Replay brings nothing back there any more: what the disk has counts.
+    pub(crate) fn not_undone(&mut self, piece: &Range<u64>) {
+        let _ = self.overwritten.remove(piece);
     }
 
     /// Start no disk write from now on, or go on. What is to be written then.

@@ -2,7 +2,7 @@
 //!
 //! Changes nothing.
 
-use super::{Change, Content, Ledger, RingLeg, Seq};
+use super::{Before, Change, Content, Ledger, RingLeg, Seq};
 use device::{Buf, SharedBufs};
 use std::ops::Range;
 
@@ -15,12 +15,17 @@ impl Ledger {
     /// a device that fails to flush drops that before anybody is told, and reads meanwhile would find what was there before.
     ///
     /// # Errors
-    /// Somebody was told that a change of these bytes has failed, and the death of the process may bring it back: replay may find it,
-    /// or the disk has some of it and memory alone what came before.
+    /// Somebody was told that a change of these bytes has failed, and the death of the process may bring it back, or make it undone:
+    /// replay may find it, or what came before it, or the disk has some of it and memory alone what came before.
     pub(crate) fn overlay(&self, range: &Range<u64>) -> Result<Vec<(Range<u64>, Content)>, InDoubt> {
         let mut over = Vec::new();
         for (part, owner) in self.newest.cut(range) {
-            let Some(seq) = owner else { continue };
+            let Some(seq) = owner else {
+                if self.overwritten.overlapping(&part).any(|(_, before)| before == Before::Replayed) {
+                    return Err(InDoubt);
+                }
+                continue;
+            };
             let change = &self.changes[&seq];
             let is_safe = matches!(change.told, RingLeg::Written | RingLeg::Durable);
             if change.failed || !is_safe && self.overwritten.overlaps(&part) {
@@ -119,6 +124,12 @@ impl Ledger {
     /// Changes that have to be in a ring, with their ranges.
     pub(crate) fn bound_to_ring(&self) -> Vec<(Seq, Range<u64>)> {
         self.changes.iter().filter(|(_, c)| c.must_ring).map(|(seq, c)| (seq, c.range.clone())).collect()
+    }
+
+    /// Bytes where the disk may have a write that failed, over what replay may bring back.
+    pub(crate) fn undone_by_replay(&self) -> Vec<Range<u64>> {
+        let pieces = self.overwritten.iter_from(0);
+        pieces.filter(|(_, before)| *before == Before::Replayed).map(|(piece, _)| piece).collect()
     }
 
     /// Something acknowledged is durable on flash alone.

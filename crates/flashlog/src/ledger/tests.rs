@@ -192,6 +192,51 @@ fn what_a_failed_write_was_written_over_is_written_again_and_not_released_before
     assert!(ledger.is_empty());
 }
 
+/// The disk has had what was there before durably, so that nobody holds it, and a ring is not rid of its record: replay would undo the
+/// write that failed, so that nobody may read it.
+#[test]
+fn what_replay_may_undo_is_not_read_after_it_has_failed() {
+    for (lies_in_ring, rid_by_write) in [(false, false), (false, true), (true, false)] {
+        let mut ledger = Ledger::new(false, false);
+        let id = ledger.begin(1, page(0), data(1), data(1), true, true)[0].id;
+        ledger.ring(1, RingLeg::Refused, lies_in_ring);
+        assert!(ledger.disk_wrote(id, true).is_empty());
+        assert!(ledger.take_effects().is_empty(), "replay would undo it");
+        ledger.cannot_be_safe(1);
+        assert!(ledger.take_effects().contains(&Effect::Failed { seq: 1 }));
+        assert!(ledger.is_empty(), "nobody holds it any more: {}", ledger.told());
+        assert!(ledger.overlay(&page(0)).is_err(), "{lies_in_ring}");
+        assert!(ledger.overlay(&page(1)).is_ok(), "elsewhere nothing is in doubt");
+        assert_eq!(ledger.undone_by_replay(), [page(0)]);
+        if rid_by_write {
+            let second = write(&mut ledger, 2, 0)[0].id;
+            assert!(ledger.disk_wrote(second, true).is_empty());
+            assert_eq!(shown(&ledger, 0), Some(2));
+        } else {
+            ledger.not_undone(&page(0));
+            assert_eq!(shown(&ledger, 0), None, "what the disk has");
+        }
+        assert!(ledger.undone_by_replay().is_empty());
+    }
+}
+
+/// The same where the disk takes it only after it has failed.
+#[test]
+fn what_replay_may_undo_is_not_read_where_the_disk_takes_it_late() {
+    let mut ledger = Ledger::new(false, false);
+    let id = ledger.begin(1, page(0), data(1), data(1), true, true)[0].id;
+    ledger.ring(1, RingLeg::Refused, true);
+    assert!(ledger.disk_wrote(id, false).is_empty(), "held back");
+    assert!(ledger.take_effects().contains(&Effect::Failed { seq: 1 }));
+    ledger.cannot_be_safe(1);
+    assert!(ledger.overlay(&page(0)).is_err());
+    let again = ledger.retry();
+    assert!(ledger.disk_wrote(again[0].id, true).is_empty());
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert!(ledger.is_empty(), "{}", ledger.told());
+    assert!(ledger.overlay(&page(0)).is_err(), "the ring may have what came before, and not this");
+}
+
 /// The one in the middle fails: what it had replaced is not on the disk before what has replaced it is.
 #[test]
 fn what_waits_for_a_write_that_fails_waits_for_what_has_replaced_that() {

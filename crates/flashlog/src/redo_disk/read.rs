@@ -43,9 +43,14 @@ impl RedoDisk {
         })
     }
 
-    /// What a client could find out from the disk may be old where a write has not arrived.
+    /// What a client could find out from the disk may be old where a write has not arrived, and must not be found out where nobody may read.
     pub(super) fn status(&self, offset: u64, len: u64) -> Completion {
-        if lock(&self.state).ledger.is_busy(&(offset..offset + len)) {
+        let range = offset..offset + len;
+        let is_unknown = {
+            let state = lock(&self.state);
+            state.ledger.is_busy(&range) || state.ledger.overlay(&range).is_err()
+        };
+        if is_unknown {
             let extents = vec![DeviceExtent { len, hole: false }];
             return Completion::ready(Completed { outcome: Outcome::Done, bufs: Bufs::new(), extents });
         }

@@ -11,8 +11,8 @@ use crate::log::COPIES;
 use crate::mode::FlashTimes;
 use crate::ranges::RangeMap;
 use crate::ring::{RingClient, RingEvent, RingRecord};
-use device::SharedBufs;
 use device::sync::lock;
+use device::{Instant, SharedBufs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -116,23 +116,33 @@ impl RedoDisk {
         state.in_ring_kept = state.in_ring.iter().map(RangeMap::len).sum();
     }
 
+    /// A write that has failed may lie on the disk over what a ring holds still: nobody can read there before the ring is rid of that.
+    pub(super) fn watch_undone(&self, state: &mut State) {
+        if !state.ledger.undone_by_replay().is_empty() && !std::mem::replace(&mut state.watching, true) {
+            self.watch_stranded();
+        }
+    }
+
     /// Look again, whenever something is released for good, at what the ring did not take.
     pub(super) fn watch_stranded(&self) {
-        let (me, since) = (self.arc(), self.now());
+        let (me, begun) = (self.arc(), self.now());
         self.log.world.spawn.spawn(Box::pin(async move {
             let mut waiting = usize::MAX;
             loop {
                 let ticket = me.changed.ticket();
                 let released = me.log.changed.ticket();
-                let left = {
+                let (left, since) = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
                     if state.ledger.is_held_back() {
                         // No ring takes them and the disk refuses: what they wait for may never come.
                         me.give_up_stranded(&mut state);
                     }
-                    state.watching &= !state.stranded.is_empty();
-                    state.stranded.len()
+                    let undone = state.ledger.undone_by_replay().len();
+                    let left = state.stranded.len() + undone;
+                    state.watching &= left > 0;
+                    // Who cannot read has waited long enough.
+                    (left, if undone > 0 { Instant::default() } else { begun })
                 };
                 if std::mem::replace(&mut waiting, left) != left {
                     me.changed.notify_all();
@@ -155,8 +165,13 @@ impl RedoDisk {
         self.pump(state);
     }
 
-    /// Changes that had to be in a ring need not be where nothing can undo them any more.
+    /// Changes that had to be in a ring need not be where nothing can undo them any more, and what has failed there can be read.
     pub(super) fn look_at_stranded(&self, state: &mut State) {
+        for piece in state.ledger.undone_by_replay() {
+            if !self.may_be_replayed(state, &piece) {
+                state.ledger.not_undone(&piece);
+            }
+        }
         for (seq, range) in state.ledger.bound_to_ring() {
             if !self.may_be_replayed(state, &range) {
                 state.ledger.need_not_ring(seq);

@@ -34,6 +34,7 @@ mod read_while_destaged;
 mod redo_disk;
 mod redo_leaves;
 mod redo_outliers;
+mod redo_undone;
 mod redo_volume;
 mod scans;
 mod short_seeds;
