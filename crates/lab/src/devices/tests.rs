@@ -42,7 +42,6 @@ fn every_figure_that_is_built_in_has_a_source() {
     assert!(Model::NAMES.iter().all(|name| DeviceModel::find(name).unwrap().delay() == name.parse().ok().as_ref()));
 }
 
-/// That it can fail: with `controller_ns` of `x25-e` left away this one says 61,000 random reads a second where 35,000 are wanted.
 #[test]
 fn models_are_what_their_data_sheets_say() {
     let models = all();

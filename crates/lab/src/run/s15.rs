@@ -503,7 +503,7 @@ mod tests {
     //! Goal: the arithmetic of the field comes out, and TRIM does what it is for. Method: a short run of the experiment.
     use super::*;
 
-    /// Goal: 687 and 1,562 us. Method: the experiment's own arithmetic; with an update of 1,900 us it fails.
+    /// Goal: 687 and 1,562 us. Method: the experiment's own arithmetic.
     #[test]
     fn the_field_s_arithmetic_comes_out() {
         let rows = naive(1, WRITES);

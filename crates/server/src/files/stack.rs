@@ -28,14 +28,17 @@ pub(super) struct Part {
     pub(super) at: u64,
 }
 
+/// Where a file lies: on which device, and its pieces.
+pub(super) type Lies<'a> = dyn Fn(&Path) -> io::Result<(u64, Vec<Extent>)> + 'a;
+
 /// What the kernel tells of devices.
 pub(super) struct Stack<'a> {
     /// /sys/dev/block.
     pub(super) sys: &'a Path,
     /// The table of a device-mapper device, a line for each part.
     pub(super) table: &'a dyn Fn(u64) -> io::Result<String>,
-    /// Where a file lies: on which device, and its pieces.
-    pub(super) lies: &'a dyn Fn(&Path) -> io::Result<(u64, Vec<Extent>)>,
+    /// Of the file of a loop device.
+    pub(super) lies: &'a Lies<'a>,
     /// Whether a device is at the bottom though it is made of others.
     pub(super) is_bottom: &'a dyn Fn(u64) -> bool,
 }
