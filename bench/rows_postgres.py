@@ -87,9 +87,7 @@ class Side:
         else:
             griddisks = (f"data:{DATA_MIB}M:data:write-back", f"wal:{WAL_MIB}M:redo")
             disk_mib, flash_mib = DATA_MIB + WAL_MIB + 512, CACHE_MIB + 1024
-            cell = self.place.cell(
-                name=self.short, disks=(f"{disk_mib}M",), flash=(f"{flash_mib}M",), griddisks=griddisks, model=DISK_MODEL, sparse=False
-            )
+            cell = self.place.cell(name=self.short, disks=(f"{disk_mib}M",), flash=(f"{flash_mib}M",), griddisks=griddisks, model=DISK_MODEL, sparse=False)
         cell.set_device(f'model = "{FLASH_MODEL}"', kind="flash")
         self.cell = cell.start()
         cell.cellcli("drop flashcache")
@@ -194,9 +192,7 @@ def rounds_of(options, place, host):
     """{side: [round]}, {side: us of a read}"""
     import pgload
 
-    rounds, seconds, warm_max = (
-        (ROUNDS_QUICK, SECONDS_QUICK, WARM_SECONDS_MAX_QUICK) if options.quick else (ROUNDS, SECONDS, WARM_SECONDS_MAX)
-    )
+    rounds, seconds, warm_max = (ROUNDS_QUICK, SECONDS_QUICK, WARM_SECONDS_MAX_QUICK) if options.quick else (ROUNDS, SECONDS, WARM_SECONDS_MAX)
     memory = pgload.Memory(MEMORY_MIB * MIB)
     if memory.dir is None:
         raise Skip("no memory cgroup can be made, and the page cache would hold the database")
