@@ -95,7 +95,12 @@ peer_up() {
         ;;
     flashcell-*)
         flashcell_serve
-        device=$(flashcell attach data --driver "${PEER#flashcell-}" 2>out) || fail "attach: $(cat out)"
+        # On a machine that others keep busy the driver does not come up in the time that attach gives it.
+        for _ in 1 2 3; do
+            device=$(flashcell attach data --driver "${PEER#flashcell-}" 2>out) && return
+            flashcell detach data --force >/dev/null 2>&1
+        done
+        fail "attach: $(cat out)"
         ;;
     esac
 }
