@@ -92,21 +92,31 @@ def boot_system(place, script, seconds, **settings):
     root = image(kernel)
     files = {f"{name}.deb": path for name, path in packages(place, "LONG" in settings).items()}
     packed = place.file("initramfs", initramfs(kernel, {"SECONDS_MAX": seconds - BOOT_SECONDS, **settings}, script, files))
+    spare = disk(place, "spare", SPARE_BYTES)
+    drives = [(disk(place, "disk", DISK_BYTES), f"throttling.iops-total={DISK_IOPS}"), (disk(place, "flash", FLASH_BYTES), None), (spare, None)]
+    guest, text = powered_on(place, kernel, root, packed, drives, seconds)
+    left = [line.strip() for line in text.splitlines() if LEFT.search(line)]
+    told = finish(guest, text, said_in(text), seconds)
+    equal(left, [], "what was left at a shutdown")
+    return [kernel.release] + told
+
+
+def said_in(text):
+    """What the script of a guest said, of its console."""
+    return [found.group(1).strip() for found in map(LINE.search, text.splitlines()) if found]
+
+
+def powered_on(place, kernel, root, packed, drives, seconds):
+    """Boot from an image that is not written, with disks: (path, more options or none); the process and what came over the console."""
     log = place.path("console")
     drive = "if=virtio,format=raw,cache=unsafe,discard=unmap"
     command = [
         "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,-cx16,-erms,-fsrm", "-m", str(MEMORY_MIB), "-smp", "2", "-nodefaults", "-no-user-config",
         "-display", "none", "-nic", "none", "-serial", f"file:{log}", "-kernel", kernel.image, "-initrd", packed,
         "-drive", f"file={root},{drive},snapshot=on",
-        "-drive", f"file={disk(place, 'disk', DISK_BYTES)},{drive},throttling.iops-total={DISK_IOPS}",
-        "-drive", f"file={disk(place, 'flash', FLASH_BYTES)},{drive}",
-        "-drive", f"file={disk(place, 'spare', SPARE_BYTES)},{drive}",
         "-append", "console=ttyS0 root=/dev/vda loglevel=7 panic=-1 oops=panic printk.devkmsg=on systemd.show_status=false module_blacklist=kvm,kvm_amd,kvm_intel,powernow_k8,ata_piix",
     ]  # fmt: skip
+    for path, more in drives:
+        command += ["-drive", ",".join(filter(None, (f"file={path},{drive}", more)))]
     guest = place.spawn(command, env=dict(os.environ, TMPDIR=place.path("")), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    text = console(guest, log, seconds)
-    left = [line.strip() for line in text.splitlines() if LEFT.search(line)]
-    said = [found.group(1).strip() for found in map(LINE.search, text.splitlines()) if found]
-    told = finish(guest, text, said, seconds)
-    equal(left, [], "what was left at a shutdown")
-    return [kernel.release] + told
+    return guest, console(guest, log, seconds)
