@@ -301,12 +301,12 @@ async fn session(
             Ok(place) => place,
             Err(why) => {
                 // It is told where it asks for an export.
-                let _ = handshake::negotiate(conn, &NoExports(why)).await;
+                let _ = handshake::negotiate(conn, &NoExports(why), &|_| ()).await;
                 return;
             }
         };
         let exports = shared.exports(&client);
-        let done = handshake::negotiate(conn, &exports).await;
+        let done = handshake::negotiate(conn, &exports, &|chosen| shared.registry.supersede(handle, chosen)).await;
         return serve(shared, conn, handle, client, done, keeper).await;
     };
     let (secured, negotiation) = match handshake::start_tls(conn, config, &|| shared.registry.proceeds(handle)).await {
@@ -334,11 +334,12 @@ async fn session(
         Ok((_place, client)) => {
             handle.known();
             let exports = shared.exports(&client);
-            let done = handshake::choose(&over_tls, negotiation, &exports).await;
+            let supersede = |chosen: &Chosen| shared.registry.supersede(handle, chosen);
+            let done = handshake::choose(&over_tls, negotiation, &exports, &supersede).await;
             serve(shared, &over_tls, handle, client, done, keeper).await;
         }
         // The refusal is told where a client asks for an export: in words, where TLS has but numbers. There is nothing to choose.
-        Err(why) => drop(handshake::choose(&over_tls, negotiation, &NoExports(why)).await),
+        Err(why) => drop(handshake::choose(&over_tls, negotiation, &NoExports(why), &|_| ()).await),
     }
     let _ = select(pin!(secured.farewell()), shared.world.clock.sleep(FAREWELL)).await;
 }
@@ -372,8 +373,8 @@ async fn serve(
     if disk.is_inactive() {
         return;
     }
-    if let Some(lineage) = chosen.lineage {
-        shared.registry.succeed(handle, lineage).await;
+    if !shared.registry.succeed(handle).await {
+        return;
     }
     let traffic = shared.hosts.of(&conn.peer());
     let link = transmission::Link {

@@ -221,6 +221,10 @@ fn existing(place: &Place, spec: &Spec, options: &AttachOptions) -> Result<Optio
         }
         return Ok(None);
     };
+    if record.is_early {
+        // Its keeper has the lock, and says so.
+        return Ok(None);
+    }
     let other = place.spec()?;
     let same = |spec: &Spec| (spec.sector_bytes, spec.on_loss_seconds, spec.grow_fs, spec.connections);
     if options.take_over {
@@ -299,8 +303,8 @@ fn begin(place: &Place, spec: &Spec) -> Result<Record, AttachError> {
         Some(why) => why.replace('\u{1}', "\n").replace(&format!("cannot attach {}: ", spec.grid_disk), ""),
         None => format!("the keeper ended: {}", place.last_words()),
     };
-    // Another attach may have been quicker: then it is its directory.
-    if !place.is_live() {
+    // Another attach may have been quicker: then it is its directory. A device that is half made goes with it.
+    if !place.is_live() && detach::bury(place).is_err() {
         place.remove();
     }
     Err(failed(why))

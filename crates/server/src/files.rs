@@ -26,7 +26,7 @@ pub use view::{VIEW, ViewOptions, drop_view, make_view};
 use crate::admin::{HELD_BYTES_MAX, HELD_PATH, HELD_RANGES_MAX, Held, HeldAnswer, HeldRequest};
 use crate::console::ConsoleError;
 use crate::http::{AskError, HttpError};
-use place::Layout;
+use place::{Layout, Located, Outside};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -183,12 +183,11 @@ pub enum FilesError {
 
 impl FilesError {
     /// A file that does not lie within what a grid disk has of its file system.
-    fn outside(path: PathBuf, grid_disk: &str, size_bytes: u64, layout: &Layout) -> FilesError {
+    fn outside(path: PathBuf, grid_disk: &str, size_bytes: u64, why: Outside) -> FilesError {
         let grid_disk = grid_disk.to_owned();
-        if layout.is_whole() {
-            FilesError::PastEnd { path, grid_disk, size_bytes }
-        } else {
-            FilesError::Elsewhere { path, grid_disk }
+        match why {
+            Outside::PastEnd => FilesError::PastEnd { path, grid_disk, size_bytes },
+            Outside::Elsewhere => FilesError::Elsewhere { path, grid_disk },
         }
     }
 }
@@ -243,6 +242,7 @@ pub fn relations(options: &DatabaseOptions, progress: &mut dyn FnMut(usize, usiz
     let mut by_file = FilesReport::default();
     let (mut missing, count) = (None, by_device.len());
     for paths in by_device.into_values() {
+        let first_path = paths.first().cloned();
         match files(&FilesOptions { whereabouts: options.whereabouts.clone(), paths }, progress) {
             Ok(report) => {
                 by_file.files.extend(report.files);
@@ -255,6 +255,10 @@ pub fn relations(options: &DatabaseOptions, progress: &mut dyn FnMut(usize, usiz
                 ));
                 missing = Some(path);
             }
+            // Nor can these be on one that is attached, as far as can be told: others may be.
+            Err(FilesError::Place(
+                why @ (PlaceError::Stacked { .. } | PlaceError::Table { .. } | PlaceError::NoDevice { .. }),
+            )) if count > 1 => by_file.skipped.extend(first_path.map(|path| (path, io::Error::other(why.to_string())))),
             Err(error) => return Err(error),
         }
     }
@@ -306,15 +310,16 @@ fn gather(
                 continue;
             }
         };
-        let ranges: Option<Vec<Ranges>> = extents.iter().map(|(at, len)| place.layout.of(*at, *len)).collect();
-        let Some(ranges) = ranges else {
-            return Err(FilesError::outside(path, place.grid_disk, place.size_bytes, place.layout));
+        let located: Result<Vec<_>, Outside> = extents.iter().map(|(at, len)| place.layout.of(*at, *len)).collect();
+        let ranges: Vec<Located> = match located {
+            Ok(located) => located.into_iter().flatten().collect(),
+            Err(why) => return Err(FilesError::outside(path, place.grid_disk, place.size_bytes, why)),
         };
         let index = report.files.len();
-        let located_bytes = extents.iter().map(|(_, len)| len).sum();
+        let located_bytes = ranges.iter().map(|range| range.len).sum();
         // Before its extents: a question may be full in the middle of them.
         report.files.push(FileHeld { path, size_bytes, located_bytes, held: Held::default() });
-        for (at, len) in ranges.into_iter().flatten() {
+        for Located { at, len, .. } in ranges {
             batch.add(index, at, len, &mut |ranges, owners| {
                 add_held(&mut report.files, owners, &ask(ranges)?);
                 progress(index, all);

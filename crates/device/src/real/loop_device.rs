@@ -107,6 +107,14 @@ impl LoopDevice {
         &self.path
     }
 
+    /// The file it is on: device and inode; none when it is not configured, or cannot tell.
+    #[must_use]
+    pub fn backing(&self) -> Option<(u64, u64)> {
+        let mut info = no_info();
+        call(self.file.as_fd(), LOOP_GET_STATUS64, (&raw mut info).addr()).ok()?;
+        Some((info.device, info.inode))
+    }
+
     /// What it says it is of; none when it is not configured, empty when it cannot tell because what it is on is gone (the kernel looks
     /// at that first).
     #[must_use]

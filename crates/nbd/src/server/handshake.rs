@@ -39,6 +39,9 @@ impl From<NetError> for HandshakeError {
     }
 }
 
+/// Who is told what a client has chosen, before the client is.
+pub(super) type OnChosen<'a> = dyn Fn(&Chosen) + Sync + 'a;
+
 /// What an exchange of options ended with.
 enum Ended {
     /// The client left.
@@ -57,12 +60,15 @@ async fn greet(conn: &Arc<dyn Conn>) -> Result<(), NetError> {
 
 /// Negotiate where there is no TLS. Returns what was chosen and the bytes received beyond the handshake, or none when the client
 /// left.
+///
+/// `chosen` hears what was chosen before the client does.
 pub(super) async fn negotiate(
     conn: &Arc<dyn Conn>,
     exports: &(dyn Exports + Sync),
+    chosen: &OnChosen<'_>,
 ) -> Result<Option<(Chosen, Vec<u8>)>, HandshakeError> {
     greet(conn).await?;
-    choose(conn, Negotiation::new(), exports).await
+    choose(conn, Negotiation::new(), exports, chosen).await
 }
 
 /// The first half where TLS comes first: a connection over TLS and how the negotiation goes on over it, or none when the client
@@ -76,7 +82,7 @@ pub(super) async fn start_tls(
     let mut negotiation = Negotiation::before_tls();
     // It looks at no export before TLS; should it ever, there is none.
     let nothing = NoExports("TLS comes first".to_owned());
-    match exchange(conn, &mut negotiation, &nothing).await? {
+    match exchange(conn, &mut negotiation, &nothing, &|_| ()).await? {
         Ended::StartTls(false) => {}
         Ended::Left => return Ok(None),
         // Nothing may be said between STARTTLS and its answer. What is there was said by no one proven, and taken into the
@@ -101,8 +107,9 @@ pub(super) async fn choose(
     conn: &Arc<dyn Conn>,
     mut negotiation: Negotiation,
     exports: &(dyn Exports + Sync),
+    on_chosen: &OnChosen<'_>,
 ) -> Result<Option<(Chosen, Vec<u8>)>, HandshakeError> {
-    match exchange(conn, &mut negotiation, exports).await? {
+    match exchange(conn, &mut negotiation, exports, on_chosen).await? {
         Ended::Chosen(chosen, unread) => Ok(Some((*chosen, unread))),
         Ended::Left => Ok(None),
         Ended::StartTls(_) => unreachable!("TLS is due before the first half ends, and never after"),
@@ -127,6 +134,7 @@ async fn exchange(
     conn: &Arc<dyn Conn>,
     negotiation: &mut Negotiation,
     exports: &(dyn Exports + Sync),
+    on_chosen: &OnChosen<'_>,
 ) -> Result<Ended, HandshakeError> {
     let mut buf = Buf::zeroed(RECEIVE_BYTES);
     let mut unread: Vec<u8> = Vec::new();
@@ -156,6 +164,9 @@ async fn exchange(
         if matches!(ended, Some(Step::StartTls)) && !unread.is_empty() {
             // Not even an answer.
             return Ok(Ended::StartTls(true));
+        }
+        if let Some(Step::Chosen(chosen)) = &ended {
+            on_chosen(chosen);
         }
         if !out.is_empty() {
             conn.send(SharedBuf::from(std::mem::take(&mut out)).into()).await?;

@@ -2,6 +2,7 @@
 //!
 //! Never touches a request; closing a connection is all it does to one.
 
+use super::Chosen;
 use super::FrontEndLimits;
 use super::account::{Account, Kind, Pools};
 use super::door::Client;
@@ -32,6 +33,14 @@ pub(super) struct Standing {
     pub(super) disk: Arc<cell::GridDisk>,
 }
 
+/// A session's place among the links of its client to a grid disk.
+struct Place {
+    lineage: Lineage,
+    grid_disk: String,
+    /// The sessions of earlier links that were there when it came.
+    after: Vec<u64>,
+}
+
 /// A session as others see it.
 pub(super) struct Handle {
     id: u64,
@@ -41,7 +50,9 @@ pub(super) struct Handle {
     /// Has not said yet who it is, where a certificate is due: the later it came, or came further, the larger. [`KNOWN`] once it has.
     stranger: AtomicU64,
     standing: OnceLock<Standing>,
-    lineage: OnceLock<Lineage>,
+    place: OnceLock<Place>,
+    /// A later link of the client is there.
+    superseded: AtomicBool,
     waker: AtomicWaker,
     now: Arc<AtomicU64>,
     stall_ticks: u64,
@@ -214,7 +225,8 @@ impl Registry {
             established: AtomicBool::new(false),
             stranger: AtomicU64::new(order),
             standing: OnceLock::new(),
-            lineage: OnceLock::new(),
+            place: OnceLock::new(),
+            superseded: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             now: self.now.clone(),
             stall_ticks: ticks(limits.stall_timeout),
@@ -296,25 +308,47 @@ impl Registry {
         ended
     }
 
-    /// Take the place of the client's earlier links: they are read no more, and this is ready when all that they had asked for is done.
-    pub(super) async fn succeed(&self, handle: &Handle, lineage: Lineage) {
+    /// Take the place of the client's earlier links to the grid disk: they are read no more. To be called before the client hears that it is connected:
+    /// whatever it asks for on a link, that link is known by then, and which of two is the later.
+    pub(super) fn supersede(&self, handle: &Handle, chosen: &Chosen) {
+        let Some(lineage) = chosen.lineage else { return };
+        let grid_disk = chosen.export.grid_disk.clone();
         let predecessors: Vec<Arc<Handle>> = {
             let state = lock(&self.state);
-            // Once a session. Under the lock: of two that come at a time one is the other's predecessor, never each the other's.
-            let _ = handle.lineage.set(lineage);
-            let is_earlier = |other: &Lineage| other.client == lineage.client && other.link != lineage.link;
-            let earlier = |other: &&Arc<Handle>| other.id != handle.id && other.lineage.get().is_some_and(is_earlier);
-            state.sessions.values().filter(earlier).cloned().collect()
+            let is_earlier = |place: &Place| {
+                let Lineage { client, link } = place.lineage;
+                client == lineage.client && link != lineage.link && place.grid_disk == grid_disk
+            };
+            let earlier = |other: &&Arc<Handle>| other.id != handle.id && other.place.get().is_some_and(is_earlier);
+            let earlier: Vec<_> = state.sessions.values().filter(earlier).cloned().collect();
+            earlier.iter().for_each(|handle| handle.superseded.store(true, Ordering::Release));
+            // Once a session.
+            let after = earlier.iter().map(|handle| handle.id).collect();
+            let _ = handle.place.set(Place { lineage, grid_disk, after });
+            earlier
         };
         predecessors.iter().for_each(|handle| handle.conn.close());
+        // One that waits itself does so for nothing.
+        self.changed.notify_all();
+    }
+
+    /// Wait until all that the earlier links had asked for is done. False: nothing of this one may be read, since another has taken its place meanwhile, or all is
+    /// stopping.
+    pub(super) async fn succeed(&self, handle: &Handle) -> bool {
         loop {
             let ticket = self.changed.ticket();
-            let are_left = {
+            if handle.superseded.load(Ordering::Acquire) {
+                return false;
+            }
+            let waits = handle.place.get().is_some_and(|place| {
                 let state = lock(&self.state);
-                predecessors.iter().any(|handle| state.sessions.contains_key(&handle.id))
-            };
-            if !are_left {
-                return;
+                place.after.iter().any(|id| state.sessions.contains_key(id))
+            });
+            if !waits {
+                return true;
+            }
+            if handle.stop.load(Ordering::Acquire) {
+                return false;
             }
             self.changed.wait(ticket).await;
         }
@@ -335,6 +369,7 @@ impl Registry {
             }
             handle.waker.wake();
         }
+        self.changed.notify_all();
     }
 
     /// Ready when nobody is connected and nothing listens.

@@ -101,8 +101,14 @@ fn what_a_broken_connection_had_asked_for_is_done_before_its_successor_is_read()
             clock.sleep(Duration::from_millis(10)).await;
             let mut second = Raw::connect(net.clone()).await;
             second.go("data", true, &[&query(8)]).await;
-            second.write(3, place, &[3; 512], NONE).await;
-            assert_eq!(second.simple().await, (0, 3));
+            second.write(3, place, &[4; 512], NONE).await;
+            // It waits for the first when the next one comes: nothing of it is read.
+            clock.sleep(Duration::from_millis(10)).await;
+            let mut third = Raw::connect(net.clone()).await;
+            third.go("data", true, &[&query(1)]).await;
+            third.write(3, place, &[3; 512], NONE).await;
+            assert_eq!(third.simple().await, (0, 3));
+            assert!(second.ended().await, "its place is taken");
             // Of another client nobody waits for.
             clock.sleep(Duration::from_millis(500)).await;
             let mut reader = Raw::connect(net).await;

@@ -16,6 +16,10 @@ pub(super) enum BlockDevice {
 impl BlockDevice {
     /// The device that a path names; it need not be configured.
     pub(super) fn open(path: &Path) -> io::Result<BlockDevice> {
+        // One that is half made, or half taken apart, has a number and no path.
+        if let Some(device) = UblkDevice::of(path).filter(|_| !path.exists()) {
+            return Ok(BlockDevice::Ublk(device));
+        }
         // A link of ours names it too.
         let path = &std::fs::canonicalize(path)?;
         match (NbdDevice::of(path), UblkDevice::of(path)) {

@@ -211,7 +211,8 @@ fn syncs_in_time(device: BlockDevice) -> bool {
         && hear.recv_timeout(FORCED_END).is_ok_and(|synced| synced)
 }
 
-fn is_driver(pid: u32) -> bool {
+/// Whether a process is a driver of ours: numbers of processes are used again.
+pub(super) fn is_driver(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|word| word == b"attach-driver")
 }

@@ -138,6 +138,7 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
         DriverEnd::Nbd(end) => Front::Nbd(runtime.connection(take(end)?).map_err(DriverError::Descriptors)?),
         DriverEnd::Ublk(index) => Front::Ublk(runtime.ublk(index)),
     };
+    let tag = spec.device_tag();
     runtime.block_on(async move {
         let disk = connect(&world, &spec, &shared).await;
         let mut drive = Drive {
@@ -156,11 +157,18 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
             Front::Fuse(channel) => fuse_front::serve(&drive, channel, descriptors.resumed).await,
             // What was taken and not answered, the kernel sends again by itself.
             Front::Nbd(conn) => nbd_front::serve(&drive, conn).await,
-            Front::Ublk(end) => ublk_front::serve(&drive, &end, descriptors.resumed).await,
+            Front::Ublk(end) => ublk_front::serve(&drive, &end, tag, descriptors.resumed).await,
         };
         drive.end().await?;
         served
     })
+}
+
+/// Who this attachment is to the cell; none when the kernel has no random numbers: one that others may have would end their connections.
+fn lineage(shared: &Shared) -> Option<u128> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).ok()?;
+    Some(shared.lineage(u128::from_ne_bytes(random)))
 }
 
 fn seed() -> u64 {
@@ -179,7 +187,7 @@ async fn connect(world: &World, spec: &Spec, shared: &Shared) -> Option<Arc<Remo
         keep_bytes_max: KEEP_BYTES_MAX,
         reconnect_for: wait,
         resend_unanswered: true,
-        lineage: Some(shared.lineage(u128::from(seed()) << 64 | u128::from(seed()))),
+        lineage: lineage(shared),
         patient: true,
         ..RemoteOptions::default()
     };

@@ -108,8 +108,20 @@ impl Gate {
         })
     }
 
-    /// Make the block device. The driver is up and answers.
-    pub(super) fn make_device(&mut self, spec: &Spec) -> Result<BlockDevice, AttachError> {
+    /// The device there is before a driver is: a ublk device, which outlives who made it.
+    pub(super) fn early_device(&self) -> Option<&Path> {
+        match self {
+            Gate::Ublk { device, .. } => Some(device.path()),
+            _ => None,
+        }
+    }
+
+    /// Make the block device. The driver is up and answers; `died` says why it does no more.
+    pub(super) fn make_device(
+        &mut self,
+        spec: &Spec,
+        died: &mut dyn FnMut() -> Option<String>,
+    ) -> Result<BlockDevice, AttachError> {
         let made = match self {
             Gate::Fuse { root, .. } => BlockDevice::Loop(make_loop_device(spec, root.as_deref())?),
             Gate::Nbd { kernels, device, .. } => {
@@ -119,7 +131,7 @@ impl Gate {
                 BlockDevice::Nbd(made)
             }
             Gate::Ublk { device, is_made } => {
-                await_ublk_device(spec, device)?;
+                await_ublk_device(spec, device, died)?;
                 *is_made = true;
                 BlockDevice::Ublk(device.clone())
             }
@@ -131,7 +143,11 @@ impl Gate {
     /// Before another driver is started. Requests on a FUSE channel are whole, so the next driver goes on with it; in a stream the one
     /// that died may have stood anywhere, so there is a new connection. A ublk device is taken over by the driver itself.
     pub(super) fn renew(&mut self, spec: &Spec) -> Renewed {
-        let Gate::Nbd { ours, device: Some(device), .. } = self else { return Renewed::Ready };
+        let (ours, device) = match self {
+            Gate::Nbd { ours, device: Some(device), .. } => (ours, device),
+            Gate::Ublk { device, .. } if device.tag() != Some(spec.device_tag()) => return Renewed::Gone,
+            _ => return Renewed::Ready,
+        };
         hang_up(ours);
         std::thread::sleep(SETTLE);
         let until = Instant::now() + NOTICE;
@@ -181,10 +197,14 @@ impl Gate {
                 Some(Box::new(move |size_bytes| device.resize(&name, size_bytes - size_bytes % sector)))
             }
             Gate::Ublk { device, .. } => {
-                let (device, sector) = (device.clone(), u64::from(spec.sector_bytes));
+                let (device, sector, tag) = (device.clone(), u64::from(spec.sector_bytes), spec.device_tag());
                 Some(Box::new(move |size_bytes| {
                     if !UblkDevice::features()?.can_resize() {
                         return Err(io::Error::new(io::ErrorKind::Unsupported, NO_GROWTH));
+                    }
+                    // One that is stopped has no size, and a number may be another's.
+                    if device.tag() != Some(tag) || !device.is_live() {
+                        return Err(io::ErrorKind::NotFound.into());
                     }
                     device.resize(size_bytes - size_bytes % sector)
                 }))
@@ -266,11 +286,19 @@ fn add_ublk_device(spec: &Spec) -> Result<UblkDevice, AttachError> {
 }
 
 /// Its driver has it come about.
-fn await_ublk_device(spec: &Spec, device: &UblkDevice) -> Result<(), AttachError> {
+fn await_ublk_device(
+    spec: &Spec,
+    device: &UblkDevice,
+    died: &mut dyn FnMut() -> Option<String>,
+) -> Result<(), AttachError> {
     let until = Instant::now() + START;
     while !(device.is_live() && device.path().exists()) {
+        if let Some(why) = died() {
+            return Err(failed(spec, why));
+        }
         if Instant::now() >= until {
-            return Err(failed(spec, format!("{} does not appear", device.path().display())));
+            let hint = "in a container, pass /dev/ublk*; or --driver nbd, --driver fuse";
+            return Err(failed(spec, format!("{} does not appear\nhint: {hint}", device.path().display())));
         }
         std::thread::sleep(APPEAR_EVERY);
     }

@@ -5,6 +5,7 @@
 
 use super::AttachError;
 use super::block::BlockDevice;
+use super::detach::is_driver;
 use super::gate::{Gate, Grow, Renewed};
 use super::host;
 use super::link;
@@ -34,6 +35,8 @@ const LONG_LIFE: Duration = Duration::from_secs(10);
 /// A line that is asked.
 const LINE_BYTES_MAX: u64 = 256;
 const ASK: Duration = Duration::from_secs(10);
+/// For a driver to answer EIO to everything once it is asked to.
+const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// How an attachment is, as its keeper tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,32 +155,71 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
         place: place.clone(),
         spec,
     };
-    let deadline = Instant::now() + START;
-    keeper.start_driver(false).map_err(|error| failed(&keeper.spec, format!("cannot start the driver: {error}")))?;
-    while keeper.shared.state() != State::Up {
-        let why = match received.recv_timeout(Duration::from_millis(5)) {
-            Ok(_) => place.last_words(),
-            Err(_) if Instant::now() >= deadline || keeper.shared.state() == State::Failed => {
-                format!("the driver does not come up: {}", place.last_words())
-            }
-            Err(_) => continue,
-        };
-        // It ends by itself when the gate is closed.
-        return Err(failed(&keeper.spec, why));
+    // What may have to be taken away when this process is killed in between.
+    let early = keeper.gate.early_device().map(Path::to_owned);
+    if let Some(path) = &early {
+        keeper.record(path, true)?;
     }
-    let device = keeper.gate.make_device(&keeper.spec)?;
-    let listened = keeper.listen().map_err(|source| AttachError::File { path: place.control_path(), source });
-    if let Err(error) = listened.and_then(|()| keeper.record(device.path())) {
-        // Nobody would find it.
-        let _ = device.clear();
-        return Err(error);
+    match keeper.come_up(early.as_deref(), &received) {
+        Ok(device) => Ok((keeper, device, received)),
+        Err(error) => {
+            keeper.abandon();
+            Err(error)
+        }
     }
-    link::make(place, &keeper.spec, device.path());
-    info!(device = %device.path().display(), "attached");
-    Ok((keeper, device, received))
 }
 
 impl Keeper {
+    /// A driver, the device, and where both are recorded.
+    fn come_up(&mut self, early: Option<&Path>, received: &Receiver<Event>) -> Result<BlockDevice, AttachError> {
+        let place = self.place.clone();
+        let deadline = Instant::now() + START;
+        self.start_driver(false).map_err(|error| failed(&self.spec, format!("cannot start the driver: {error}")))?;
+        if let Some(path) = early {
+            self.record(path, true)?;
+        }
+        while self.shared.state() != State::Up {
+            let why = match received.recv_timeout(Duration::from_millis(5)) {
+                Ok(_) => place.last_words(),
+                Err(_) if Instant::now() >= deadline || self.shared.state() == State::Failed => {
+                    format!("the driver does not come up: {}", place.last_words())
+                }
+                Err(_) => continue,
+            };
+            return Err(failed(&self.spec, why));
+        }
+        let mut died = || matches!(received.try_recv(), Ok(Event::DriverGone(_))).then(|| place.last_words());
+        let device = self.gate.make_device(&self.spec, &mut died)?;
+        let listened = self.listen().map_err(|source| AttachError::File { path: place.control_path(), source });
+        if let Err(error) = listened.and_then(|()| self.record(device.path(), false)) {
+            // Nobody would find it.
+            let _ = device.clear();
+            return Err(error);
+        }
+        link::make(&place, &self.spec, device.path());
+        info!(device = %device.path().display(), "attached");
+        Ok(device)
+    }
+
+    /// It did not come about. The driver answers EIO to what the kernel may be reading of a device that is half made, so that it can be taken apart; then it ends.
+    fn abandon(mut self) {
+        self.shared.ask_to_give_up();
+        let until = Instant::now() + GIVE_UP;
+        while self.shared.state() == State::Up && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let driver_pid = self.driver_pid;
+        self.gate.let_go();
+        // With the gate its device goes, and a driver that serves one ends with it; one that waits for its cell does not.
+        drop(self);
+        std::thread::sleep(Duration::from_millis(200));
+        if is_driver(driver_pid)
+            && let Some(pid) = i32::try_from(driver_pid).ok().and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
     fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {
         let mut command = Command::new(&self.spec.program);
         command.arg("attach-driver").arg(self.place.spec_path());
@@ -226,12 +268,14 @@ impl Keeper {
         std::thread::Builder::new().name("control".to_owned()).spawn(run).map(drop)
     }
 
-    fn record(&self, device: &Path) -> Result<(), AttachError> {
+    /// `is_early`: the device has not come about yet.
+    fn record(&self, device: &Path, is_early: bool) -> Result<(), AttachError> {
         self.place.write_record(&Record {
             device: device.to_owned(),
             driver: self.spec.driver.word().to_owned(),
             keeper_pid: std::process::id(),
             driver_pid: self.driver_pid,
+            is_early,
         })
     }
 
@@ -327,7 +371,7 @@ impl Keeper {
                 Err(error) => error!("cannot start a driver: {error}"),
             }
         }
-        if let Err(error) = self.record(device) {
+        if let Err(error) = self.record(device, false) {
             warn!("{error}");
         }
         false

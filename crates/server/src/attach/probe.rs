@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 /// Lines of kernels whose driver for ublk brings the host down: 6.17 (longhorn/longhorn#13509, a panic when a device is made).
 const UBLK_PANICS: [&str; 1] = ["6.17."];
 
+/// The kernel's own namespace of processes.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
 /// The driver to take, and for who leaves the choice a word why.
 pub(super) fn probe(driver: Driver) -> Result<(Kind, Option<String>), AttachError> {
     match driver {
@@ -38,8 +41,9 @@ pub(super) fn probe(driver: Driver) -> Result<(Kind, Option<String>), AttachErro
 /// The best there is: ublk where it has all that the others have, then the kernel's NBD client, then FUSE.
 fn best() -> Result<(Kind, Option<String>), AttachError> {
     let no_ublk = match ublk() {
-        Ok(features) if features.can_resize() => return Ok((Kind::Ublk, Some("driver ublk".to_owned()))),
-        Ok(_) => NO_GROWTH.to_owned(),
+        Ok(features) if !features.can_resize() => NO_GROWTH.to_owned(),
+        Ok(_) if !is_host() => "this is a container: its devices would not appear here".to_owned(),
+        Ok(_) => return Ok((Kind::Ublk, Some("driver ublk".to_owned()))),
         Err(why) => why,
     };
     match nbd() {
@@ -63,6 +67,14 @@ fn ublk() -> Result<UblkFeatures, String> {
         features if features.suffice() => Ok(features),
         _ => Err("the kernel's driver is older than Linux 6.5".to_owned()),
     }
+}
+
+/// Whether new devices of the kernel's appear below this /dev, and process numbers are the kernel's own: with both a ublk device can be served.
+fn is_host() -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let dev = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/dev"));
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    dev.is_some_and(|line| line.split(' ').nth(2) == Some("devtmpfs")) && namespace.as_os_str() == FIRST_PID_NAMESPACE
 }
 
 /// Whether the kernel's NBD client is there.

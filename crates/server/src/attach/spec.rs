@@ -155,6 +155,9 @@ pub(super) struct Record {
     pub(super) driver: String,
     pub(super) keeper_pid: u32,
     pub(super) driver_pid: u32,
+    /// The device has not come about yet.
+    #[serde(default)]
+    pub(super) is_early: bool,
 }
 
 /// The directory of one attachment.

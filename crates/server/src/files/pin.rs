@@ -4,6 +4,7 @@
 //! What has been pinned for a set of files is remembered, before the cell hears of it, so that nothing stays pinned for files that
 //! have gone. Never changes a range that it has not pinned itself, and never writes to a file.
 
+use super::place::Located;
 use super::ranges::{PAGE_BYTES, Ranges};
 use super::table::{Table, TableError};
 use super::target::{Target, Whereabouts};
@@ -383,14 +384,9 @@ pub(super) fn locate<'a>(
         for extent in extents {
             // What was allocated past the end of the file is nobody's yet.
             let len = extent.len.min(size_bytes.next_multiple_of(PAGE_BYTES).saturating_sub(extent.from));
-            let Some(places) = target.layout.of(extent.at, len) else {
-                let outside = FilesError::outside(path.clone(), &target.grid_disk, target.size_bytes, &target.layout);
-                return Err(outside.into());
-            };
-            let mut from = extent.from;
-            for (at, len) in places {
-                pieces.push(Piece { path, from, at, len });
-                from += len;
+            let outside = |why| FilesError::outside(path.clone(), &target.grid_disk, target.size_bytes, why);
+            for Located { from, at, len } in target.layout.of(extent.at, len).map_err(outside)? {
+                pieces.push(Piece { path, from: extent.from + (from - extent.at), at, len });
             }
         }
     }

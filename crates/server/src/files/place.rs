@@ -72,43 +72,73 @@ pub enum PlaceError {
     },
 }
 
-/// Where a file system lies on a grid disk: parts in the order of the file system.
+/// Where a file system lies on a grid disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout(Vec<Part>);
+pub(super) struct Layout {
+    /// In the order of the file system.
+    parts: Vec<Part>,
+    /// What lies on other devices, in that order too.
+    elsewhere: Vec<Part>,
+    /// Ranges between the parts are holes: of an image that lies in pieces. Otherwise what is in no part is past the end.
+    has_holes: bool,
+}
+
+/// A range of a file system that has a place on the grid disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    /// Where in the file system.
+    pub(super) from: u64,
+    /// Where on the grid disk.
+    pub(super) at: u64,
+    pub(super) len: u64,
+}
+
+/// Why a range has no place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outside {
+    PastEnd,
+    Elsewhere,
+}
 
 impl Layout {
     /// In one piece.
     pub(super) fn whole(begins_at: u64, size_bytes: u64) -> Layout {
-        Layout(vec![Part { from: 0, len: size_bytes.saturating_sub(begins_at), on: 0, at: begins_at }])
+        let part = Part { from: 0, len: size_bytes.saturating_sub(begins_at), on: 0, at: begins_at };
+        Layout { parts: vec![part], elsewhere: Vec::new(), has_holes: false }
     }
 
-    /// Where a range of the file system lies on the grid disk: offsets and lengths, in its order; none when not all of it does.
-    pub(super) fn of(&self, from: u64, len: u64) -> Option<Vec<(u64, u64)>> {
-        let to = from.checked_add(len)?;
+    /// Where a range of the file system lies on the grid disk, in its order; holes are left out.
+    pub(super) fn of(&self, from: u64, len: u64) -> Result<Vec<Located>, Outside> {
+        let to = from.checked_add(len).ok_or(Outside::PastEnd)?;
         let mut found = Vec::new();
         let mut at = from;
         while at < to {
-            let next = self.0.partition_point(|part| part.from <= at);
-            let part = self.0.get(next.checked_sub(1)?)?;
-            let skipped = at - part.from;
-            if skipped >= part.len {
-                return None;
+            let next = self.parts.partition_point(|part| part.from <= at);
+            let part = next.checked_sub(1).map(|index| self.parts[index]).filter(|part| at - part.from < part.len);
+            if let Some(part) = part {
+                let skipped = at - part.from;
+                let here = (part.len - skipped).min(to - at);
+                found.push(Located { from: at, at: part.at + skipped, len: here });
+                at += here;
+                continue;
             }
-            let here = (part.len - skipped).min(to - at);
-            found.push((part.at + skipped, here));
-            at += here;
+            let until = self.parts.get(next).map_or(to, |part| part.from.min(to));
+            if self.elsewhere.iter().any(|part| part.from < until && at < part.from.saturating_add(part.len)) {
+                return Err(Outside::Elsewhere);
+            }
+            if !self.has_holes {
+                return Err(Outside::PastEnd);
+            }
+            at = until;
         }
-        Some(found)
-    }
-
-    /// Whether it lies there in one piece.
-    pub(super) fn is_whole(&self) -> bool {
-        self.0.len() == 1
+        Ok(found)
     }
 }
 
 /// What the file system of a device (`st_dev`) is made of.
 pub(super) struct Below {
+    /// Length of the device.
+    len: u64,
     parts: Vec<Part>,
     /// The devices at the bottom that are attached, each with what it is attached as.
     attached: Vec<(u64, attach::AttachedAs)>,
@@ -127,7 +157,8 @@ impl Below {
         let parts = stack.parts(device)?;
         let bottoms: BTreeSet<u64> = parts.iter().map(|part| part.on).collect();
         let attached = bottoms.into_iter().filter_map(|on| Some((on, attached_as(on)?))).collect();
-        Ok(Below { parts, attached })
+        let len = stack::number(&stack.dir(device)?.join("size"))? * SECTOR_BYTES;
+        Ok(Below { len, parts, attached })
     }
 
     /// The attached grid disk it lies on: the one that is named, or the only one.
@@ -167,11 +198,22 @@ impl Below {
         let device_bytes = stack::number(&dir.join("size"))? * SECTOR_BYTES;
         let skipped = if dir.join("loop").exists() { stack::number(&dir.join("loop/offset"))? } else { 0 };
         // The kernel leaves out what is no whole sector at the end.
-        if (device_bytes + skipped) / SECTOR_BYTES != size_bytes / SECTOR_BYTES {
+        let (found, wanted) = ((device_bytes + skipped) / SECTOR_BYTES, size_bytes / SECTOR_BYTES);
+        // What is attached is known to be this grid disk, which may have grown since.
+        if found != wanted && (named.is_none() || found > wanted) {
             let (name, grid_disk) = (stack::name(&dir), grid_disk.to_owned());
             return Err(PlaceError::OtherSize { name, device_bytes, grid_disk, size_bytes });
         }
-        Ok(Layout(self.parts.iter().filter(|part| part.on == on).copied().collect()))
+        let (parts, elsewhere): (Vec<Part>, Vec<Part>) = self.parts.iter().partition(|part| part.on == on);
+        let mut end = 0;
+        let is_gap = |part: &Part| {
+            let gap = part.from > end;
+            end = part.from.saturating_add(part.len);
+            gap
+        };
+        let has_gaps = self.parts.iter().any(is_gap);
+        let has_holes = has_gaps || end < self.len;
+        Ok(Layout { parts, elsewhere, has_holes })
     }
 }
 
@@ -197,17 +239,22 @@ mod tests {
         let stack = Stack {
             sys: root.path(),
             table: &|_| Ok(table.to_owned()),
-            lies: &|_| Err(io::ErrorKind::Unsupported.into()),
+            lies: &|_, _| Err(io::ErrorKind::Unsupported.into()),
             is_bottom: &|device| as_what(device).is_some(),
         };
         let below = Below::in_stack(&stack, makedev(7, 1), as_what).map_err(|error| error.to_string())?;
         below.layout_in(&stack, "data", size_bytes).map_err(|error| error.to_string())
     }
 
+    /// Where in the file system, where on the grid disk, how long.
+    fn lies(layout: &Layout, from: u64, len: u64) -> Result<Vec<(u64, u64, u64)>, Outside> {
+        Ok(layout.of(from, len)?.iter().map(|one| (one.from, one.at, one.len)).collect())
+    }
+
     #[test]
     fn a_whole_device_a_partition_and_a_loop_device_with_an_offset() {
         let whole: Devices<'_> = &[("7:1", "nbd0", &[("size", "2048\n")])];
-        assert_eq!(asked(whole, "", &[], 1 << 20).unwrap().of(4096, 8192), Some(vec![(4096, 8192)]));
+        assert_eq!(lies(&asked(whole, "", &[], 1 << 20).unwrap(), 4096, 8192), Ok(vec![(4096, 4096, 8192)]));
         let refused = asked(whole, "", &[], 2 << 20).unwrap_err();
         assert!(refused.contains("nbd0 of 1048576 bytes, grid disk data has 2097152"), "{refused}");
 
@@ -216,12 +263,16 @@ mod tests {
             ("7:1", "nbd0/nbd0p1", &[("size", "1024"), ("partition", "1"), ("start", "256")]),
         ];
         let layout = asked(partition, "", &[], 1 << 20).unwrap();
-        assert_eq!(layout.of(0, 4096), Some(vec![(256 * 512, 4096)]));
-        assert_eq!(layout.of(512 * 1024, 1), None, "past the end of the partition");
+        assert_eq!(lies(&layout, 0, 4096), Ok(vec![(0, 256 * 512, 4096)]));
+        assert_eq!(lies(&layout, 512 * 1024, 1), Err(Outside::PastEnd), "past the end of the partition");
 
         let looped: Devices<'_> =
             &[("7:1", "loop0", &[("size", "2040"), ("loop/offset", "4096"), ("loop/backing_file", "/x")])];
-        assert_eq!(asked(looped, "", &[], 1 << 20).unwrap().of(0, 1), Some(vec![(4096, 1)]));
+        assert_eq!(lies(&asked(looped, "", &[], 1 << 20).unwrap(), 0, 1), Ok(vec![(0, 4096, 1)]));
+        // What is attached may have grown, and its device not.
+        let attached = [(makedev(7, 1), "data")];
+        assert!(asked(whole, "", &attached, 2 << 20).is_ok());
+        assert!(asked(whole, "", &attached, 1 << 19).is_err(), "it is larger than the grid disk");
     }
 
     #[test]
@@ -235,11 +286,23 @@ mod tests {
         let table = "0 1024 linear 43:0 4096\n1024 1024 linear 43:0 0\n2048 2048 linear 43:1 0\n";
         let layout = asked(devices, table, &attached, 4 << 20).unwrap();
         let (half, mib) = (512 << 10, 1 << 20);
-        assert_eq!(layout.of(half - 4096, 8192), Some(vec![(2 * mib + half - 4096, 4096), (0, 4096)]));
-        assert_eq!(layout.of(mib - 4096, 8192), None);
-        assert!(!layout.is_whole());
+        let at_seam = vec![(half - 4096, 2 * mib + half - 4096, 4096), (half, 0, 4096)];
+        assert_eq!(lies(&layout, half - 4096, 8192), Ok(at_seam));
+        assert_eq!(lies(&layout, mib - 4096, 8192), Err(Outside::Elsewhere));
+        assert_eq!(lies(&layout, 2 * mib, 4096), Err(Outside::PastEnd));
         let refused = asked(devices, table, &[], 4 << 20).unwrap_err();
         assert!(refused.contains("nbd0 and nbd1"), "{refused}");
+    }
+
+    /// An image with a hole: what the file system has there is nowhere, and no error.
+    #[test]
+    fn holes_are_left_out() {
+        let part = |from, at, len| Part { from, len, on: 1, at };
+        let layout =
+            Layout { parts: vec![part(0, 100, 10), part(30, 200, 10)], elsewhere: Vec::new(), has_holes: true };
+        assert_eq!(lies(&layout, 5, 30), Ok(vec![(5, 105, 5), (30, 200, 5)]));
+        assert_eq!(lies(&layout, 12, 4), Ok(Vec::new()));
+        assert_eq!(lies(&layout, 38, 100), Ok(vec![(38, 208, 2)]));
     }
 
     #[test]

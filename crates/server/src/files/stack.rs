@@ -4,6 +4,7 @@
 
 use super::place::PlaceError;
 use super::walk::{self, Extent};
+use device::real::LoopDevice;
 use rustix::fs::{major, makedev, minor};
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +30,7 @@ pub(super) struct Part {
 }
 
 /// Where a file lies: on which device, and its pieces.
-pub(super) type Lies<'a> = dyn Fn(&Path) -> io::Result<(u64, Vec<Extent>)> + 'a;
+pub(super) type Lies<'a> = dyn Fn(&str, &Path) -> io::Result<(u64, Vec<Extent>)> + 'a;
 
 /// What the kernel tells of devices.
 pub(super) struct Stack<'a> {
@@ -37,7 +38,7 @@ pub(super) struct Stack<'a> {
     pub(super) sys: &'a Path,
     /// The table of a device-mapper device, a line for each part.
     pub(super) table: &'a dyn Fn(u64) -> io::Result<String>,
-    /// Of the file of a loop device.
+    /// Of the file of a loop device, from the device's name and the path that the kernel tells.
     pub(super) lies: &'a Lies<'a>,
     /// Whether a device is at the bottom though it is made of others.
     pub(super) is_bottom: &'a dyn Fn(u64) -> bool,
@@ -74,9 +75,9 @@ impl Stack<'_> {
             let skipped = number(&dir.join("loop/offset"))?;
             let file = PathBuf::from(read(&dir.join("loop/backing_file"))?.trim_end_matches('\n'));
             // One on no device (a FUSE file, say), or that is not for this user, is the bottom.
-            match (self.lies)(&file) {
-                Ok((on, extents)) => looped(&extents, skipped, len, on),
-                Err(_) => return Ok(bottom(skipped)),
+            match (self.lies)(&name, &file) {
+                Ok((on, extents)) if self.dir(on).is_ok() => looped(&extents, skipped, len, on),
+                _ => return Ok(bottom(skipped)),
             }
         } else {
             return Ok(bottom(0));
@@ -170,10 +171,15 @@ pub(super) fn table_of(device: u64) -> io::Result<String> {
     Err(io::Error::other(String::from_utf8_lossy(&done.stderr).trim().to_owned()))
 }
 
-/// Where a file lies.
-pub(super) fn lies(path: &Path) -> io::Result<(u64, Vec<Extent>)> {
+/// Where the file of a loop device lies. A path is but a name, and may lead to another file from here.
+pub(super) fn lies(device: &str, path: &Path) -> io::Result<(u64, Vec<Extent>)> {
     let file = File::open(path)?;
-    Ok((file.metadata()?.dev(), walk::extents_of(&file)?))
+    let found = file.metadata()?;
+    let backing = LoopDevice::open(&Path::new("/dev").join(device))?.backing();
+    if !found.is_file() || backing != Some((found.dev(), found.ino())) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((found.dev(), walk::extents_of(&file)?))
 }
 
 #[cfg(test)]
@@ -206,8 +212,8 @@ pub(super) mod tests {
         let stack = Stack {
             sys: root.path(),
             table: &|_| Ok(table.to_owned()),
-            lies: &|path| {
-                assert_eq!(path, Path::new("/srv/an image"));
+            lies: &|device, path| {
+                assert_eq!((device, path), ("loop0", Path::new("/srv/an image")));
                 if extents.is_empty() {
                     Err(io::Error::from_raw_os_error(95))
                 } else {

@@ -15,6 +15,8 @@ const CONTROL: &str = "/dev/ublk-control";
 pub(super) const QUEUE_DEPTH: u16 = 128;
 /// Longest discard and write of zeroes: below the 4 GiB that an NBD request can say.
 const RANGE_BYTES_MAX: u64 = 2 << 30;
+/// What older drivers say of commands they do not know: an error of the kernel's own.
+const ENOTSUPP: i32 = 524;
 /// Any number that is free.
 const NEW: u32 = u32::MAX;
 
@@ -239,7 +241,7 @@ impl UblkDevice {
         };
         gone(control(STOP, self.index, None, 0))?;
         match control(DELETE_LATER, self.index, None, 0) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | ENOTSUPP)) => {
                 gone(control(DELETE, self.index, None, 0))
             }
             result => gone(result),
