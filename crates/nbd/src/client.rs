@@ -6,10 +6,12 @@
 mod driver;
 mod keep;
 mod negotiate;
+mod options;
 mod remote;
 mod uri;
 
-pub use remote::{RemoteDisk, RemoteOptions, Standing};
+pub use options::RemoteOptions;
+pub use remote::{RemoteDisk, Standing};
 pub use uri::{DEFAULT_PORT, Uri, UriError};
 
 use crate::codec::{CodecError, Command, CommandFlags, Errno, StatusExtent, TransmissionFlags};

@@ -10,17 +10,17 @@
 //! be carried out later, after a newer write to the same place, so it is not repeated and its outcome is unknown. Who never writes
 //! to a place while a write to it is unanswered, and cannot do with an unknown outcome (a block device of this host), has them
 //! sent again there too ([`RemoteOptions::resend_unanswered`]): each set of connections says that it takes the place of the one before
-//! ([`Lineage`]), so that a cell carries out what it has of the old one first.
+//! ([`crate::context::Lineage`]), so that a cell carries out what it has of the old one first.
 //!
 //! Never acknowledges a write the server has not acknowledged; never uses more memory than it reserved at the start.
 
 use super::keep::{Keep, Kept, WriteSeq};
-use super::{Client, ClientError, ClientOptions, RemoteExport};
+use super::{Client, ClientError, ClientOptions, RemoteExport, RemoteOptions};
 use crate::codec::{Errno, TransmissionFlags};
-use crate::context::{ALLOCATION, Lineage, STATE_HOLE, STATE_ZERO};
+use crate::context::{ALLOCATION, STATE_HOLE, STATE_ZERO};
 use device::sync::{Notify, Semaphore, lock};
 use device::{
-    Address, Bufs, Class, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
+    Address, Bufs, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
 };
 use futures_util::future::Either;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,53 +37,6 @@ const GOODBYE_MAX: Duration = Duration::from_secs(5);
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 /// Writes sent again at a time, as long as they do not overlap.
 const REPLAY_WINDOW_MAX: usize = 32;
-
-/// How a remote disk behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteOptions {
-    /// Connections; more than one only when the server says they see each other's flushes.
-    pub connections: usize,
-    /// Memory for writes that no FLUSH has covered, in bytes; reserved at the start. A write that finds it full flushes.
-    pub keep_bytes_max: usize,
-    /// How long to try to connect again before everything fails.
-    pub reconnect_for: Duration,
-    /// Writes without an answer are sent again to a server of the same stamp too: for who has no two changes of a place under way.
-    pub resend_unanswered: bool,
-    /// Who this is to a cell, also after a restart of this process: each set of connections then takes the place of earlier ones of the same number. A
-    /// number that nobody else knows.
-    pub lineage: Option<u128>,
-    /// While connecting again a refusal is tried again like a lost connection, and the export may have grown: a cell that starts may
-    /// not serve all of its grid disks yet.
-    pub patient: bool,
-    /// What the server's disk is (DESIGN I1).
-    pub class: Class,
-    /// Of each connection.
-    pub client: ClientOptions,
-}
-
-impl Default for RemoteOptions {
-    fn default() -> RemoteOptions {
-        RemoteOptions {
-            connections: 1,
-            keep_bytes_max: 64 << 20,
-            reconnect_for: Duration::from_secs(30),
-            resend_unanswered: false,
-            lineage: None,
-            patient: false,
-            class: Class::Durable,
-            client: ClientOptions::default(),
-        }
-    }
-}
-
-impl RemoteOptions {
-    /// Of each connection of a set.
-    fn of_link(&self, link: u64) -> ClientOptions {
-        let mut options = self.client.clone();
-        options.contexts.extend(self.lineage.map(|client| Lineage { client, link }.query()));
-        options
-    }
-}
 
 /// An NBD export as a device. Dropping it closes its connections.
 pub struct RemoteDisk {
