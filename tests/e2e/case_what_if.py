@@ -137,7 +137,7 @@ def what_cannot_be_is_said():
             ((path, "--devices", "sata-7200"), "the disk first"),
             ((path, "--devices", "sata-7200,tape"), "tape"),
             ((path, "--devices", f"sata-7200,{small}"), "has no chanels"),
-            ((path, "--devices", f"{tiny},x25-e"), "are wanted"),
+            ((path, "--devices", f"{tiny},x25-e", "--flash", "8M"), "are wanted"),
             ((path, "--devices", "seagate-7200.7,x25-e", "--flash", "8M", "--real"), "in virtual time only"),
             ((path, "--modes", "writeback"), "no mode"),
             ((untimed, "--flash", "8M", "--format", "lis", "--speed", "1"), "it tells no times"),
