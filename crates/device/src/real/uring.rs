@@ -457,7 +457,8 @@ fn stretch(len: usize) -> u32 {
     len.min(STRETCH_BYTES_MAX) as u32
 }
 
-fn iovec(start: *mut u8, len: usize) -> libc::iovec {
+/// A piece of memory, as the kernel's calls take a list of them.
+pub(crate) fn iovec(start: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast(), iov_len: len }
 }
 

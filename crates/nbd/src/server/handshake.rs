@@ -151,6 +151,10 @@ async fn exchange(
         let ended = loop {
             let (used, step) = negotiation.input(&unread[used_in_all..], exports, &mut out)?;
             used_in_all += used;
+            if let Step::Chosen(chosen) = &step {
+                // Before any of the reply is sent.
+                on_chosen(chosen);
+            }
             if out.len() >= SEND_BYTES {
                 conn.send(SharedBuf::from(std::mem::take(&mut out)).into()).await?;
             }
@@ -164,9 +168,6 @@ async fn exchange(
         if matches!(ended, Some(Step::StartTls)) && !unread.is_empty() {
             // Not even an answer.
             return Ok(Ended::StartTls(true));
-        }
-        if let Some(Step::Chosen(chosen)) = &ended {
-            on_chosen(chosen);
         }
         if !out.is_empty() {
             conn.send(SharedBuf::from(std::mem::take(&mut out)).into()).await?;

@@ -43,7 +43,7 @@ impl BlockDevice {
         match self {
             BlockDevice::Loop(device) => device.name().is_some_and(|name| spec.device_name().starts_with(&*name)),
             BlockDevice::Nbd(device) => device.name().is_some_and(|name| name == spec.device_name()),
-            BlockDevice::Ublk(device) => device.tag() == Some(spec.device_tag()),
+            BlockDevice::Ublk(device) => device.has_tag(spec.device_tag()),
         }
     }
 

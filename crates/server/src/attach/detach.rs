@@ -190,11 +190,7 @@ fn give_up(place: &Place, spec: &Spec, record: &Record) -> (String, bool) {
         }
         Err(_) => {
             // Without a keeper the driver is the last that has the file system, or the connection: it ends with it.
-            if is_driver(record.driver_pid)
-                && let Some(pid) = i32::try_from(record.driver_pid).ok().and_then(rustix::process::Pid::from_raw)
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+            end_driver(record.driver_pid);
             let note = "ended its driver; what was acknowledged and not flushed is given up, how much is not known";
             (format!("{}: {note}", spec.grid_disk), false)
         }
@@ -211,10 +207,14 @@ fn syncs_in_time(device: BlockDevice) -> bool {
         && hear.recv_timeout(FORCED_END).is_ok_and(|synced| synced)
 }
 
-/// Whether a process is a driver of ours: numbers of processes are used again.
-pub(super) fn is_driver(pid: u32) -> bool {
+/// Kill a process that is a driver of an attachment. Numbers of processes are used again: any other is left alone.
+pub(super) fn end_driver(pid: u32) {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).any(|word| word == b"attach-driver")
+    if line.split(|byte| *byte == 0).any(|word| word == b"attach-driver")
+        && let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
+    {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
 }
 
 /// How a device is taken apart.

@@ -145,7 +145,7 @@ impl Gate {
     pub(super) fn renew(&mut self, spec: &Spec) -> Renewed {
         let (ours, device) = match self {
             Gate::Nbd { ours, device: Some(device), .. } => (ours, device),
-            Gate::Ublk { device, .. } if device.tag() != Some(spec.device_tag()) => return Renewed::Gone,
+            Gate::Ublk { device, .. } if !device.has_tag(spec.device_tag()) => return Renewed::Gone,
             _ => return Renewed::Ready,
         };
         hang_up(ours);
@@ -203,7 +203,7 @@ impl Gate {
                         return Err(io::Error::new(io::ErrorKind::Unsupported, NO_GROWTH));
                     }
                     // One that is stopped has no size, and a number may be another's.
-                    if device.tag() != Some(tag) || !device.is_live() {
+                    if !device.has_tag(tag) || !device.is_live() {
                         return Err(io::ErrorKind::NotFound.into());
                     }
                     device.resize(size_bytes - size_bytes % sector)
@@ -285,7 +285,7 @@ fn add_ublk_device(spec: &Spec) -> Result<UblkDevice, AttachError> {
     })
 }
 
-/// Its driver has it come about.
+/// Wait until the driver has started the device.
 fn await_ublk_device(
     spec: &Spec,
     device: &UblkDevice,

@@ -5,7 +5,7 @@
 
 use super::AttachError;
 use super::block::BlockDevice;
-use super::detach::is_driver;
+use super::detach::end_driver;
 use super::gate::{Gate, Grow, Renewed};
 use super::host;
 use super::link;
@@ -201,7 +201,7 @@ impl Keeper {
         Ok(device)
     }
 
-    /// It did not come about. The driver answers EIO to what the kernel may be reading of a device that is half made, so that it can be taken apart; then it ends.
+    /// Take apart an attachment that did not come about. The driver answers EIO to what the kernel may be reading of a device that is half made, so that it can be taken apart; then it ends.
     fn abandon(mut self) {
         self.shared.ask_to_give_up();
         let until = Instant::now() + GIVE_UP;
@@ -213,11 +213,7 @@ impl Keeper {
         // With the gate its device goes, and a driver that serves one ends with it; one that waits for its cell does not.
         drop(self);
         std::thread::sleep(Duration::from_millis(200));
-        if is_driver(driver_pid)
-            && let Some(pid) = i32::try_from(driver_pid).ok().and_then(rustix::process::Pid::from_raw)
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        end_driver(driver_pid);
     }
 
     fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {

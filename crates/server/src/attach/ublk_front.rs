@@ -29,17 +29,17 @@ fn step(step: &'static str) -> impl Fn(io::Error) -> DriverError {
 pub(super) async fn serve(drive: &Arc<Drive>, end: &UblkEnd, tag: u64, resumed: bool) -> Result<(), DriverError> {
     let device = end.device();
     // Numbers of devices are used again: it may be another's by now.
-    let is_ours = |device: &UblkDevice| match device.tag() {
-        Some(found) if found == tag => Ok(()),
-        _ => Err(step("find the device")(io::Error::from_raw_os_error(ENODEV))),
+    let find = || match device.has_tag(tag) {
+        true => Ok(()),
+        false => Err(step("find the device")(io::Error::from_raw_os_error(ENODEV))),
     };
-    is_ours(&device)?;
+    find()?;
     if resumed {
         take_over(drive, &device).await?;
     }
     let queue = Arc::new(end.open().map_err(step("open the queue"))?);
     // From here on its number cannot become another's.
-    is_ours(&device)?;
+    find()?;
     let tags: Vec<_> = queue
         .tags()
         .map(|tag| {

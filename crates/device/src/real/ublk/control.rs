@@ -15,7 +15,7 @@ const CONTROL: &str = "/dev/ublk-control";
 pub(super) const QUEUE_DEPTH: u16 = 128;
 /// Longest discard and write of zeroes: below the 4 GiB that an NBD request can say.
 const RANGE_BYTES_MAX: u64 = 2 << 30;
-/// What older drivers say of commands they do not know: an error of the kernel's own.
+/// Older ublk drivers answer commands they do not know with this error of the kernel's own.
 const ENOTSUPP: i32 = 524;
 /// Any number that is free.
 const NEW: u32 = u32::MAX;
@@ -61,7 +61,7 @@ fn control(code: u32, device: u32, buffer: Option<&mut [u8]>, data: u64) -> Resu
     if result < 0 { Err(Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// What this kernel's driver can do.
+/// The features of this kernel's ublk driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UblkFeatures(u64);
 
@@ -80,7 +80,7 @@ impl UblkFeatures {
     }
 }
 
-/// What a device is to be like.
+/// The properties a new ublk device is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct UblkSetup {
     /// A multiple of a block.
@@ -97,7 +97,7 @@ pub struct UblkSetup {
     pub trims: bool,
     /// Ranges can be zeroed.
     pub zeroes: bool,
-    /// What tells it from others: the kernel keeps it.
+    /// A number that tells the device from others; the kernel keeps it with the device.
     pub tag: u64,
 }
 
@@ -109,7 +109,7 @@ pub struct UblkDevice {
 }
 
 impl UblkDevice {
-    /// What this kernel's driver can do.
+    /// The features of this kernel's ublk driver.
     ///
     /// # Errors
     /// `ENOENT`: the module is not loaded. `EOPNOTSUPP`: it is older than Linux 6.5, or knows the old codes only.
@@ -185,10 +185,10 @@ impl UblkDevice {
         Ok(Info::decode(&bytes))
     }
 
-    /// What it was made with to be told from others; none: it is not there.
+    /// Whether the device is there and was made with this number ([`UblkSetup::tag`]): numbers of devices are used again.
     #[must_use]
-    pub fn tag(&self) -> Option<u64> {
-        self.info().ok().map(|info| info.tag)
+    pub fn has_tag(&self, tag: u64) -> bool {
+        self.info().is_ok_and(|info| info.tag == tag)
     }
 
     /// Whether it is a block device that somebody serves.

@@ -1,4 +1,4 @@
-//! What the kernel and a server of a ublk device hand each other, byte by byte. All numbers are in the order of this machine.
+//! The structures that the kernel and the server of a ublk device exchange, byte by byte. All numbers are in this machine's byte order.
 
 /// Bytes of one descriptor of a request.
 pub(super) const DESCRIPTOR_BYTES: usize = 24;
@@ -28,7 +28,7 @@ const IO_NO_UNMAP: u32 = 1 << 15;
 const DATA_OFFSET: u64 = 0x8000_0000;
 const TAG_SHIFT: u32 = 25;
 
-/// What is asked of the device.
+/// The operations of the kernel's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkOp {
     /// Fill from the device.
@@ -112,7 +112,7 @@ pub(super) fn control_argument(device: u32, buffer: Option<&mut [u8]>, data: u64
     bytes
 }
 
-/// What the driver knows of a device (`ublksrv_ctrl_dev_info`).
+/// The ublk driver's record of a device (`ublksrv_ctrl_dev_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) queue_depth: u16,
@@ -158,7 +158,7 @@ impl Info {
     }
 }
 
-/// What a disk is like (`ublk_params`).
+/// The parameters of a ublk disk (`ublk_params`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     pub(super) attributes: u32,

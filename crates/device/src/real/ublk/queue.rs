@@ -5,6 +5,7 @@ use super::super::inbox::Message;
 use super::super::request::Request;
 use super::super::runtime::{Runtime, Shared};
 use super::super::sys;
+use super::super::uring::{PIECES_MAX, iovec};
 use super::control::{BOTH, QUEUE_DEPTH, UblkDevice, code};
 use super::layout::{DESCRIPTOR_BYTES, UblkRequest, data_offset, queue_argument};
 use crate::buf::{Bufs, SharedBufs};
@@ -17,8 +18,6 @@ use std::sync::Arc;
 
 const FETCH: u32 = code(BOTH, 16, 0x20);
 const COMMIT_AND_FETCH: u32 = code(BOTH, 16, 0x21);
-/// Pieces of one read or write of the character device.
-const PIECES_MAX: usize = 1024;
 
 /// Where the requests of a ublk device come out, on a runtime's executor.
 #[derive(Clone)]
@@ -95,7 +94,7 @@ impl std::fmt::Debug for UblkQueue {
 }
 
 impl UblkQueue {
-    /// All tags there are.
+    /// All tags of the queue.
     pub fn tags(&self) -> impl Iterator<Item = u16> + use<> {
         0..QUEUE_DEPTH
     }
@@ -166,10 +165,6 @@ fn descriptors_bytes() -> usize {
     // SAFETY: no memory is passed.
     let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     (usize::from(QUEUE_DEPTH) * DESCRIPTOR_BYTES).next_multiple_of(page_bytes)
-}
-
-fn iovec(start: *mut u8, len: usize) -> libc::iovec {
-    libc::iovec { iov_base: start.cast(), iov_len: len }
 }
 
 /// Move all of a list, [`PIECES_MAX`] of it at a time. The kernel moves all it is asked for, or fails.
