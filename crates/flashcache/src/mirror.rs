@@ -491,6 +491,9 @@ async fn take(
             second.wait_arrived(page).await?;
         }
     }
+    for member in std::iter::once(first).chain(second) {
+        member.await_losses_mended().await.map_err(|_| DirtyRefused::Failed)?;
+    }
     *done = taken_parts;
     refused.map_or(Ok(()), Err)
 }

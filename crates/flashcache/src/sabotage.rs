@@ -61,13 +61,15 @@ pub enum Sabotage {
     TailKept,
     /// A flush of flash that fails is tried again, and what it should have made durable is not written again before.
     FlashFlushTriedAgain,
+    /// A dirty write is acknowledged behind one that a failed flush of flash may have dropped.
+    AcknowledgedBehindLoss,
     /// A dirty version is appended while the chunk with the one before it, at another head, is still open.
     PredecessorLeftOpen,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 29] = [
+    pub const ALL: [Sabotage; 30] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -96,6 +98,7 @@ impl Sabotage {
         Sabotage::AbsenceKillsMirror,
         Sabotage::TailKept,
         Sabotage::FlashFlushTriedAgain,
+        Sabotage::AcknowledgedBehindLoss,
         Sabotage::PredecessorLeftOpen,
     ];
 
@@ -131,6 +134,7 @@ impl Sabotage {
             Sabotage::AbsenceKillsMirror => "absence-kills-mirror",
             Sabotage::TailKept => "tail-kept",
             Sabotage::FlashFlushTriedAgain => "flash-flush-tried-again",
+            Sabotage::AcknowledgedBehindLoss => "acknowledged-behind-loss",
             Sabotage::PredecessorLeftOpen => "predecessor-left-open",
         }
     }

@@ -148,9 +148,14 @@ impl Member {
     /// See a sync to its end, and let the next one begin.
     async fn lead_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
         let result = self.finish_sync(covered).await;
+        self.end_sync();
+        result
+    }
+
+    /// Let the next one flush.
+    pub(crate) fn end_sync(&self) {
         lock(&self.log).syncing = false;
         self.changed.notify_all();
-        result
     }
 
     /// Wait for the chunks of a sync and flush the device.

@@ -83,7 +83,34 @@ impl Member {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Make durable what has been written.
+    /// Nothing that the device is known to have failed to make durable lies before what has arrived. After a failure it may: recovery
+    /// finds a segment up to the first chunk that is lost, so what is acknowledged behind one would be lost with it by the death of
+    /// the process alone. So who acknowledges what has arrived waits until all of it has been read back and is durable. Costs two
+    /// loads while nothing has failed; otherwise it is bounded like a flush.
+    ///
+    /// # Errors
+    /// The member has failed: see [`Member::flush`].
+    pub(crate) async fn await_losses_mended(&self) -> Result<(), MemberError> {
+        let mended = || self.losses.load(Ordering::SeqCst) == self.losses_mended.load(Ordering::SeqCst);
+        while !mended() && !self.sabotaged(Sabotage::AcknowledgedBehindLoss) {
+            let ticket = self.changed.ticket();
+            if self.has_failed() {
+                return Err(self.error());
+            }
+            // One flush at a time: another could free a segment that this one writes again.
+            let leads = !std::mem::replace(&mut lock(&self.log).syncing, true);
+            if leads {
+                let flushed = self.flush().await;
+                self.end_sync();
+                flushed?;
+            } else {
+                self.changed.wait(ticket).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Make durable what has been written. The caller has set `syncing`: one flush at a time.
     ///
     /// # Errors
     /// The member has failed: the device is gone, has failed six flushes in a row, or has lost what was written.

@@ -446,10 +446,12 @@ impl Ledger {
         self.check_durable(seq);
     }
 
-    /// A change cannot come to be safe from replay: who asked for it is told, as soon as nothing of it is in flight.
+    /// A change cannot come to be safe from replay for now: who asked for it is told, as soon as nothing of it is in flight. Of one that
+    /// has been acknowledged, syncs alone are told: none may end well before [`Ledger::need_not_ring`].
     pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
         if let Some(mut change) = self.changes.edit(seq) {
-            (change.doomed, change.must_ring) = (!change.acked, !change.acked);
+            change.doomed = !change.acked;
+            change.must_ring &= !change.failed;
         }
         self.give_up(seq);
         self.check_durable(seq);

@@ -237,6 +237,31 @@ fn what_replay_may_undo_is_not_read_where_the_disk_takes_it_late() {
     assert!(ledger.overlay(&page(0)).is_err(), "the ring may have what came before, and not this");
 }
 
+/// A ring had it, so that it was acknowledged, and has failed since; what it lies over is in another ring still. The disk refuses it, and takes
+/// it later: a sync ends well only when replay cannot undo it any more.
+#[test]
+fn what_was_acknowledged_is_not_durable_while_replay_may_undo_it() {
+    let mut ledger = Ledger::new(false, false);
+    let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
+    ledger.ring(1, RingLeg::Written, true);
+    assert!(ledger.take_effects().contains(&Effect::Acked { seq: 1, by_ring: true }));
+    ledger.ring(1, RingLeg::Refused, true);
+    assert!(ledger.disk_wrote(id, false).is_empty(), "held back");
+    let sync = ledger.begin_sync(None).unwrap();
+    ledger.cannot_be_safe(1);
+    assert!(ledger.take_effects().contains(&Effect::SyncLost { sync }));
+
+    let again = ledger.retry();
+    assert!(ledger.disk_wrote(again[0].id, true).is_empty());
+    let sync = ledger.begin_sync(None).unwrap();
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert_eq!(ledger.take_effects(), [], "replay would undo it: {}", ledger.told());
+    ledger.need_not_ring(1);
+    let effects = ledger.take_effects();
+    assert!(effects.contains(&Effect::Synced { sync, by_ring: false }), "{effects:?}");
+    assert!(effects.contains(&Effect::Released { seq: 1 }) && ledger.is_empty(), "{}", ledger.told());
+}
+
 /// The one in the middle fails: what it had replaced is not on the disk before what has replaced it is.
 #[test]
 fn what_waits_for_a_write_that_fails_waits_for_what_has_replaced_that() {

@@ -134,8 +134,8 @@ impl RedoDisk {
                 let (left, since) = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
-                    if state.ledger.is_held_back() {
-                        // No ring takes them and the disk refuses: what they wait for may never come.
+                    if state.ledger.is_held_back() || me.label_refuses.load(Ordering::Acquire) {
+                        // No ring takes them, and the disk or its label refuses: what they wait for may never come.
                         me.give_up_stranded(&mut state);
                     }
                     let undone = state.ledger.undone_by_replay().len();
@@ -155,13 +155,17 @@ impl RedoDisk {
         }));
     }
 
-    /// Changes that had to be in a ring, and are in none, come to an end.
+    /// Changes that had to be in a ring, and are in none, come to an end; those that were acknowledged wait on, and syncs do not.
     pub(super) fn give_up_stranded(&self, state: &mut State) {
-        for seq in std::mem::take(&mut state.stranded) {
-            if state.ledger.change(seq).is_some_and(|change| change.must_ring) {
+        let mut stranded = std::mem::take(&mut state.stranded);
+        let waits = |state: &State, seq| state.ledger.change(seq).is_some_and(|change| change.must_ring);
+        stranded.retain(|&seq| {
+            if waits(state, seq) {
                 state.ledger.cannot_be_safe(seq);
             }
-        }
+            waits(state, seq)
+        });
+        state.stranded = stranded;
         self.pump(state);
     }
 

@@ -14,13 +14,14 @@ pub enum Canary {
 /// What the devices of the simulator do not show, and `tests/faults` of the flash cache do. A mirror lacks what was acknowledged only after a
 /// loss that nothing shows. A segment that vanishes is missed by the links to it, and the few that nothing links to held nothing of others:
 /// 600 seeds did not show one. A chunk of a lost life comes back only where a later one ends right before it, behind two power cuts of the same
-/// segment. A flush of flash that is only tried again takes a failed flush, its next try and a power cut before the chunk is overwritten. A
-/// predecessor left open takes an overwrite between the copy of a block and the end of its chunk, a flush, and a death before the next one.
-const NEVER_HERE: [flashcache::Sabotage; 5] = [
+/// segment. A flush of flash that is only tried again takes a failed flush, its next try and a power cut before the chunk is overwritten. One
+/// of 3,000 long seeds showed an acknowledgement behind a loss. A predecessor left open takes an overwrite between the copy of a block and the end of its chunk, a flush, and a death before the next one.
+const NEVER_HERE: [flashcache::Sabotage; 6] = [
     flashcache::Sabotage::AbsenceKillsMirror,
     flashcache::Sabotage::RottenSegmentVanishes,
     flashcache::Sabotage::TailKept,
     flashcache::Sabotage::FlashFlushTriedAgain,
+    flashcache::Sabotage::AcknowledgedBehindLoss,
     flashcache::Sabotage::PredecessorLeftOpen,
 ];
 

@@ -7,7 +7,7 @@ use device::layers::Memory;
 use device::sync::lock;
 use device::{Bufs, Completion, Device, Geometry, SharedBufs, World};
 use flashcache::format::Owner;
-use flashcache::{CacheConfig, FlashCache, MemberDevice, Residence, Sabotage};
+use flashcache::{CacheConfig, DirtyRefused, FlashCache, MemberDevice, Residence, Sabotage};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -34,6 +34,17 @@ impl Dropping {
     /// As somebody else's failed flush does.
     fn drop_held(&self) {
         lock(&self.held).clear();
+    }
+
+    /// As it does where reads do not go on seeing it.
+    async fn drop_held_and_seen(&self) {
+        let held = std::mem::take(&mut *lock(&self.held));
+        for (offset, data) in held {
+            for at in (offset..offset + data.len_bytes() as u64).step_by(4096) {
+                let durable = self.durable.read_at(at).await;
+                self.visible.write_at(at, &durable).await;
+            }
+        }
     }
 
     fn flush(&self) -> Outcome {
@@ -134,6 +145,56 @@ fn the_loss_that_others_on_the_device_hear_of_is_made_good() {
         rig.dirty(2).await.unwrap();
         rig.cache.sync_all().await.unwrap();
         assert_eq!(rig.counters()["written_again"], written_again, "once");
+        dies(rig).await;
+        let rig = opened(device.durable.clone(), None, &world).await;
+        assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
+    });
+}
+
+/// A dirty block, dropped by a failed flush of somebody else, and one after it: how that was answered, and where it is found after the process
+/// has died.
+async fn written_behind_a_loss(sabotage: Option<Sabotage>, world: World) -> (Result<(), DirtyRefused>, Residence) {
+    let device = Dropping::new();
+    let rig = opened(device.clone(), sabotage, &world).await;
+    rig.dirty(1).await.unwrap();
+    rig.on_flash().await;
+    rig.dirty(2).await.unwrap();
+    device.drop_held_and_seen().await;
+    rig.member().may_have_lost();
+    let answered = rig.dirty(3).await;
+    dies(rig).await;
+
+    let rig = opened(device.visible.clone(), None, &world).await;
+    assert_eq!(rig.residence(1), [(4, Residence::Dirty)]);
+    let [(4, residence)] = rig.residence(3)[..] else { panic!("{:?}", rig.residence(3)) };
+    (answered, residence)
+}
+
+#[test]
+fn nothing_is_acknowledged_behind_what_was_lost() {
+    run(|world| async move {
+        let (answered, _) = written_behind_a_loss(None, world.clone()).await;
+        assert_eq!(answered, Err(DirtyRefused::Failed));
+    });
+}
+
+#[test]
+fn an_acknowledgement_behind_a_loss_is_caught() {
+    run(|world| async move {
+        let broken = written_behind_a_loss(Some(Sabotage::AcknowledgedBehindLoss), world).await;
+        assert_eq!(broken, (Ok(()), Residence::Disk));
+    });
+}
+
+#[test]
+fn what_was_dropped_is_durable_before_what_follows_is_acknowledged() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let rig = opened(device.clone(), None, &world).await;
+        rig.dirty(1).await.unwrap();
+        device.drop_held();
+        rig.member().may_have_lost();
+        rig.dirty(2).await.unwrap();
         dies(rig).await;
         let rig = opened(device.durable.clone(), None, &world).await;
         assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
