@@ -158,6 +158,15 @@ pub struct GridDiskCounters {
 }
 
 impl GridDiskCounters {
+    /// Requests of clients that change something.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        let of = [&self.writes.small, &self.writes.large, &self.trims, &self.zeroes];
+        of.iter().map(|traffic| traffic.requests.get()).sum()
+    }
+}
+
+impl GridDiskCounters {
     /// Whether clients have asked anything of it.
     #[must_use]
     pub fn is_used(&self) -> bool {

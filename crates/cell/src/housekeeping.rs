@@ -90,8 +90,8 @@ pub(crate) async fn run_revalidate(disk: Arc<GridDisk>, world: World, stop: Arc<
 }
 
 impl GridDisk {
-    /// Start the background work of a cached grid disk: regions quiet for `every` are settled, data dirty for so long is
-    /// destaged.
+    /// Start the background work of a cached grid disk: regions quiet for `every` are settled, dirty data of a grid disk that nobody has
+    /// written to for so long is destaged.
     pub fn start_housekeeping(self: &Arc<Self>, world: &World, every: Duration, stop: &Arc<StopSignal>) {
         let destage = run_destage(self.clone(), world.clone(), every, stop.clone());
         world.spawn.spawn(Box::pin(destage));

@@ -13,7 +13,7 @@ use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
 use celldisk::{CellDisk, DeviceId, FlashState};
 use device::sync::Semaphore;
-use device::{Buf, Bufs, Outcome, SharedBufs, World};
+use device::{Buf, Bufs, Instant, Outcome, SharedBufs, World};
 use flashcache::{DestagedList, DirtyRefused, DirtyRun, Residence, RunLimits, Sabotage, Stretch};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
@@ -604,9 +604,49 @@ impl GridDisk {
 /// Longer writes go to the disk: they are sequential, which a disk does well, and would wear the flash for nothing.
 const WRITE_BACK_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
-/// Destage a grid disk's dirty data when it is old or crowds the cache, until it is dropped.
+/// Dirty data of a grid disk that goes on being written to is destaged when the oldest of it is so many times as old as what is quiet has to
+/// be: 120 s. What is overwritten before costs the disk nothing. Of the bytes written in the CloudPhysics trace (two hours of a VM) 14 % are
+/// overwritten within 5 s, 33 % within 60 s, 41 % within 120 s, and no more within half an hour.
+const BUSY_PERIODS: u32 = 24;
+
+/// Whether a grid disk has been written to of late, as far as looks now and then tell.
+struct Quiet {
+    changes: u64,
+    since: Instant,
+}
+
+impl Quiet {
+    fn new(disk: &GridDisk, now: Instant) -> Quiet {
+        Quiet { changes: disk.counters.changes(), since: now }
+    }
+
+    /// How long nothing has been changed.
+    fn look(&mut self, disk: &GridDisk, now: Instant) -> Duration {
+        let changes = disk.counters.changes();
+        if changes != self.changes {
+            *self = Quiet { changes, since: now };
+        }
+        Duration::from_nanos(now.ns_since(self.since))
+    }
+}
+
+/// How a round of destaging goes that is due now; none is where what is dirty may be overwritten yet, which saves the disk a write. `quiet`:
+/// how long nothing has been changed.
+fn due(binding: &Binding, now: Instant, quiet: Duration, after: Duration) -> Option<Pace> {
+    if binding.is_crowded() {
+        return Some(Pace::Hurried);
+    }
+    let oldest = binding.cache.oldest_dirty(&binding.disk)?;
+    let age = Duration::from_nanos(now.ns_since(oldest));
+    let filling = || binding.cache.members().any(|member| member.is_filling_with_dirty());
+    let due = age >= after && quiet >= after || age >= after * BUSY_PERIODS || filling();
+    due.then_some(Pace::Yielding)
+}
+
+/// Destage a grid disk's dirty data when nobody writes to it for `after`, when it is old, and when there is much of it, until it is dropped.
 pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Duration, stop: Arc<StopSignal>) {
     let pause = (after / 4).max(Duration::from_millis(1));
+    let mut quiet = Quiet::new(&disk, world.clock.now());
     loop {
         let wanted = disk.cache().map(|binding| binding.cache.dirty_wanted().clone());
         let stopped = match wanted {
@@ -624,17 +664,12 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         if stopped || disk.is_gone() {
             return;
         }
+        let now = world.clock.now();
+        let quiet_for = quiet.look(&disk, now);
         let mine = |b: &Arc<Binding>| b.mode != CachingMode::WriteBackOrdered && b.cache.has_dirty(&b.disk);
         let Some(binding) = disk.cache().filter(mine).filter(|b| !b.cache.has_lost(&b.disk)) else { continue };
-        let crowded = binding.is_crowded();
-        let now = world.clock.now();
-        let old = |m: &Arc<flashcache::Member>| {
-            m.oldest_dirty().is_some_and(|since| u128::from(now.ns_since(since)) >= after.as_nanos())
-        };
-        if !crowded && !binding.cache.members().any(old) && !disk.is_drying() {
-            continue;
-        }
-        let pace = if crowded { Pace::Hurried } else { Pace::Yielding };
+        let drying = disk.is_drying().then_some(Pace::Yielding);
+        let Some(pace) = due(&binding, now, quiet_for, after).or(drying) else { continue };
         if !Box::pin(disk.destage_round(&binding, &world, pace)).await && stop.sleep(&world, RETRY_AFTER).await {
             return;
         }

@@ -123,6 +123,11 @@ impl Dirty {
         lock(&self.since).values().min().copied()
     }
 
+    /// The same of one grid disk.
+    pub(crate) fn oldest_of(&self, slot: DiskSlot) -> Option<Instant> {
+        lock(&self.since).iter().filter(|((_, of), _)| *of == slot).map(|(_, since)| *since).min()
+    }
+
     /// Whether the grid disk has a block listed.
     pub(crate) fn any(&self, slot: DiskSlot) -> bool {
         self.pages() > 0 && self.next(slot, 0).is_some()

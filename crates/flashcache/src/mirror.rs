@@ -49,6 +49,12 @@ impl FlashCache {
         DirtyOfDisk { bytes, oldest: of.iter().filter_map(|it| it.oldest).min() }
     }
 
+    /// When the oldest dirty data of a grid disk was acknowledged, at the latest. Costs a look at each segment with dirty data.
+    #[must_use]
+    pub fn oldest_dirty(&self, disk: &DiskHandle) -> Option<device::Instant> {
+        self.seats.iter().filter_map(|seat| seat.member.oldest_dirty_of(disk.slot)).min()
+    }
+
     /// Bytes of a grid disk that are dirty, mirrors not counted.
     #[must_use]
     pub fn dirty_bytes(&self, disk: &DiskHandle) -> u64 {

@@ -634,11 +634,23 @@ impl Member {
         self.dirty.oldest()
     }
 
-    /// Whether so much is dirty that it should go to the disk now.
+    /// Whether so much is dirty that it should go to the disk now: in a quarter of the segments.
     #[must_use]
     pub fn is_crowded_with_dirty(&self) -> bool {
         let log = lock(&self.log);
         log.dirty_segments() >= self.dirty_segments_max() / 2
+    }
+
+    /// Whether so much is dirty that it should go to the disk before that comes to be: in an eighth of the segments.
+    #[must_use]
+    pub fn is_filling_with_dirty(&self) -> bool {
+        let log = lock(&self.log);
+        log.dirty_segments() >= self.dirty_segments_max() / 4
+    }
+
+    /// When the oldest dirty data of a grid disk was acknowledged, at the latest.
+    pub(crate) fn oldest_dirty_of(&self, slot: DiskSlot) -> Option<Instant> {
+        self.dirty.oldest_of(slot)
     }
 }
 

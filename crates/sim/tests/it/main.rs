@@ -5,6 +5,7 @@ mod busy_flash;
 mod change_flash_cache;
 mod claims;
 mod counts;
+mod destage_waits;
 mod dirty_age;
 mod disk_faults;
 mod disk_oracle;
