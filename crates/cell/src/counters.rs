@@ -125,6 +125,8 @@ pub struct GridDiskCounters {
     pub disk_reads: Traffic,
     /// Writes to the slow device.
     pub disk_writes: Traffic,
+    /// Of these, what was dirty.
+    pub destages: Traffic,
     /// Dirty stretches that could not be read from flash or written to the disk, and batches that failed.
     pub destage_errors: Counter,
     /// Moments at which it was noted what is dirty, for a batch (write-back in flush order).

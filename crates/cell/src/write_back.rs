@@ -443,7 +443,9 @@ impl GridDisk {
     }
 
     async fn give_run(&self, run: &DirtyRun, data: Bufs) -> bool {
-        self.counters.disk_writes.count(data.len_bytes() as u64);
+        let bytes = data.len_bytes() as u64;
+        self.counters.disk_writes.count(bytes);
+        self.counters.destages.count(bytes);
         let outcome = self.disk.write(run.parts.start * PART_BYTES, data.freeze(), false).await.outcome;
         if outcome != Outcome::Done {
             self.counters.destage_errors.one();

@@ -81,7 +81,9 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     counter!(FlashCache, "FC_IO_BY_DISK_WRITE", Bytes, "bytes destaged: newer than on disk, written there", |c| c
         .member("destage_bytes")),
-    counter!(FlashCache, "FC_IO_RQ_DISK_WRITE", Requests, "4 KiB parts destaged", |c| c.member("destages")),
+    counter!(FlashCache, "FC_IO_RQ_DISK_WRITE", Requests, "writes to disk of what was newer on flash", |c| c
+        .destages
+        .requests),
     counter!(FlashCache, "FC_IO_RQ_W_FIRST", Requests, "4 KiB parts that a write made newer than on disk", |c| c
         .member("dirty_writes")
         .saturating_sub(c.member("dirty_overwrites"))),

@@ -32,6 +32,7 @@ pub struct CacheTotals {
     pub(super) populates: u64,
     pub(super) inserts: u64,
     pub(super) writes: Sum,
+    pub(super) destages: Sum,
     pub(super) write_skips: Sum,
     pub(super) fill_skips_busy: Sum,
     pub(super) fill_skips_scan: Sum,
@@ -97,6 +98,7 @@ impl CacheTotals {
             totals.populates += c.cache_populates.get();
             totals.inserts += c.inserts.get();
             totals.writes.add(&c.cache_writes);
+            totals.destages.add(&c.destages);
             totals.write_skips.add(&c.cache_write_skips);
             totals.fill_skips_busy.add(&c.cache_fill_skips_busy);
             totals.fill_skips_scan.add(&c.cache_fill_skips_scan);

@@ -8,7 +8,7 @@
 //! Whatever fails before the header of step 2 ends the batch without a trace; afterwards the disk goes on from the journal,
 //! in this life or the next. Never waits for a range, and keeps nothing held on flash while a disk does not answer.
 
-use super::journal::{CHUNK_PARTS, Journal, JournalError};
+use super::journal::{Applied, CHUNK_PARTS, Journal, JournalError};
 use super::{Door, OrderedParts};
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};
 use crate::housekeeping::StopSignal;
@@ -263,8 +263,11 @@ impl GridDisk {
         let losses = self.lost_epoch();
         let applied = journal.apply(&self.disk, how, between).await;
         let as_of = match applied {
-            Ok(bytes) => {
-                self.counters.disk_writes.count(bytes);
+            Ok(Applied { writes, bytes }) => {
+                for traffic in [&self.counters.disk_writes, &self.counters.destages] {
+                    traffic.requests.add(writes);
+                    traffic.bytes.add(bytes);
+                }
                 if !self.flush_since(losses).await {
                     self.counters.destage_errors.one();
                     return Err(StillDirty);

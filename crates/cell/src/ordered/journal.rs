@@ -61,6 +61,13 @@ fn done(outcome: Outcome) -> Result<(), JournalError> {
     if outcome == Outcome::Done { Ok(()) } else { Err(JournalError::Io) }
 }
 
+/// What a batch has written in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) writes: u64,
+    pub(crate) bytes: u64,
+}
+
 /// A batch that is being written to a journal.
 pub(crate) struct Draft {
     batch: u64,
@@ -232,7 +239,7 @@ impl Journal {
     }
 
     /// Write what is in the journal in place, in disk order, stretches that touch as one. Not durable yet. `pace` is asked
-    /// before each chunk, `between` is awaited before each stretch. Bytes written.
+    /// before each chunk, `between` is awaited before each stretch. What was written.
     ///
     /// # Errors
     /// The disk failed, or the journal is not what was written: then any part of it may be in place.
@@ -241,9 +248,9 @@ impl Journal {
         disk: &Device,
         pace: impl Fn() -> Pace,
         between: impl Fn(Pace) -> B,
-    ) -> Result<u64, JournalError> {
+    ) -> Result<Applied, JournalError> {
         let header = self.now().ok_or(JournalError::Rotten)?;
-        let Content::Batch { parts, table_crc } = header.content else { return Ok(0) };
+        let Content::Batch { parts, table_crc } = header.content else { return Ok(Applied::default()) };
         if parts > self.parts_max() {
             return Err(JournalError::Rotten);
         }
@@ -253,6 +260,7 @@ impl Journal {
             return Err(JournalError::Rotten);
         }
         let mut at = self.places.data(parts);
+        let mut applied = Applied::default();
         for chunk in entries.chunks(CHUNK_PARTS as usize) {
             let len = chunk.len() as u64 * PART_BYTES;
             let data = self.read(at, len).await?;
@@ -274,10 +282,12 @@ impl Journal {
             // Each is waited for: none may happen after this has returned.
             while let Some(outcome) = writes.next().await {
                 all = all.and(done(outcome));
+                applied.writes += 1;
             }
             all?;
+            applied.bytes += len;
         }
-        Ok(parts * PART_BYTES)
+        Ok(applied)
     }
 
     async fn read_table(&self, parts: u64, crc: u32) -> Result<Vec<TableEntry>, JournalError> {

@@ -117,12 +117,12 @@ async fn put_in_place(journal: &Journal, disk: &Device) -> Result<u64, JournalEr
     if journal.is_void() {
         return Ok(0);
     }
-    let bytes = journal.apply(disk, || Pace::Hurried, |_| async {}).await?;
+    let applied = journal.apply(disk, || Pace::Hurried, |_| async {}).await?;
     if disk.flush().await.outcome != Outcome::Done {
         return Err(JournalError::Io);
     }
     journal.make_void(header.as_of).await?;
-    Ok(bytes)
+    Ok(applied.bytes)
 }
 
 /// Of which moment of the grid disk its disk is; none when that is not known.
