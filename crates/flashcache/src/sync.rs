@@ -35,6 +35,16 @@ enum Need {
     All,
 }
 
+/// Held by the one that flushes, who has set `syncing`: the next may when it is dropped.
+pub(crate) struct SyncTurn<'a>(pub(crate) &'a Member);
+
+impl Drop for SyncTurn<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.log).syncing = false;
+        self.0.changed.notify_all();
+    }
+}
+
 /// How a sync goes on.
 enum Begun {
     /// It is done already.
@@ -147,15 +157,8 @@ impl Member {
 
     /// See a sync to its end, and let the next one begin.
     async fn lead_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
-        let result = self.finish_sync(covered).await;
-        self.end_sync();
-        result
-    }
-
-    /// Let the next one flush.
-    pub(crate) fn end_sync(&self) {
-        lock(&self.log).syncing = false;
-        self.changed.notify_all();
+        let _turn = SyncTurn(self);
+        self.finish_sync(covered).await
     }
 
     /// Wait for the chunks of a sync and flush the device.

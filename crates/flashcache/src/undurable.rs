@@ -13,6 +13,7 @@ use crate::log::LogWrite;
 use crate::member::{Member, MemberError};
 use crate::sabotage::Sabotage;
 use crate::segment::read_bytes;
+use crate::sync::SyncTurn;
 use crate::units::SegmentId;
 use device::sync::lock;
 use device::{Buf, Outcome};
@@ -91,8 +92,11 @@ impl Member {
     /// # Errors
     /// The member has failed: see [`Member::flush`].
     pub(crate) async fn await_losses_mended(&self) -> Result<(), MemberError> {
-        let mended = || self.losses.load(Ordering::SeqCst) == self.losses_mended.load(Ordering::SeqCst);
-        while !mended() && !self.sabotaged(Sabotage::AcknowledgedBehindLoss) {
+        let lost = || self.losses.load(Ordering::SeqCst) != self.losses_mended.load(Ordering::SeqCst);
+        while lost()
+            && self.config.device.geometry().volatile_cache
+            && !self.sabotaged(Sabotage::AcknowledgedBehindLoss)
+        {
             let ticket = self.changed.ticket();
             if self.has_failed() {
                 return Err(self.error());
@@ -100,9 +104,8 @@ impl Member {
             // One flush at a time: another could free a segment that this one writes again.
             let leads = !std::mem::replace(&mut lock(&self.log).syncing, true);
             if leads {
-                let flushed = self.flush().await;
-                self.end_sync();
-                flushed?;
+                let _turn = SyncTurn(self);
+                self.flush().await?;
             } else {
                 self.changed.wait(ticket).await;
             }

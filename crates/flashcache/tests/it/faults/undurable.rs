@@ -201,6 +201,18 @@ fn what_was_dropped_is_durable_before_what_follows_is_acknowledged() {
     });
 }
 
+/// Somebody's durable write has failed on a device that keeps nothing back: there is nothing to be made good.
+#[test]
+fn a_device_without_a_volatile_cache_loses_nothing() {
+    run(|world| async move {
+        let geometry = Geometry { volatile_cache: false, ..geometry() };
+        let rig = Rig::with(geometry, config(), 1, world).await;
+        rig.member().may_have_lost();
+        rig.dirty(1).await.unwrap();
+        assert_eq!((rig.counters()["written_again"], rig.member().has_failed()), (0, false));
+    });
+}
+
 #[test]
 fn a_device_that_has_lost_what_was_written_is_given_up() {
     run(|world| async move {
