@@ -633,15 +633,15 @@ impl Quiet {
 }
 
 /// How a round of destaging goes that is due now; none is where what is dirty may be overwritten yet, which saves the disk a write. `quiet`:
-/// how long nothing has been changed.
-fn due(binding: &Binding, now: Instant, quiet: Duration, after: Duration) -> Option<Pace> {
+/// how long nothing has been changed; `wanted`: room was asked for, of the flash or of a database's part of it.
+fn due(binding: &Binding, now: Instant, quiet: Duration, wanted: bool, after: Duration) -> Option<Pace> {
     if binding.is_crowded() {
         return Some(Pace::Hurried);
     }
     let oldest = binding.cache.oldest_dirty(&binding.disk)?;
     let age = Duration::from_nanos(now.ns_since(oldest));
     let filling = || binding.cache.members().any(|member| member.is_filling_with_dirty());
-    let due = age >= after && quiet >= after || age >= after * BUSY_PERIODS || filling();
+    let due = age >= after && (quiet >= after || wanted) || age >= after * BUSY_PERIODS || filling();
     due.then_some(Pace::Yielding)
 }
 
@@ -651,17 +651,17 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
     let mut quiet = Quiet::new(&disk, world.clock.now());
     loop {
         let wanted = disk.cache().map(|binding| binding.cache.dirty_wanted().clone());
-        let stopped = match wanted {
+        let (stopped, wanted) = match wanted {
             Some(wanted) => {
                 let ticket = wanted.ticket();
                 let rung = std::pin::pin!(wanted.wait(ticket));
                 let slept = std::pin::pin!(stop.sleep(&world, pause));
                 match select(slept, rung).await {
-                    Either::Left((stopped, _)) => stopped,
-                    Either::Right(_) => stop.is_stopped(),
+                    Either::Left((stopped, _)) => (stopped, false),
+                    Either::Right(_) => (stop.is_stopped(), true),
                 }
             }
-            None => stop.sleep(&world, pause).await,
+            None => (stop.sleep(&world, pause).await, false),
         };
         if stopped || disk.is_gone() {
             return;
@@ -671,7 +671,7 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
         let mine = |b: &Arc<Binding>| b.mode != CachingMode::WriteBackOrdered && b.cache.has_dirty(&b.disk);
         let Some(binding) = disk.cache().filter(mine).filter(|b| !b.cache.has_lost(&b.disk)) else { continue };
         let drying = disk.is_drying().then_some(Pace::Yielding);
-        let Some(pace) = due(&binding, now, quiet_for, after).or(drying) else { continue };
+        let Some(pace) = due(&binding, now, quiet_for, wanted, after).or(drying) else { continue };
         if !Box::pin(disk.destage_round(&binding, &world, pace)).await && stop.sleep(&world, RETRY_AFTER).await {
             return;
         }

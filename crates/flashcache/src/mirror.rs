@@ -463,6 +463,7 @@ async fn take(
         let turn = if again || disk.beyond { None } else { first.quota_turn(tenant) };
         if turn.is_some() && !has_room_for(first, second, &entry) {
             add(&first.counters.dirty_skips_quota, 1);
+            first.config.dirty_wanted.notify_all();
             refused = Some(DirtyRefused::NoRoom);
             break;
         }

@@ -161,19 +161,27 @@ impl Member {
         self.finish_sync(covered).await
     }
 
-    /// Wait for the chunks of a sync and flush the device.
-    async fn finish_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
-        let Covered { through, writes: ids } = covered;
+    /// Wait until these writes have completed.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn await_written(&self, writes: &BTreeSet<u64>) -> Result<(), MemberError> {
         loop {
             if self.has_failed() {
                 return Err(self.error());
             }
             let ticket = self.changed.ticket();
-            if lock(&self.log).writes_outstanding.is_disjoint(&ids) {
-                break;
+            if lock(&self.log).writes_outstanding.is_disjoint(writes) {
+                return Ok(());
             }
             self.changed.wait(ticket).await;
         }
+    }
+
+    /// Wait for the chunks of a sync and flush the device.
+    async fn finish_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
+        let Covered { through, writes } = covered;
+        self.await_written(&writes).await?;
         let provable = lock(&self.log).provable();
         self.flush().await?;
         let mut log = lock(&self.log);

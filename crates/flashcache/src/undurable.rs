@@ -124,6 +124,9 @@ impl Member {
         for tries in 1.. {
             let heard = self.losses.load(Ordering::SeqCst);
             if heard != self.losses_mended.load(Ordering::SeqCst) && !self.sabotaged(Sabotage::FlashFlushTriedAgain) {
+                // What is on its way may have reached the device before the loss: it is listed when it has completed.
+                let under_way = lock(&self.log).writes_outstanding.clone();
+                self.await_written(&under_way).await?;
                 self.write_again().await?;
             }
             let covered = lock(&self.log).undurable.covered();

@@ -645,7 +645,7 @@ impl Member {
     #[must_use]
     pub fn is_filling_with_dirty(&self) -> bool {
         let log = lock(&self.log);
-        log.dirty_segments() >= self.dirty_segments_max() / 4
+        log.dirty_segments() >= (self.dirty_segments_max() / 4).max(1)
     }
 
     /// When the oldest dirty data of a grid disk was acknowledged, at the latest.

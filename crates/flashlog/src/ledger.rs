@@ -148,6 +148,11 @@ impl Change {
         self.done_at.is_some()
     }
 
+    /// Who asked for it was told that it is taken, or that it has failed.
+    pub(crate) fn is_acked(&self) -> bool {
+        self.acked
+    }
+
     fn may_be_acked(&self) -> bool {
         self.ring >= RingLeg::Written && self.ring != RingLeg::Refused || (self.done_at.is_some() && !self.must_ring)
     }

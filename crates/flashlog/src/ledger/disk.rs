@@ -100,6 +100,8 @@ impl Ledger {
         let Some(mut change) = self.changes.edit(seq) else { return };
         if !change.acked && change.may_be_acked() {
             change.acked = true;
+            // It was to fail, and a ring has it after all.
+            change.doomed = false;
             let by_ring = change.done_at.is_none();
             self.effects.push(Effect::Acked { seq, by_ring });
         }

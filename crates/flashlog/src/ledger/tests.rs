@@ -262,6 +262,25 @@ fn what_was_acknowledged_is_not_durable_while_replay_may_undo_it() {
     assert!(effects.contains(&Effect::Released { seq: 1 }) && ledger.is_empty(), "{}", ledger.told());
 }
 
+/// It was to fail as soon as its disk write had ended, and a ring took it before: that has acknowledged it.
+#[test]
+fn what_a_ring_takes_before_it_fails_stays_bound_to_it() {
+    let mut ledger = Ledger::new(false, false);
+    let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
+    ledger.ring(1, RingLeg::Refused, true);
+    ledger.cannot_be_safe(1);
+    assert!(ledger.take_effects().is_empty(), "it may come to lie on the disk yet");
+    ledger.ring(1, RingLeg::Written, true);
+    assert!(ledger.take_effects().contains(&Effect::Acked { seq: 1, by_ring: true }));
+    assert!(ledger.disk_wrote(id, true).is_empty());
+    ledger.ring(1, RingLeg::Refused, true);
+    let sync = ledger.begin_sync(None).unwrap();
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert_eq!(ledger.take_effects(), [], "replay would undo it: {}", ledger.told());
+    ledger.need_not_ring(1);
+    assert!(ledger.take_effects().contains(&Effect::Synced { sync, by_ring: false }));
+}
+
 /// The one in the middle fails: what it had replaced is not on the disk before what has replaced it is.
 #[test]
 fn what_waits_for_a_write_that_fails_waits_for_what_has_replaced_that() {

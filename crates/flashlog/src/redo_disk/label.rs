@@ -51,7 +51,7 @@ impl RedoDisk {
     /// The disk's label cannot be told that nothing in the rings counts: whoever waits for that is answered.
     pub fn label_refuses(&self) {
         self.label_refuses.store(true, Ordering::Release);
-        self.give_up_stranded(&mut lock(&self.state));
+        self.give_up_stranded(&mut lock(&self.state), true);
         self.changed.notify_all();
     }
 

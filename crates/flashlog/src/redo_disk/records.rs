@@ -5,7 +5,7 @@
 use super::{IN_RING_SLACK, RedoDisk, State};
 use crate::counters::Skip;
 use crate::format::RecordKind;
-use crate::ledger::{Content, RingLeg, Seq};
+use crate::ledger::{Change, Content, RingLeg, Seq};
 use crate::legs::{Legs, Place, Standing};
 use crate::log::COPIES;
 use crate::mode::FlashTimes;
@@ -97,7 +97,9 @@ impl RedoDisk {
         let must = state.ledger.change(seq).is_some_and(|change| change.must_ring && change.ring != RingLeg::Refused);
         state.ledger.ring(seq, leg, lies);
         if leg == RingLeg::Refused && must {
-            state.stranded.push(seq);
+            if !state.stranded.contains(&seq) {
+                state.stranded.push(seq);
+            }
             if !std::mem::replace(&mut state.watching, true) {
                 self.watch_stranded();
             }
@@ -134,9 +136,11 @@ impl RedoDisk {
                 let (left, since) = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
-                    if state.ledger.is_held_back() || me.label_refuses.load(Ordering::Acquire) {
-                        // No ring takes them, and the disk or its label refuses: what they wait for may never come.
-                        me.give_up_stranded(&mut state);
+                    // What they wait for may never come: where no ring takes them and the disk refuses; where the label refuses, for those
+                    // that were acknowledged. Others wait on there, a ring may only be busy.
+                    let held_back = state.ledger.is_held_back();
+                    if held_back || me.label_refuses.load(Ordering::Acquire) {
+                        me.give_up_stranded(&mut state, held_back);
                     }
                     let undone = state.ledger.undone_by_replay().len();
                     let left = state.stranded.len() + undone;
@@ -155,12 +159,14 @@ impl RedoDisk {
         }));
     }
 
-    /// Changes that had to be in a ring, and are in none, come to an end; those that were acknowledged wait on, and syncs do not.
-    pub(super) fn give_up_stranded(&self, state: &mut State) {
+    /// Changes that had to be in a ring, and are in none, come to an end; those that were acknowledged wait on, and syncs do not. `all`: not
+    /// the latter alone.
+    pub(super) fn give_up_stranded(&self, state: &mut State, all: bool) {
         let mut stranded = std::mem::take(&mut state.stranded);
         let waits = |state: &State, seq| state.ledger.change(seq).is_some_and(|change| change.must_ring);
         stranded.retain(|&seq| {
-            if waits(state, seq) {
+            let of_those = all || state.ledger.change(seq).is_some_and(Change::is_acked);
+            if of_those && waits(state, seq) {
                 state.ledger.cannot_be_safe(seq);
             }
             waits(state, seq)

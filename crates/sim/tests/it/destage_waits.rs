@@ -74,6 +74,19 @@ fn what_nobody_writes_to_any_more_is_clean_soon() {
     });
 }
 
+/// As when a database has its part of the cache full of dirty data: what it writes goes to the disk meanwhile.
+#[test]
+fn what_somebody_wants_room_of_is_destaged_while_it_is_written_to() {
+    in_a_world(async |_, world| {
+        let (cell, disk) = rig(&world, 256).await;
+        overwrite(&disk, &world, 20, 1).await;
+        assert_eq!(destaged(&disk), 0);
+        cell.flash_cache().unwrap().dirty_wanted().notify_all();
+        overwrite(&disk, &world, 1, 50).await;
+        assert!(destaged(&disk) > 0);
+    });
+}
+
 /// Each block once: a rate at which an eighth of the flash is dirty long before anything is old.
 #[test]
 fn much_that_is_dirty_is_destaged_before_it_crowds_the_cache() {

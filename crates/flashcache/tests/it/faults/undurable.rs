@@ -5,11 +5,12 @@ use crate::running::{next_life, run};
 use device::io::{Completed, FailKind, Io, Op, Outcome};
 use device::layers::Memory;
 use device::sync::lock;
-use device::{Bufs, Completion, Device, Geometry, SharedBufs, World};
+use device::{Bufs, Completer, Completion, Device, Geometry, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{CacheConfig, DirtyRefused, FlashCache, MemberDevice, Residence, Sabotage};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A device whose failed flush drops what it held in its cache: reads see that until the power goes, and no later flush makes it durable.
 struct Dropping {
@@ -17,6 +18,9 @@ struct Dropping {
     durable: Arc<Memory>,
     held: Mutex<Vec<(u64, SharedBufs)>>,
     flushes_to_fail: AtomicU32,
+    /// The next write is told to have ended only when that is asked for.
+    is_late: AtomicBool,
+    late: Mutex<Option<(Completer, Completed)>>,
 }
 
 impl Dropping {
@@ -24,7 +28,8 @@ impl Dropping {
         let geometry = Geometry { discard_bytes: 0, ..geometry() };
         let medium = || Memory::with_geometry(geometry.clone(), false);
         let (held, flushes_to_fail) = (Mutex::default(), AtomicU32::new(0));
-        Arc::new(Dropping { visible: medium(), durable: medium(), held, flushes_to_fail })
+        let (is_late, late) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Dropping { visible: medium(), durable: medium(), held, flushes_to_fail, is_late, late })
     }
 
     fn fail_flushes(&self, count: u32) {
@@ -69,7 +74,16 @@ impl Io for Dropping {
                 let outcome = self.flush();
                 return Completion::ready(Completed { outcome, bufs: Bufs::new(), extents: Vec::new() });
             }
-            Op::Write { offset, data, .. } => lock(&self.held).push((*offset, data.clone())),
+            Op::Write { offset, data, .. } => {
+                lock(&self.held).push((*offset, data.clone()));
+                if self.is_late.swap(false, Ordering::SeqCst) {
+                    drop(self.visible.submit(op));
+                    let (completer, completion) = Completion::pair();
+                    let done = Completed { outcome: Outcome::Done, bufs: Bufs::new(), extents: Vec::new() };
+                    *lock(&self.late) = Some((completer, done));
+                    return completion;
+                }
+            }
             Op::WriteZeroes { .. } | Op::Discard { .. } => unreachable!("the log of a device without TRIM only writes"),
             Op::Read { .. } | Op::Status { .. } => {}
         }
@@ -198,6 +212,33 @@ fn what_was_dropped_is_durable_before_what_follows_is_acknowledged() {
         dies(rig).await;
         let rig = opened(device.durable.clone(), None, &world).await;
         assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
+    });
+}
+
+/// The device has taken it, and dropped it before anybody was told that it had ended.
+#[test]
+fn what_is_under_way_while_a_loss_is_heard_of_is_written_again() {
+    run(|world| async move {
+        let device = Dropping::new();
+        let rig = opened(device.clone(), None, &world).await;
+        rig.filled(1).await;
+        device.is_late.store(true, Ordering::SeqCst);
+        assert_eq!(rig.offer(2).taken, 1);
+        rig.until(|_| lock(&device.late).is_some()).await;
+        device.drop_held();
+        rig.member().may_have_lost();
+        let later = async {
+            world.clock.sleep(Duration::from_millis(50)).await;
+            let (completer, done) = lock(&device.late).take().unwrap();
+            completer.complete(done);
+        };
+        let (answered, ()) = futures_util::future::join(rig.dirty(3), later).await;
+        assert_eq!(answered, Ok(()));
+        rig.on_flash().await;
+        dies(rig).await;
+        let rig = opened(device.durable.clone(), None, &world).await;
+        assert_ne!(rig.residence(2), [(4, Residence::Disk)]);
+        assert_eq!(rig.residence(3), [(4, Residence::Dirty)]);
     });
 }
 
