@@ -166,9 +166,15 @@ impl GridDiskCounters {
         let of = [&self.writes.small, &self.writes.large, &self.trims, &self.zeroes];
         of.iter().map(|traffic| traffic.requests.get()).sum()
     }
-}
 
-impl GridDiskCounters {
+    /// Destaging has given the slow device so many writes.
+    pub(crate) fn count_destages(&self, requests: u64, bytes: u64) {
+        for traffic in [&self.disk_writes, &self.destages] {
+            traffic.requests.add(requests);
+            traffic.bytes.add(bytes);
+        }
+    }
+
     /// Whether clients have asked anything of it.
     #[must_use]
     pub fn is_used(&self) -> bool {

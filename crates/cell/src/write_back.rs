@@ -443,9 +443,7 @@ impl GridDisk {
     }
 
     async fn give_run(&self, run: &DirtyRun, data: Bufs) -> bool {
-        let bytes = data.len_bytes() as u64;
-        self.counters.disk_writes.count(bytes);
-        self.counters.destages.count(bytes);
+        self.counters.count_destages(1, data.len_bytes() as u64);
         let outcome = self.disk.write(run.parts.start * PART_BYTES, data.freeze(), false).await.outcome;
         if outcome != Outcome::Done {
             self.counters.destage_errors.one();

@@ -123,7 +123,7 @@ impl Dirty {
         lock(&self.since).values().min().copied()
     }
 
-    /// The same of one grid disk.
+    /// When the oldest dirty page of a grid disk was written, as [`Dirty::oldest`] has it.
     pub(crate) fn oldest_of(&self, slot: DiskSlot) -> Option<Instant> {
         lock(&self.since).iter().filter(|((_, of), _)| *of == slot).map(|(_, since)| *since).min()
     }

@@ -52,7 +52,7 @@ impl FlashCache {
     /// When the oldest dirty data of a grid disk was acknowledged, at the latest. Costs a look at each segment with dirty data.
     #[must_use]
     pub fn oldest_dirty(&self, disk: &DiskHandle) -> Option<device::Instant> {
-        self.seats.iter().filter_map(|seat| seat.member.oldest_dirty_of(disk.slot)).min()
+        self.seats.iter().filter_map(|seat| seat.member.dirty.oldest_of(disk.slot)).min()
     }
 
     /// Bytes of a grid disk that are dirty, mirrors not counted.

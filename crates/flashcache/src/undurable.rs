@@ -124,7 +124,7 @@ impl Member {
         for tries in 1.. {
             let heard = self.losses.load(Ordering::SeqCst);
             if heard != self.losses_mended.load(Ordering::SeqCst) && !self.sabotaged(Sabotage::FlashFlushTriedAgain) {
-                // What is on its way may have reached the device before the loss: it is listed when it has completed.
+                // A write under way may have reached the device before the loss, and is listed only when it has completed.
                 let under_way = lock(&self.log).writes_outstanding.clone();
                 self.await_written(&under_way).await?;
                 self.write_again().await?;

@@ -647,11 +647,6 @@ impl Member {
         let log = lock(&self.log);
         log.dirty_segments() >= (self.dirty_segments_max() / 4).max(1)
     }
-
-    /// When the oldest dirty data of a grid disk was acknowledged, at the latest.
-    pub(crate) fn oldest_dirty_of(&self, slot: DiskSlot) -> Option<Instant> {
-        self.dirty.oldest_of(slot)
-    }
 }
 
 /// The dirty data of one grid disk.

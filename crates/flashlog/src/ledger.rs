@@ -148,7 +148,7 @@ impl Change {
         self.done_at.is_some()
     }
 
-    /// Who asked for it was told that it is taken, or that it has failed.
+    /// The client that asked for the change has its answer, good or bad.
     pub(crate) fn is_acked(&self) -> bool {
         self.acked
     }
@@ -451,8 +451,8 @@ impl Ledger {
         self.check_durable(seq);
     }
 
-    /// A change cannot come to be safe from replay for now: who asked for it is told, as soon as nothing of it is in flight. Of one that
-    /// has been acknowledged, syncs alone are told: none may end well before [`Ledger::need_not_ring`].
+    /// A change cannot come to be safe from replay: who asked for it is told, as soon as nothing of it is in flight. Of one that has been
+    /// acknowledged, syncs alone are told: none ends well before [`Ledger::need_not_ring`].
     pub(crate) fn cannot_be_safe(&mut self, seq: Seq) {
         if let Some(mut change) = self.changes.edit(seq) {
             change.doomed = !change.acked;

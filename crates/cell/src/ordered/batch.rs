@@ -264,10 +264,7 @@ impl GridDisk {
         let applied = journal.apply(&self.disk, how, between).await;
         let as_of = match applied {
             Ok(Applied { writes, bytes }) => {
-                for traffic in [&self.counters.disk_writes, &self.counters.destages] {
-                    traffic.requests.add(writes);
-                    traffic.bytes.add(bytes);
-                }
+                self.counters.count_destages(writes, bytes);
                 if !self.flush_since(losses).await {
                     self.counters.destage_errors.one();
                     return Err(StillDirty);

@@ -61,7 +61,7 @@ fn done(outcome: Outcome) -> Result<(), JournalError> {
     if outcome == Outcome::Done { Ok(()) } else { Err(JournalError::Io) }
 }
 
-/// What a batch has written in place.
+/// Writes and bytes that [`Journal::apply`] has given the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) writes: u64,

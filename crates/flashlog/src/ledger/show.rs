@@ -137,6 +137,11 @@ impl Ledger {
         self.changes.has_flash_alone()
     }
 
+    /// Whether replay would undo a change unless a ring has that too.
+    pub(crate) fn is_bound_to_ring(&self, seq: Seq) -> bool {
+        self.changes.get(&seq).is_some_and(|change| change.must_ring)
+    }
+
     pub(crate) fn has_bound_to_ring(&self) -> bool {
         self.changes.has_bound()
     }

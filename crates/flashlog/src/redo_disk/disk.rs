@@ -193,7 +193,7 @@ impl RedoDisk {
             self.kick_flush();
             let (empty, held_back) = {
                 let mut state = lock(&self.state);
-                // What the label would have to say before it is safe from replay may never be said.
+                // A label that refuses may never make replay harmless to the changes that wait for that.
                 let bound = !state.stranded.is_empty() && self.label_refuses.load(Ordering::Acquire);
                 let refused = self.refuses_write(&mut state, &mut asked) || state.ledger.is_paused() || bound;
                 (state.ledger.is_empty(), refused || std::mem::take(&mut flushed_once) && state.flush_refused.is_some())

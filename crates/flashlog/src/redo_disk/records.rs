@@ -136,8 +136,8 @@ impl RedoDisk {
                 let (left, since) = {
                     let mut state = lock(&me.state);
                     me.look_at_stranded(&mut state);
-                    // What they wait for may never come: where no ring takes them and the disk refuses; where the label refuses, for those
-                    // that were acknowledged. Others wait on there, a ring may only be busy.
+                    // A disk that refuses may never take any of them. A label that refuses may never make replay harmless to those that
+                    // were acknowledged; the others may find a ring yet that is only busy.
                     let held_back = state.ledger.is_held_back();
                     if held_back || me.label_refuses.load(Ordering::Acquire) {
                         me.give_up_stranded(&mut state, held_back);
@@ -159,17 +159,16 @@ impl RedoDisk {
         }));
     }
 
-    /// Changes that had to be in a ring, and are in none, come to an end; those that were acknowledged wait on, and syncs do not. `all`: not
-    /// the latter alone.
+    /// Give up changes that have to be in a ring and are in none: who waits for one is told that it has failed, and syncs of one that was
+    /// acknowledged fail while it stays bound. Without `all` acknowledged changes alone.
     pub(super) fn give_up_stranded(&self, state: &mut State, all: bool) {
         let mut stranded = std::mem::take(&mut state.stranded);
-        let waits = |state: &State, seq| state.ledger.change(seq).is_some_and(|change| change.must_ring);
         stranded.retain(|&seq| {
             let of_those = all || state.ledger.change(seq).is_some_and(Change::is_acked);
-            if of_those && waits(state, seq) {
+            if of_those && state.ledger.is_bound_to_ring(seq) {
                 state.ledger.cannot_be_safe(seq);
             }
-            waits(state, seq)
+            state.ledger.is_bound_to_ring(seq)
         });
         state.stranded = stranded;
         self.pump(state);
@@ -187,9 +186,8 @@ impl RedoDisk {
                 state.ledger.need_not_ring(seq);
             }
         }
-        let stranded = std::mem::take(&mut state.stranded);
-        let waits = |seq: &Seq| state.ledger.change(*seq).is_some_and(|change| change.must_ring);
-        state.stranded = stranded.into_iter().filter(waits).collect();
+        let State { stranded, ledger, .. } = state;
+        stranded.retain(|&seq| ledger.is_bound_to_ring(seq));
         self.pump(state);
     }
 

@@ -31,7 +31,7 @@ async fn rig(world: &World, flash_mib: u64) -> (Arc<Cell>, Arc<GridDisk>) {
 }
 
 fn destaged(disk: &GridDisk) -> u64 {
-    disk.counters.disk_writes.requests.get()
+    disk.counters.destages.requests.get()
 }
 
 fn dirty_bytes(cell: &Cell) -> u64 {

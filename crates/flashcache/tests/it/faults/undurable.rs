@@ -105,6 +105,23 @@ async fn dies(rig: Rig) {
     rig.cache.stop().await;
 }
 
+/// The process dies, and another opens what a medium holds.
+async fn reopened(rig: Rig, medium: Device) -> Rig {
+    let world = rig.world.clone();
+    dies(rig).await;
+    opened(medium, None, &world).await
+}
+
+/// A dirty block that is seen, and that the failed flush of somebody else has dropped.
+async fn after_a_loss(world: &World) -> (Arc<Dropping>, Rig) {
+    let device = Dropping::new();
+    let rig = opened(device.clone(), None, world).await;
+    rig.dirty(1).await.unwrap();
+    device.drop_held();
+    rig.member().may_have_lost();
+    (device, rig)
+}
+
 /// Dirty blocks, of which the first is durable before the flush fails: what is there after the power cut.
 async fn left_by_a_failed_flush(sabotage: Option<Sabotage>, world: World) -> Vec<Residence> {
     let device = Dropping::new();
@@ -118,9 +135,7 @@ async fn left_by_a_failed_flush(sabotage: Option<Sabotage>, world: World) -> Vec
     rig.cache.sync_all().await.unwrap();
     assert!(!rig.member().has_failed(), "{:?}", rig.member().failure());
     assert_eq!((rig.counters()["errors"], rig.counters()["written_again"] > 0), (1, sabotage.is_none()));
-    dies(rig).await;
-
-    let rig = opened(device.durable.clone(), None, &world).await;
+    let rig = reopened(rig, device.durable.clone()).await;
     let mut left = Vec::new();
     for block in 1..5 {
         let [(4, residence)] = rig.residence(block)[..] else { panic!("{:?}", rig.residence(block)) };
@@ -148,19 +163,14 @@ fn a_flush_that_is_only_tried_again_is_caught() {
 #[test]
 fn the_loss_that_others_on_the_device_hear_of_is_made_good() {
     run(|world| async move {
-        let device = Dropping::new();
-        let rig = opened(device.clone(), None, &world).await;
-        rig.dirty(1).await.unwrap();
-        device.drop_held();
-        rig.member().may_have_lost();
+        let (device, rig) = after_a_loss(&world).await;
         rig.cache.sync_all().await.unwrap();
         let written_again = rig.counters()["written_again"];
         assert!(written_again > 0);
         rig.dirty(2).await.unwrap();
         rig.cache.sync_all().await.unwrap();
         assert_eq!(rig.counters()["written_again"], written_again, "once");
-        dies(rig).await;
-        let rig = opened(device.durable.clone(), None, &world).await;
+        let rig = reopened(rig, device.durable.clone()).await;
         assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
     });
 }
@@ -176,9 +186,7 @@ async fn written_behind_a_loss(sabotage: Option<Sabotage>, world: World) -> (Res
     device.drop_held_and_seen().await;
     rig.member().may_have_lost();
     let answered = rig.dirty(3).await;
-    dies(rig).await;
-
-    let rig = opened(device.visible.clone(), None, &world).await;
+    let rig = reopened(rig, device.visible.clone()).await;
     assert_eq!(rig.residence(1), [(4, Residence::Dirty)]);
     let [(4, residence)] = rig.residence(3)[..] else { panic!("{:?}", rig.residence(3)) };
     (answered, residence)
@@ -203,14 +211,9 @@ fn an_acknowledgement_behind_a_loss_is_caught() {
 #[test]
 fn what_was_dropped_is_durable_before_what_follows_is_acknowledged() {
     run(|world| async move {
-        let device = Dropping::new();
-        let rig = opened(device.clone(), None, &world).await;
-        rig.dirty(1).await.unwrap();
-        device.drop_held();
-        rig.member().may_have_lost();
+        let (device, rig) = after_a_loss(&world).await;
         rig.dirty(2).await.unwrap();
-        dies(rig).await;
-        let rig = opened(device.durable.clone(), None, &world).await;
+        let rig = reopened(rig, device.durable.clone()).await;
         assert_eq!([rig.residence(1), rig.residence(2)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
     });
 }
@@ -235,8 +238,7 @@ fn what_is_under_way_while_a_loss_is_heard_of_is_written_again() {
         let (answered, ()) = futures_util::future::join(rig.dirty(3), later).await;
         assert_eq!(answered, Ok(()));
         rig.on_flash().await;
-        dies(rig).await;
-        let rig = opened(device.durable.clone(), None, &world).await;
+        let rig = reopened(rig, device.durable.clone()).await;
         assert_ne!(rig.residence(2), [(4, Residence::Disk)]);
         assert_eq!(rig.residence(3), [(4, Residence::Dirty)]);
     });
@@ -297,9 +299,7 @@ fn what_was_dropped_before_the_process_died_is_durable_once_the_next_has_read_it
 
         let rig = opened(device.clone(), None, &world).await;
         assert_eq!(rig.recovered[0].as_ref().unwrap().dirty_parts, 80);
-        dies(rig).await;
-
-        let rig = opened(device.durable.clone(), None, &world).await;
+        let rig = reopened(rig, device.durable.clone()).await;
         assert_eq!(rig.recovered[0].as_ref().unwrap().dirty_parts, 80);
         for block in 0..20 {
             assert_eq!(rig.read(rig.hit(block)).await, Ok(()));
