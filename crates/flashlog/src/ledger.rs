@@ -230,6 +230,8 @@ pub(crate) struct Ledger {
     event: u64,
     /// The disk is to have everything up to this change durably without delay.
     wanted: Seq,
+    /// The same as soon as everything up to this change has been written.
+    wanted_together: Option<Seq>,
     next_write: WriteId,
     next_sync: SyncId,
     /// The disk refuses writes: none is started until it is tried again.
@@ -275,19 +277,54 @@ impl Ledger {
         !self.past.is_empty() || self.changes.first_unflushed().is_some()
     }
 
-    /// A sync has asked the disk for everything there is, whoever answers it.
+    /// The disk is asked for everything there is, whoever answers those who wait.
     pub(crate) fn want_on_disk(&mut self) {
         self.wanted = self.last();
     }
 
+    /// The disk is asked for everything there is by one flush, of what is being written now as well. Where that is asked again and has not
+    /// come about, it is asked for what is there. Whether a flush is due now.
+    pub(crate) fn want_together(&mut self) -> bool {
+        if self.wanted_together.take().is_some() {
+            self.want_on_disk();
+            return true;
+        }
+        self.wanted_together = Some(self.last());
+        self.is_together()
+    }
+
+    /// Whether what was wanted together has been written, and is wanted from now on. What the disk refuses is not waited for.
+    pub(crate) fn is_together(&mut self) -> bool {
+        let Some(last) = self.wanted_together else { return false };
+        let flies = self.writes.values().any(|flying| flying.parts.iter().any(|(_, seq)| *seq <= last));
+        let waits = || !self.held_back && !self.paused && self.pending.iter_from(0).any(|(_, seq)| seq <= last);
+        let written = !flies && !waits();
+        if written {
+            self.wanted = self.wanted.max(last);
+            self.wanted_together = None;
+        }
+        written
+    }
+
+    /// Whether the disk has been asked for everything up to this change.
+    pub(crate) fn is_wanted(&self, last: Seq) -> bool {
+        last <= self.wanted.max(self.wanted_together.unwrap_or(0))
+    }
+
     /// Whether a flush would bring a sync on: something it has asked for, or waits for, is complete and not durable. With
     /// `ring_serves` only what the ring does not take counts of that.
-    pub(crate) fn flush_wanted(&self, ring_serves: bool) -> bool {
+    pub(crate) fn flush_wanted(&self, ring_serves: impl FnOnce() -> bool) -> bool {
+        if self.changes.first_unflushed().is_some_and(|first| first <= self.wanted) {
+            return true;
+        }
+        if self.syncs.is_empty() {
+            return false;
+        }
+        let ring_serves = ring_serves();
         let left =
             |c: &Change| !ring_serves || matches!(c.ring, RingLeg::Refused) || matches!(c.content, Content::Unheld);
         let brings_on = |c: &Change| c.is_unflushed() && !c.syncs.is_empty() && left(c);
-        self.changes.first_unflushed().is_some_and(|first| first <= self.wanted)
-            || !self.syncs.is_empty() && (!self.past.is_empty() || self.changes.open().any(|(_, c)| brings_on(c)))
+        !self.past.is_empty() || self.changes.open().any(|(_, c)| brings_on(c))
     }
 
     /// Take a change; what the disk shall write now, `first_write` if nothing is in its way. What is not held must not be busy

@@ -85,7 +85,7 @@ impl FlashLog {
         world: World,
     ) -> Arc<FlashLog> {
         for ring in rings.iter().filter(|ring| !ring.has_failed()) {
-            world.spawn.spawn(Box::pin(ring.clone().run()));
+            ring.run();
         }
         let arena = Arena::new(config.unflushed_bytes_max);
         let outlier_ns = AtomicU64::new(config.outlier.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! When the flash leg of a sync begins.
+//! When the legs of a sync begin: one of them at once.
 
 use crate::estimate::Estimate;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 /// How a redo grid disk uses the flash log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Mode {
-    /// At once while flash is clearly quicker than the disk, else as [`Mode::Hedge`].
+    /// Flash at once while it is clearly quicker than the disk, else as [`Mode::Hedge`]. Where it takes less than half as long,
+    /// the disk's leg is the hedge.
     #[default]
     Auto,
-    /// At once.
+    /// Both at once.
     Race,
     /// When the disk takes longer than it usually does.
     Hedge,
@@ -46,6 +47,8 @@ const LEARN_SAMPLES: u64 = 32;
 pub(crate) const PROBE_EVERY: u64 = 64;
 /// A write that the disk's cache should take at once is hedged after this at the latest, and as long as nothing is known.
 const WRITE_DELAY_UNKNOWN: Duration = Duration::from_millis(10);
+/// The disk's leg of a sync begins when flash takes twice as long as it did for this share of the recent ones, in thousandths.
+const FLASH_LATE_PER_MILLE: u64 = 950;
 
 /// How long flash takes of late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,21 +57,34 @@ pub(crate) struct FlashTimes {
     write_ns: Option<u64>,
     /// Median of what a sync waits for.
     sync_ns: Option<u64>,
+    /// So long does a step of it take but now and then.
+    long_ns: Option<u64>,
     /// Syncs of which it says that.
     syncs: u64,
+}
+
+/// When the disk's leg of a sync begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskLeg {
+    /// At once.
+    Now,
+    /// With others before long; at once when flash has not answered after this.
+    Late(Duration),
+    /// In the background, whoever waits.
+    Background,
 }
 
 impl FlashTimes {
     pub(crate) fn of(writes: &Estimate, syncs: &Estimate) -> FlashTimes {
         let sync_ns = syncs.quantile(500);
         let write_ns = if writes.samples() < LEARN_SAMPLES { sync_ns } else { writes.quantile(500) };
-        FlashTimes { write_ns, sync_ns, syncs: syncs.samples() }
+        FlashTimes { write_ns, sync_ns, long_ns: syncs.quantile(FLASH_LATE_PER_MILLE), syncs: syncs.samples() }
     }
 
     /// Of two rings that both take a record.
     pub(crate) fn slower(self, other: FlashTimes) -> FlashTimes {
         let (write_ns, sync_ns) = (self.write_ns.max(other.write_ns), self.sync_ns.max(other.sync_ns));
-        FlashTimes { write_ns, sync_ns, syncs: self.syncs.max(other.syncs) }
+        FlashTimes { write_ns, sync_ns, long_ns: self.long_ns.max(other.long_ns), syncs: self.syncs.max(other.syncs) }
     }
 }
 
@@ -87,6 +103,57 @@ pub(crate) fn sync_delay(mode: Mode, disk: &Estimate, flash: impl FnOnce() -> Fl
             let flash = flash();
             let knows = disk.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
             if !knows || is_clearly_quicker(flash.sync_ns, disk.quantile(500)) { Duration::ZERO } else { hedge() }
+        }
+    }
+}
+
+/// Whether a sync follows each write, as after the records of a commit: flash then makes a write durable as it takes it, in one step
+/// instead of two. A write that nothing follows costs it a flush more.
+#[derive(Debug, Default)]
+pub(crate) struct SyncHabit {
+    writes: u32,
+    /// Goes up with a sync of one write, down four times as far with one of several.
+    score: u32,
+}
+
+impl SyncHabit {
+    const SCORE_MAX: u32 = 16;
+
+    /// A write has come. Whether a sync of it alone is to be expected.
+    pub(crate) fn wrote(&mut self) -> bool {
+        self.writes = self.writes.saturating_add(1);
+        self.writes == 1 && self.score >= Self::SCORE_MAX / 2
+    }
+
+    /// A sync has come.
+    pub(crate) fn synced(&mut self) {
+        self.score = match std::mem::take(&mut self.writes) {
+            0 => self.score,
+            1 => (self.score + 1).min(Self::SCORE_MAX),
+            _ => self.score.saturating_sub(4),
+        };
+    }
+}
+
+/// When the disk's leg of a sync that flash is asked for begins. In mode auto it waits where flash takes less than half as long: the
+/// disk would be first all but never, and a flush for every commit keeps it from everything else. `waits` are those of syncs that
+/// flash has answered, from when it was asked: with others before them in the ring they are longer than what it takes itself. `flash` is
+/// asked only in a mode that goes by it.
+pub(crate) fn disk_leg(mode: Mode, disk: &Estimate, waits: &Estimate, flash: impl FnOnce() -> FlashTimes) -> DiskLeg {
+    match mode {
+        Mode::Flash => DiskLeg::Background,
+        Mode::Race | Mode::Hedge | Mode::Off => DiskLeg::Now,
+        Mode::Auto => {
+            let flash = flash();
+            let knows = disk.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
+            let long_ns = flash.long_ns.max(waits.quantile(FLASH_LATE_PER_MILLE));
+            match (flash.sync_ns, long_ns, disk.quantile(500)) {
+                // Nobody waits for longer than the disk takes before it is asked.
+                (Some(ns), Some(long_ns), Some(disk_ns)) if knows && ns.saturating_mul(2) <= disk_ns => {
+                    DiskLeg::Late(Duration::from_nanos(long_ns.saturating_mul(2).min(disk_ns)))
+                }
+                _ => DiskLeg::Now,
+            }
         }
     }
 }
@@ -150,6 +217,49 @@ mod tests {
         assert_eq!(delay(Mode::Auto, 950_000, 3), Duration::ZERO, "to learn");
         assert_eq!(delay(Mode::Race, 950_000, 100), Duration::ZERO);
         assert!(delay(Mode::Hedge, 1, 100) > Duration::from_micros(900));
+    }
+
+    #[test]
+    fn the_disk_is_the_hedge_where_flash_takes_less_than_half_as_long() {
+        let disk = disk(1_000_000);
+        let none = Estimate::default();
+        let leg = |mode, ns, times| disk_leg(mode, &disk, &none, || flash(ns, ns, times));
+        let late = |leg| matches!(leg, DiskLeg::Late(after) if after > Duration::from_micros(700) && after < Duration::from_micros(900));
+        assert!(late(leg(Mode::Auto, 400_000, 100)));
+        assert_eq!(leg(Mode::Auto, 600_000, 100), DiskLeg::Now, "the disk may well be first");
+        assert_eq!(leg(Mode::Auto, 400_000, 3), DiskLeg::Now, "to learn");
+        assert_eq!(disk_leg(Mode::Auto, &none, &none, || flash(1, 1, 100)), DiskLeg::Now, "to learn");
+        assert_eq!((leg(Mode::Race, 1, 100), leg(Mode::Hedge, 1, 100)), (DiskLeg::Now, DiskLeg::Now));
+        assert_eq!(leg(Mode::Flash, 1, 100), DiskLeg::Background);
+        // Several sessions: a sync waits for the batches of others.
+        let mut waits = Estimate::default();
+        (0..100).for_each(|_| waits.add(220_000));
+        let leg_of = disk_leg(Mode::Auto, &disk, &waits, || flash(100_000, 100_000, 100));
+        assert!(matches!(leg_of, DiskLeg::Late(after) if after > Duration::from_micros(400)), "{leg_of:?}");
+        // Flash that takes longer than the disk now and then.
+        let mut uneven = Estimate::default();
+        (0..90).for_each(|_| uneven.add(100_000));
+        (0..10).for_each(|_| uneven.add(50_000_000));
+        let leg = disk_leg(Mode::Auto, &disk, &none, || FlashTimes::of(&uneven, &uneven));
+        assert!(matches!(leg, DiskLeg::Late(after) if after < Duration::from_micros(1_100)), "{leg:?}");
+    }
+
+    #[test]
+    fn a_sync_is_expected_where_it_has_followed_each_write() {
+        let mut habit = SyncHabit::default();
+        let mut commit = |writes: u32| {
+            let expected = (0..writes).map(|_| habit.wrote()).fold(false, |any, one| any | one);
+            habit.synced();
+            expected
+        };
+        assert!((0..8).all(|_| !commit(1)), "nothing is known");
+        assert!((0..100).all(|_| commit(1)));
+        assert!(
+            (0..3).map(|_| commit(5)).filter(|expected| *expected).count() == 3,
+            "what has long been so, again and again"
+        );
+        assert!((0..20).all(|_| !commit(5)), "no more");
+        assert!(!commit(1) && (0..20).map(|_| commit(1)).filter(|expected| *expected).count() > 10);
     }
 
     #[test]

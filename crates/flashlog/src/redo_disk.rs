@@ -1,8 +1,8 @@
 //! A grid disk behind the flash log: a device with the same verbs whose syncs do not wait for the slower of disk and flash.
 //!
 //! Every change is kept in reserved memory until a disk flush issued after its write has succeeded; a sync starts that flush
-//! at once and, after the mode's delay, gives the ring what is not durable yet. Reads see acknowledged changes the disk has
-//! not taken.
+//! and gives the ring what is not durable yet, the one at once, the other after the mode's delay. Reads see acknowledged
+//! changes the disk has not taken.
 //!
 //! Never waits longer than the disk alone because of flash; never acknowledges by flash what replay could undo.
 
@@ -19,7 +19,7 @@ use crate::estimate::Estimate;
 use crate::ledger::{Effect, Ledger, Seq, SyncId, WriteId};
 use crate::legs::{Legs, Place, Standings};
 use crate::log::FlashLog;
-use crate::mode::Mode;
+use crate::mode::{Mode, SyncHabit};
 use crate::ranges::RangeMap;
 use crate::ring::{RingClient, RingEvent};
 use crate::sabotage::Sabotage;
@@ -32,6 +32,9 @@ use std::time::Duration;
 
 /// What nobody syncs is flushed after this, so that memory and ring are not held by it.
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
+/// What flash has answered is asked of the disk after this at the latest: a flush then covers many commits, and of what a power cut
+/// takes with the flash itself, no more than this is missing.
+const DISK_EVERY: Duration = Duration::from_millis(20);
 /// Pause before a disk that has refused a write, or a flush, is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Syncs whose disk leg is still measured after flash has answered them: some seconds of a disk that stalls. More are not measured.
@@ -63,7 +66,8 @@ pub struct RedoDiskConfig {
 /// A sync whose disk leg is measured.
 struct Watched {
     last: Seq,
-    begun: Instant,
+    /// When that leg began; none: it has not yet.
+    begun: Option<Instant>,
     /// Flash has answered it in time.
     saved: bool,
 }
@@ -82,13 +86,24 @@ struct State {
     /// Stands for what was written past the log before it took over.
     unknown: Option<Seq>,
     watched: VecDeque<Watched>,
+    /// How many of those have not begun.
+    watched_later: usize,
     disk_syncs: Estimate,
     disk_writes: Estimate,
+    /// From when flash was asked until it had answered.
+    flash_waits: Estimate,
+    habit: SyncHabit,
     /// When the last write that counts among them ended.
     write_counted: Instant,
     flushing: bool,
     /// When the flush in flight was issued.
     flush_begun: Option<Instant>,
+    /// When the disk was last asked for everything there is.
+    disk_wanted: Instant,
+    /// It will be soon.
+    pacing: bool,
+    /// Syncs that wait for the disk, flash or no flash.
+    disk_waits: usize,
     /// Disk writes in flight, in the order they were issued, with when: at most [`crate::ledger::FLYING_MAX`] and those of what is not
     /// held.
     writing: BTreeMap<WriteId, Instant>,
@@ -113,6 +128,7 @@ pub struct RedoDisk {
     mode: AtomicU8,
     barred: Mutex<Option<Skip>>,
     syncs_begun: AtomicU64,
+    changes_begun: AtomicU64,
     stopping: AtomicBool,
     /// See [`RedoDisk::leaves`].
     leaves: AtomicBool,
@@ -148,11 +164,17 @@ impl RedoDisk {
                 standing: Standings::new(&config.void),
                 unknown,
                 watched: VecDeque::new(),
+                watched_later: 0,
                 disk_syncs: Estimate::default(),
                 disk_writes: Estimate::default(),
+                flash_waits: Estimate::default(),
+                habit: SyncHabit::default(),
                 write_counted: Instant::default(),
                 flushing: false,
                 flush_begun: None,
+                disk_wanted: Instant::default(),
+                pacing: false,
+                disk_waits: 0,
                 writing: BTreeMap::new(),
                 flush_refused: None,
                 settling: false,
@@ -164,6 +186,7 @@ impl RedoDisk {
             mode: AtomicU8::new(config.mode as u8),
             barred: Mutex::new(config.barred),
             syncs_begun: AtomicU64::new(0),
+            changes_begun: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
             losses: AtomicU64::new(0),

@@ -1,6 +1,8 @@
 //! One ring on one flash device: group commit of records, room, and what is released.
 //!
-//! A few batches are on their way at a time (one, where the flash has a volatile cache); what comes meanwhile shares the next. A
+//! A few batches are on their way at a time (one, where the flash has a volatile cache); what comes meanwhile shares the next. They are
+//! written by a task that whoever brings work begins, if there is none, and that ends with the work: on the thread of a single
+//! client nothing of a commit waits for another thread to wake up. A
 //! batch may be overwritten only when it has been written and its release is durable: a later batch says that everything below its
 //! `tail` is on the disks. Once failed it writes nothing any more.
 //!
@@ -98,6 +100,8 @@ struct State {
     queue_bytes: usize,
     /// Oldest first; gone once their release is durable.
     batches: VecDeque<Batch>,
+    /// Records in them that are not released.
+    live: u64,
     head_page: u32,
     next_number: u64,
     /// Every batch of this life up to this one is durable.
@@ -107,6 +111,14 @@ struct State {
     in_flight: usize,
     durable_wanted: bool,
     release_wanted: bool,
+    /// It has begun to write what it is given.
+    running: bool,
+    /// A task writes, and looks for more before it ends.
+    driven: bool,
+    /// When somebody last brought work.
+    worked: Instant,
+    /// A task waits until nobody has brought work for a while.
+    release_timed: bool,
     stopping: bool,
     failed: Option<String>,
     write_times: Estimate,
@@ -144,7 +156,6 @@ pub(crate) struct Ring {
     /// A completed write is durable, so that batches need not wait for each other.
     write_through: bool,
     state: Mutex<State>,
-    work: Notify,
     /// Rung when a release has become durable, or the ring has failed.
     pub(crate) changed: Arc<Notify>,
     bytes_written: Count,
@@ -211,6 +222,7 @@ impl Ring {
                 queue: VecDeque::new(),
                 queue_bytes: 0,
                 batches: kept.batches.iter().map(old).collect(),
+                live: kept.batches.iter().map(|(_, live)| u64::from(*live)).sum(),
                 head_page,
                 next_number: first,
                 durable_number: 0,
@@ -218,13 +230,16 @@ impl Ring {
                 in_flight: 0,
                 durable_wanted: false,
                 release_wanted: false,
+                running: false,
+                driven: false,
+                worked: Instant::default(),
+                release_timed: false,
                 stopping: false,
                 failed: None,
                 write_times: Estimate::default(),
                 write_timed: Instant::default(),
                 sync_times: Estimate::default(),
             }),
-            work: Notify::new(),
             changed,
             bytes_written: Count::default(),
             writes: Count::default(),
@@ -325,53 +340,55 @@ impl Ring {
     /// it is refused here, it is not.
     ///
     /// What `must` go in, because replay would undo it otherwise, may use room that is kept for it.
-    pub(crate) fn append(&self, record: RingRecord, durable: bool, must: bool) -> Result<(), Skip> {
+    pub(crate) fn append(self: &Arc<Self>, record: RingRecord, durable: bool, must: bool) -> Result<(), Skip> {
         {
             let mut state = lock(&self.state);
             if let Err(why) = self.check(&state, record.bytes(), must) {
                 state.release_wanted |= why == Skip::Busy;
                 drop(state);
-                self.work.notify_all();
+                self.drive();
                 return Err(why);
             }
             state.queue_bytes += record.bytes();
             state.queue.push_back(record);
             state.durable_wanted |= durable;
         }
-        self.work.notify_all();
+        self.drive();
         Ok(())
     }
 
     /// Make durable what has been taken.
-    pub(crate) fn want_durable(&self) {
+    pub(crate) fn want_durable(self: &Arc<Self>) {
         lock(&self.state).durable_wanted = true;
-        self.work.notify_all();
+        self.drive();
     }
 
     /// Make durable what has been released.
-    pub(crate) fn want_release(&self) {
+    pub(crate) fn want_release(self: &Arc<Self>) {
         lock(&self.state).release_wanted = true;
-        self.work.notify_all();
+        self.drive();
     }
 
     /// A record of batch `number` is worth nothing any more.
-    pub(crate) fn release(&self, number: u64) {
+    pub(crate) fn release(self: &Arc<Self>, number: u64) {
         let mut state = lock(&self.state);
         let at = state.batches.partition_point(|batch| batch.number < number);
         if let Some(batch) = state.batches.get_mut(at).filter(|batch| batch.number == number) {
-            batch.live = batch.live.saturating_sub(1);
+            let before = batch.live;
+            batch.live = before.saturating_sub(1);
+            state.live -= u64::from(before > 0);
         }
-        let idle = state.batches.iter().all(|batch| batch.live == 0);
+        let idle = state.live == 0;
         drop(state);
         if idle {
-            self.work.notify_all();
+            self.drive();
         }
     }
 
     /// End: nothing more is taken, what is queued is refused.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(self: &Arc<Self>) {
         lock(&self.state).stopping = true;
-        self.work.notify_all();
+        self.drive();
     }
 
     /// Give the flash up.
@@ -388,7 +405,6 @@ impl Ring {
         for (seq, client) in refused {
             client.ring_event(seq, self.index, RingEvent::Refused(Skip::NoFlashDisk));
         }
-        self.work.notify_all();
         self.changed.notify_all();
     }
 
@@ -429,29 +445,37 @@ impl Ring {
         (head + pages < first).then_some(head)
     }
 
-    /// Write batches until the ring stops or fails.
-    pub(crate) async fn run(self: Arc<Self>) {
+    /// Write what it is given from now on.
+    pub(crate) fn run(self: &Arc<Self>) {
+        lock(&self.state).running = true;
+        self.drive();
+    }
+
+    /// There is work: a task of this thread does it, unless one is at it already.
+    fn drive(self: &Arc<Self>) {
+        {
+            let mut state = lock(&self.state);
+            state.worked = self.world.clock.now();
+            if !state.running || state.failed.is_some() || std::mem::replace(&mut state.driven, true) {
+                return;
+            }
+        }
+        self.world.spawn.spawn(Box::pin(self.clone().work()));
+    }
+
+    /// Write batches until there is nothing to write. Whoever brings work after that begins another such task.
+    async fn work(self: Arc<Self>) {
         loop {
-            let ticket = self.work.ticket();
             match self.next_step(false) {
-                Step::End => return,
-                Step::Idle { release_later: false } => self.work.wait(ticket).await,
-                Step::Idle { release_later: true } => {
-                    let waited = {
-                        let work = std::pin::pin!(self.work.wait(ticket));
-                        matches!(select(work, self.world.clock.sleep(RELEASE_AFTER)).await, Either::Right(_))
-                    };
-                    if waited {
-                        lock(&self.state).release_wanted = true;
-                    }
-                }
+                Step::End | Step::Idle { release_later: false } => return,
+                Step::Idle { release_later: true } => return self.time_release(),
                 step @ Step::Write { .. } if self.write_through => {
                     lock(&self.state).in_flight += 1;
                     let me = self.clone();
                     self.world.spawn.spawn(Box::pin(async move {
                         me.carry_out(step).await;
                         lock(&me.state).in_flight -= 1;
-                        me.work.notify_all();
+                        me.drive();
                     }));
                 }
                 step => self.carry_out(step).await,
@@ -459,8 +483,30 @@ impl Ring {
         }
     }
 
+    /// Write a release by itself once nobody has brought work for a while.
+    fn time_release(self: &Arc<Self>) {
+        if std::mem::replace(&mut lock(&self.state).release_timed, true) {
+            return;
+        }
+        let me = self.clone();
+        self.world.spawn.spawn(Box::pin(async move {
+            let mut pause = RELEASE_AFTER;
+            while !pause.is_zero() {
+                me.world.clock.sleep(pause).await;
+                let mut state = lock(&me.state);
+                pause = RELEASE_AFTER.saturating_sub(Duration::from_nanos(me.world.clock.now().ns_since(state.worked)));
+                if pause.is_zero() {
+                    (state.release_timed, state.release_wanted) = (false, true);
+                }
+            }
+            me.drive();
+        }));
+    }
+
     fn next_step(&self, beginning: bool) -> Step {
         let mut state = lock(&self.state);
+        // Until a step is found there is nothing to do: who brings work from here on is heard.
+        state.driven = false;
         if state.failed.is_some() || (state.stopping && state.queue.is_empty()) {
             return Step::End;
         }
@@ -473,6 +519,7 @@ impl Ring {
         }
         if !state.queue.is_empty() || (state.release_wanted && release_due) {
             if let Some(step) = self.make_batch(&mut state) {
+                state.driven = true;
                 return step;
             }
             // No room after all: those who wait do without.
@@ -487,8 +534,9 @@ impl Ring {
         state.release_wanted &= release_due;
         let covered: Vec<u64> =
             state.batches.iter().filter(|batch| batch.written && !batch.durable).map(|batch| batch.number).collect();
-        if state.durable_wanted && !covered.is_empty() {
-            state.durable_wanted = false;
+        // Without a volatile cache each batch is durable as it is written; one may just be told of.
+        if state.durable_wanted && !self.write_through && !covered.is_empty() {
+            (state.durable_wanted, state.driven) = (false, true);
             return Step::Flush { covered };
         }
         state.durable_wanted = false;
@@ -526,6 +574,7 @@ impl Ring {
             state.durable_wanted |= durable;
         }
         let data = self.encode(&header, &taken, pages);
+        state.live += taken.len() as u64;
         state.batches.push_back(Batch {
             number,
             start_page,

@@ -79,7 +79,7 @@ impl Ledger {
     /// The disk may have dropped whatever it had not made durable: of each byte the newest change is written again.
     pub(super) fn write_again(&mut self) -> Vec<DiskWrite> {
         // Not at once again: a disk that refuses flushes would be given the same bytes without a pause.
-        self.wanted = 0;
+        (self.wanted, self.wanted_together) = (0, None);
         let lost_before = self.lost_acked;
         let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| seq).collect();
         let mut again = Vec::new();

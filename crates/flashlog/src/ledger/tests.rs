@@ -412,7 +412,43 @@ fn a_durable_write_is_not_durable_by_what_has_replaced_it() {
         assert!(ledger.disk_wrote(write.id, true).is_empty());
     }
     let synced = |ledger: &mut Ledger| ledger.take_effects().contains(&Effect::Synced { sync, by_ring: false });
-    assert!(!synced(&mut ledger) && ledger.flush_wanted(false), "a flush makes it so");
+    assert!(!synced(&mut ledger) && ledger.flush_wanted(|| false), "a flush makes it so");
     assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
     assert!(synced(&mut ledger) && ledger.is_empty());
+}
+
+#[test]
+fn what_is_wanted_together_is_flushed_once_it_has_all_been_written() {
+    let mut ledger = Ledger::new(false, false);
+    let flying: Vec<WriteId> = (0..2).map(|at| write(&mut ledger, at + 1, at)[0].id).collect();
+    assert!(write(&mut ledger, 3, 1).is_empty(), "waits for the one before it");
+    assert!(!ledger.want_together());
+    let newer = write(&mut ledger, 4, 9)[0].id;
+    assert!(!ledger.is_together() && ledger.is_wanted(3) && !ledger.is_wanted(4));
+    assert!(ledger.disk_wrote(flying[0], true).is_empty());
+    assert!(!ledger.is_together() && !ledger.flush_wanted(|| true));
+    let last = ledger.disk_wrote(flying[1], true)[0].id;
+    assert!(!ledger.is_together() && !ledger.flush_wanted(|| true), "what waited is being written");
+    assert!(ledger.disk_wrote(last, true).is_empty());
+    assert!(ledger.is_together() && ledger.flush_wanted(|| true), "what came later is not waited for");
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert!(!ledger.is_together() && !ledger.flush_wanted(|| true), "once");
+    // What the disk refuses is not waited for.
+    let refused = write(&mut ledger, 5, 20)[0].id;
+    assert!(!ledger.want_together());
+    assert!(ledger.disk_wrote(newer, true).is_empty() && !ledger.is_together());
+    assert!(ledger.disk_wrote(refused, false).is_empty());
+    assert!(ledger.is_together() && ledger.flush_wanted(|| true));
+    // What has not come about until it is asked for again is not waited for any longer.
+    let mut ledger = Ledger::new(false, false);
+    let flying: Vec<WriteId> = (0..3).map(|at| write(&mut ledger, at + 1, at)[0].id).collect();
+    assert!(!ledger.want_together());
+    assert!(ledger.disk_wrote(flying[1], true).is_empty());
+    assert!(!ledger.flush_wanted(|| true));
+    assert!(ledger.want_together() && ledger.flush_wanted(|| true));
+    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
+    assert!(
+        ledger.disk_wrote(flying[2], true).is_empty() && ledger.flush_wanted(|| true),
+        "each as soon as it is there"
+    );
 }

@@ -2,13 +2,14 @@
 //!
 //! Never waits for memory: what cannot be kept goes to the disk alone.
 
+use super::sync::SyncBegun;
 use super::{PLEAD_AFTER, RETRY_AFTER, RedoDisk, State};
 use crate::counters::Skip;
 use crate::errand::Errand;
 use crate::format::{RECORD_DATA_BYTES_MAX, ZEROES_BYTES_MAX};
 use crate::ledger::Content;
 use crate::legs::Place;
-use crate::mode;
+use crate::mode::{self, DiskLeg, PROBE_EVERY};
 use crate::sabotage::Sabotage;
 use device::sync::{lock, one_shot};
 use device::{FailKind, Instant, Outcome, SharedBufs};
@@ -91,7 +92,7 @@ impl RedoDisk {
         let (sender, acked) = one_shot();
         let mut sender = Some(sender);
         let mut refused = Refusals::since(begun);
-        let (seq, must, sync) = loop {
+        let (seq, must, durable, sync) = loop {
             let ticket = self.changed.ticket();
             let released = self.log.changed.ticket();
             {
@@ -106,9 +107,12 @@ impl RedoDisk {
                     let writes = state.ledger.begin(seq, range.clone(), content, first, fua, must);
                     state.acks.insert(seq, sender);
                     let sync = if is_sync { self.begin_sync(&mut state, Some(seq)) } else { None };
+                    // Now and then not, to know what a write that is not durable takes.
+                    let probe = self.changes_begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
+                    let durable = is_sync || state.habit.wrote() && !probe;
                     self.issue(&mut state, writes);
                     self.pump(&mut state);
-                    break (seq, must, sync);
+                    break (seq, must, durable, sync);
                 }
                 if self.refuses_write(&mut state, &mut refused) || refused.flush_again(&state) {
                     return Outcome::Failed(FailKind::Media);
@@ -122,14 +126,17 @@ impl RedoDisk {
         };
         self.start_settling();
         if must {
-            self.ask(seq, is_sync, true);
+            self.ask(seq, durable, true);
         }
         if let Some((sync, answer)) = sync {
             if errand.past.is_some() && mode == mode::Mode::Flash {
                 // The disk's flush would begin in the background else.
                 self.kick_flush();
             }
-            return self.finish_sync(sync, answer, begun, skip, &errand).await;
+            // Its disk write is a durable one, and has begun.
+            let leg = if skip.is_none() && mode == mode::Mode::Flash { DiskLeg::Background } else { DiskLeg::Now };
+            let begun = SyncBegun { sync, last: seq, at: begun, disk_at: Some(begun), leg };
+            return self.finish_sync(begun, answer, skip, &errand).await;
         }
         let outcome = |answer: Option<Result<(), FailKind>>| match answer {
             Some(Ok(())) => Outcome::Done,
@@ -153,7 +160,7 @@ impl RedoDisk {
         match select(acked, timer).await {
             Either::Left((answer, _)) => outcome(answer),
             Either::Right(((), acked)) => {
-                self.ask(seq, false, false);
+                self.ask(seq, durable, false);
                 outcome(acked.await)
             }
         }

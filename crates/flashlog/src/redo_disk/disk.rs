@@ -6,7 +6,6 @@ use super::change::Refusals;
 use super::{RETRY_AFTER, RedoDisk, SETTLE_AFTER, State};
 use crate::format::RECORD_DATA_BYTES_MAX;
 use crate::ledger::{Content, DiskWrite, Ledger, Seq};
-use crate::mode::Mode;
 use crate::sabotage::Sabotage;
 use device::sync::lock;
 use device::{Buf, FailKind, Outcome, SharedBufs};
@@ -57,8 +56,10 @@ impl RedoDisk {
             }
         }
         self.changed.notify_all();
-        let ring_serves = self.in_force().0 == Mode::Flash;
-        let wanted = lock(&self.state).ledger.flush_wanted(ring_serves);
+        let wanted = {
+            let mut state = lock(&self.state);
+            state.ledger.is_together() || state.ledger.flush_wanted(|| self.ring_serves(&state))
+        };
         if wanted {
             self.kick_flush();
         }
@@ -153,9 +154,8 @@ impl RedoDisk {
                 self.issue(&mut state, more);
                 self.pump(&mut state);
                 self.measure(&mut state);
-                let ring_serves = self.in_force().0 == Mode::Flash;
                 let again = good
-                    && (state.ledger.flush_wanted(ring_serves)
+                    && (state.ledger.flush_wanted(|| self.ring_serves(&state))
                         || !state.stranded.is_empty() && state.ledger.has_unflushed());
                 state.flushing = again;
                 again

@@ -1,12 +1,12 @@
-//! Syncs: when the flash leg begins, who was first, and what that says of outliers.
+//! Syncs: when the legs begin, who was first, and what that says of outliers.
 //!
 //! Never waits for flash longer than the disk takes.
 
-use super::{RedoDisk, State, WATCHED_MAX, Watched};
+use super::{DISK_EVERY, RedoDisk, State, WATCHED_MAX, Watched};
 use crate::counters::Skip;
 use crate::errand::Errand;
 use crate::ledger::{Seq, SyncId};
-use crate::mode::{self, Mode, PROBE_EVERY};
+use crate::mode::{self, DiskLeg, Mode, PROBE_EVERY};
 use crate::sabotage::Sabotage;
 use device::sync::{lock, one_shot};
 use device::{FailKind, Instant, Outcome};
@@ -14,6 +14,17 @@ use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// A sync that waits.
+pub(super) struct SyncBegun {
+    pub(super) sync: SyncId,
+    /// The newest change there was.
+    pub(super) last: Seq,
+    pub(super) at: Instant,
+    /// When the disk's leg began, if it did.
+    pub(super) disk_at: Option<Instant>,
+    pub(super) leg: DiskLeg,
+}
 
 impl RedoDisk {
     pub(super) fn begin_sync(
@@ -31,81 +42,180 @@ impl RedoDisk {
         let begun = self.now();
         let (sync, skip, by_flash, last) = {
             let mut state = lock(&self.state);
+            state.habit.synced();
             let skip = state.ledger.has_unheld();
             let sync = self.begin_sync(&mut state, None);
             self.pump(&mut state);
             (sync, skip, state.ledger.has_flash_alone(), state.ledger.last())
         };
-        let (mode, off) = self.in_force();
+        let skip = self.in_force().1.or(errand.past).or(skip.then_some(Skip::Large));
+        let leg = if skip.is_some() { DiskLeg::Now } else { self.disk_leg(&lock(&self.state)) };
+        let leg = if leg != DiskLeg::Now && self.log.is_half_full() { DiskLeg::Now } else { leg };
         let Some((sync, answer)) = sync else {
             // What its disk would have had to flush, flash took while it was being written.
             if by_flash && !self.write_through {
-                if mode != Mode::Flash {
-                    self.want_on_disk();
-                }
+                let asked = self.begin_disk_leg(leg, begun);
                 if let Some(verdict) = &errand.verdict {
                     verdict.tell(Some(true));
                 }
-                self.count_sync(begun, last, Some(true), None, true);
+                self.count_sync((begun, asked), last, Some(true), None, true);
             }
             return Outcome::Done;
         };
-        if mode != Mode::Flash || skip || errand.past.is_some() || self.log.is_half_full() {
-            self.want_on_disk();
-        }
-        let skip = off.or(errand.past).or(skip.then_some(Skip::Large));
-        self.finish_sync(sync, answer, begun, skip, &errand).await
+        let disk_at = self.begin_disk_leg(leg, begun);
+        self.finish_sync(SyncBegun { sync, last, at: begun, disk_at, leg }, answer, skip, &errand).await
     }
 
-    /// The disk's leg of a sync: everything up to now is flushed, what is still being written as soon as it has been.
+    /// When the disk's leg of a sync that flash may take begins.
+    pub(super) fn disk_leg(&self, state: &State) -> DiskLeg {
+        mode::disk_leg(self.in_force().0, &state.disk_syncs, &state.flash_waits, || self.flash_times())
+    }
+
+    /// Flash serves all who wait: the disk is flushed when it is asked for everything.
+    pub(super) fn ring_serves(&self, state: &State) -> bool {
+        state.disk_waits == 0 && self.disk_leg(state) != DiskLeg::Now
+    }
+
+    /// Begin the disk's leg of a sync that has `begun`, or see that it begins before long. When it began, if it did.
+    fn begin_disk_leg(&self, leg: DiskLeg, begun: Instant) -> Option<Instant> {
+        match leg {
+            DiskLeg::Now => self.want_on_disk(),
+            DiskLeg::Late(_) if self.is_disk_due() => self.want_together(),
+            DiskLeg::Late(_) | DiskLeg::Background => return None,
+        }
+        Some(begun)
+    }
+
+    /// Whether the disk was last asked long enough ago to be asked at once. If not, it will be then.
+    fn is_disk_due(&self) -> bool {
+        let pause = {
+            let mut state = lock(&self.state);
+            let pause = DISK_EVERY.saturating_sub(Duration::from_nanos(self.now().ns_since(state.disk_wanted)));
+            if pause.is_zero() || std::mem::replace(&mut state.pacing, true) {
+                return pause.is_zero();
+            }
+            pause
+        };
+        let me = self.arc();
+        self.log.world.spawn.spawn(Box::pin(async move {
+            me.log.world.clock.sleep(pause).await;
+            lock(&me.state).pacing = false;
+            if !me.stopping.load(Ordering::Acquire) {
+                me.want_together();
+            }
+        }));
+        false
+    }
+
+    /// The disk's leg of syncs that somebody waits for: everything up to now is flushed, what is still being written as soon as it has
+    /// been.
     fn want_on_disk(&self) {
-        lock(&self.state).ledger.want_on_disk();
+        {
+            let mut state = lock(&self.state);
+            state.ledger.want_on_disk();
+            self.disk_is_asked(&mut state);
+        }
         self.kick_flush();
     }
 
-    /// Wait for a sync, giving it to the ring in time.
+    /// The disk's leg of syncs that flash answers: one flush, once everything up to now has been written.
+    fn want_together(&self) {
+        let due = {
+            let mut state = lock(&self.state);
+            self.disk_is_asked(&mut state);
+            state.ledger.want_together()
+        };
+        if due {
+            self.kick_flush();
+        }
+    }
+
+    /// The disk legs of all syncs that have not begun do.
+    fn disk_is_asked(&self, state: &mut State) {
+        state.disk_wanted = self.now();
+        let later = std::mem::take(&mut state.watched_later);
+        for watched in state.watched.iter_mut().rev().filter(|watched| watched.begun.is_none()).take(later) {
+            watched.begun = Some(state.disk_wanted);
+        }
+    }
+
+    /// Wait for a sync, giving it to the ring in time, and to the disk when flash is late.
     pub(super) async fn finish_sync(
         self: &Arc<Self>,
-        sync: SyncId,
-        answer: device::sync::Receiver<Option<bool>>,
-        begun: Instant,
+        begun: SyncBegun,
+        mut answer: device::sync::Receiver<Option<bool>>,
         skip: Option<Skip>,
         errand: &Errand,
     ) -> Outcome {
         let mode = self.in_force().0;
+        let SyncBegun { sync, last, at, mut disk_at, leg } = begun;
         let skip = skip.or_else(|| self.log.rings.iter().all(|ring| ring.has_failed()).then_some(Skip::NoFlashDisk));
-        let (last, delay) = {
-            let state = lock(&self.state);
-            let delay =
-                mode::sync_delay(mode, &state.disk_syncs, || self.flash_times(), self.log.config.hedge_per_mille);
+        let mut waits_for_disk = skip.is_some() || leg == DiskLeg::Now;
+        let delay = {
+            let mut state = lock(&self.state);
+            state.disk_waits += usize::from(waits_for_disk);
             // What has begun earlier and takes too long already says how long this would take.
-            (state.ledger.last(), if self.is_disk_slow(&state) { Duration::ZERO } else { delay })
+            let at_once = matches!(leg, DiskLeg::Late(_)) || self.is_disk_slow(&state);
+            let (disk, per_mille) = (&state.disk_syncs, self.log.config.hedge_per_mille);
+            if at_once { Duration::ZERO } else { mode::sync_delay(mode, disk, || self.flash_times(), per_mille) }
         };
         let probe = self.syncs_begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
         let delay = if probe && mode == Mode::Auto { Duration::ZERO } else { delay };
         let mut asked = Ok(false);
-        let answered = if skip.is_some() {
-            answer.await
-        } else if delay.is_zero() {
-            asked = self.ask_for(sync);
-            answer.await
-        } else {
-            match select(answer, self.log.world.clock.sleep(delay)).await {
-                Either::Left((answered, _)) => answered,
-                Either::Right(((), answer)) => {
-                    asked = self.ask_for(sync);
-                    answer.await
-                }
+        let mut asked_at = at;
+        let mut answered = None;
+        if skip.is_none() {
+            if !delay.is_zero() {
+                answered = self.within(delay, &mut answer).await;
             }
+            if answered.is_none() {
+                asked_at = self.now();
+                asked = self.ask_for(sync);
+            }
+            if let (DiskLeg::Late(after), Ok(true), None) = (leg, asked, answered) {
+                answered = self.within(after, &mut answer).await;
+            }
+        }
+        // Flash is late or does not take it, and the disk has not been asked.
+        let late = skip.is_none() && answered.is_none() && matches!(leg, DiskLeg::Late(_));
+        if late || skip.is_some() && leg != DiskLeg::Now {
+            lock(&self.state).disk_waits += usize::from(!waits_for_disk);
+            waits_for_disk = true;
+            disk_at.get_or_insert(self.now());
+            self.want_on_disk();
+        }
+        let answered = match answered {
+            Some(answered) => answered,
+            None => answer.await,
         };
+        {
+            let mut state = lock(&self.state);
+            state.disk_waits -= usize::from(waits_for_disk);
+            if asked == Ok(true) && answered.flatten() == Some(true) {
+                let waited_ns = self.now().ns_since(asked_at);
+                state.flash_waits.add(waited_ns);
+            }
+        }
         let skip = skip.or(asked.err());
         if let Some(verdict) = &errand.verdict {
             verdict.tell(answered.flatten());
         }
-        self.count_sync(begun, last, answered.flatten(), skip, asked == Ok(true));
+        self.count_sync((at, disk_at), last, answered.flatten(), skip, asked == Ok(true));
         match answered.flatten() {
             Some(_) => Outcome::Done,
             None => Outcome::Failed(FailKind::Media),
+        }
+    }
+
+    /// The answer of a sync, if it comes within so long.
+    async fn within(
+        &self,
+        time: Duration,
+        answer: &mut device::sync::Receiver<Option<bool>>,
+    ) -> Option<Option<Option<bool>>> {
+        match select(answer, self.log.world.clock.sleep(time)).await {
+            Either::Left((answered, _)) => Some(answered),
+            Either::Right(((), _)) => None,
         }
     }
 
@@ -151,9 +261,10 @@ impl RedoDisk {
         }
     }
 
-    pub(super) fn count_sync(
+    /// Count a sync that has begun, and its disk leg with it, if that has.
+    fn count_sync(
         &self,
-        begun: Instant,
+        (begun, disk_begun): (Instant, Option<Instant>),
         last: Seq,
         answered: Option<bool>,
         skip: Option<Skip>,
@@ -186,7 +297,11 @@ impl RedoDisk {
         let mut state = lock(&self.state);
         // In mode flash nobody asks the disk before the background does: what it takes says nothing of it.
         if state.watched.len() < WATCHED_MAX && self.in_force().0 != Mode::Flash {
-            state.watched.push_back(Watched { last, begun, saved: answered == Some(true) && !slow });
+            let meanwhile = || state.ledger.is_wanted(last).then(|| begun.max(state.disk_wanted));
+            let disk_begun = disk_begun.or_else(meanwhile);
+            let saved = answered == Some(true) && !slow;
+            state.watched_later += usize::from(disk_begun.is_none());
+            state.watched.push_back(Watched { last, begun: disk_begun, saved });
         }
         self.measure(&mut state);
     }
@@ -206,7 +321,12 @@ impl RedoDisk {
         let mut counted = false;
         while state.watched.front().is_some_and(|watched| watched.last < first_open) {
             let Some(watched) = state.watched.pop_front() else { return };
-            let took_ns = now.ns_since(watched.begun);
+            // Flushed before it was asked: by somebody else's doing.
+            let Some(begun) = watched.begun else {
+                state.watched_later -= 1;
+                continue;
+            };
+            let took_ns = now.ns_since(begun);
             if !std::mem::replace(&mut counted, true) {
                 state.disk_syncs.add(took_ns);
             }

@@ -147,8 +147,11 @@ fn run(mode: Mode, sessions: u64, commits: u64) -> ((u64, u64), (u64, u64), u64)
 #[test]
 fn outliers_prevented_are_those_that_the_disk_alone_would_have_been() {
     for mode in [Mode::Race, Mode::Hedge, Mode::Auto] {
-        let (counted, worked_out, _) = run(mode, 1, 4_000);
-        assert_eq!(counted, worked_out, "{mode:?}, one session");
+        let (counted, worked_out, near) = run(mode, 1, 4_000);
+        // In mode auto the disk may have been asked up to 20 ms after the commit began.
+        let near = if mode == Mode::Auto { near } else { 0 };
+        let apart = counted.1.abs_diff(worked_out.1);
+        assert!(counted.0 == worked_out.0 && apart <= near, "{mode:?}, one session: {counted:?} {worked_out:?} {near}");
         assert!(worked_out.1 > 100, "{worked_out:?}: something was prevented");
         assert_eq!(worked_out.0, 0, "and nothing was left to be felt");
         // Others' writes that are under way count for the disk's time: what is within a flush of the limit may differ.

@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use device::layers::{FlushGate, Memory};
-use device::{Buf, Bufs, Clock, Completion, Device, Geometry, Io, Op, Outcome, World};
+use device::sync::one_shot;
+use device::{Buf, Bufs, Clock, Completion, Device, Geometry, Io, Op, Outcome, Spawn, World};
 use flashlog::{LogConfig, LogReader, Mode, Owner, RedoDisk, RedoDiskConfig, RingDevice};
 use sim::plain::in_a_world;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const RECORD_BYTES: u64 = 8192;
@@ -21,10 +23,19 @@ struct Times {
     flush: Duration,
 }
 
+/// What a device was asked, and whether it takes fifty times as long for now.
+#[derive(Default)]
+struct Asked {
+    flushes: AtomicU64,
+    durable_writes: AtomicU64,
+    stalls: AtomicBool,
+}
+
 struct Timed {
     below: Device,
     clock: Arc<dyn Clock>,
     times: Times,
+    asked: Arc<Asked>,
 }
 
 impl Io for Timed {
@@ -34,29 +45,39 @@ impl Io for Timed {
 
     fn submit(&self, op: Op) -> Completion {
         let (below, clock, times) = (self.below.clone(), self.clock.clone(), self.times);
+        let asked = &self.asked;
+        asked.flushes.fetch_add(u64::from(matches!(op, Op::Flush)), Ordering::Relaxed);
+        asked.durable_writes.fetch_add(u64::from(matches!(op, Op::Write { fua: true, .. })), Ordering::Relaxed);
+        let slower = if asked.stalls.load(Ordering::Relaxed) { 50 } else { 1 };
         Completion::future(async move {
             let time = match &op {
                 Op::Flush => times.flush,
                 Op::Write { fua: true, .. } => times.write + times.flush,
                 _ => times.write,
             };
-            clock.sleep(time).await;
+            clock.sleep(time * slower).await;
             below.submit(op).await
         })
     }
 }
 
 async fn redo_disk(mode: Mode, world: &World) -> Arc<RedoDisk> {
-    let timed = |bytes, times| -> Device {
-        let below: Device = Arc::new(Timed { below: Memory::new(bytes), clock: world.clock.clone(), times });
+    watched_redo_disk(mode, world, [Arc::default(), Arc::default()]).await
+}
+
+/// With what volume and flash are asked.
+async fn watched_redo_disk(mode: Mode, world: &World, asked: [Arc<Asked>; 2]) -> Arc<RedoDisk> {
+    let [of_volume, of_flash] = asked;
+    let timed = |bytes, times, asked| -> Device {
+        let below: Device = Arc::new(Timed { below: Memory::new(bytes), clock: world.clock.clone(), times, asked });
         FlushGate::new(below, world.spawn.clone())
     };
     let owner = Owner { cell_id: 1, device_id: 1, log_id: 1 };
-    let reader = LogReader::read(vec![RingDevice { device: timed(32 << 20, FLASH), owner }], None).await;
+    let reader = LogReader::read(vec![RingDevice { device: timed(32 << 20, FLASH, of_flash), owner }], None).await;
     let log = reader.begin(LogConfig::default(), 1, &[0], |_, _| false, world.clone()).await;
     log.attach(RedoDiskConfig {
         id: 1,
-        device: timed(LOG_BYTES, VOLUME),
+        device: timed(LOG_BYTES, VOLUME, of_volume),
         mode,
         barred: None,
         void: vec![false],
@@ -98,6 +119,141 @@ fn commits_on_a_slow_volume_take_as_long_as_flash_does() {
         let mean = mean(mode);
         assert!(mean <= flash.mul_f64(1.1), "{}: {mean:?}", mode.name());
     }
+}
+
+/// Flash is asked at once and the disk for many commits together, in mode auto; in mode race for each.
+#[test]
+fn in_mode_auto_a_flush_of_the_disk_serves_many_commits() {
+    let flushes = |mode| {
+        in_a_world(async |_, world: World| {
+            let asked = [Arc::default(), Arc::default()];
+            let redo = watched_redo_disk(mode, &world, asked.clone()).await;
+            commits(&redo, 500, Duration::ZERO, &world).await;
+            let (begun, before) = (world.clock.now(), asked[0].flushes.load(Ordering::Relaxed));
+            commits(&redo, 2000, Duration::ZERO, &world).await;
+            let took_ms = world.clock.now().ns_since(begun) / 1_000_000;
+            assert!(redo.counters.flash_first.get() > 2300, "flash answers");
+            (asked[0].flushes.load(Ordering::Relaxed) - before, took_ms)
+        })
+    };
+    let (auto, auto_ms) = flushes(Mode::Auto);
+    assert!(auto >= auto_ms / 30 && auto <= auto_ms / 15, "one in 20 ms: {auto} in {auto_ms} ms");
+    let (race, race_ms) = flushes(Mode::Race);
+    assert!(race >= race_ms, "one after the other: {race} in {race_ms} ms");
+}
+
+/// The same of several sessions, where a sync waits for the batches of others.
+#[test]
+fn in_mode_auto_a_flush_of_the_disk_serves_the_commits_of_many_sessions() {
+    in_a_world(async |process, world: World| {
+        let asked = [Arc::<Asked>::default(), Arc::default()];
+        let redo = watched_redo_disk(Mode::Auto, &world, asked.clone()).await;
+        commits(&redo, 300, Duration::ZERO, &world).await;
+        let mut figures = Vec::new();
+        for round in 0..2 {
+            let (begun, before) = (world.clock.now(), asked[0].flushes.load(Ordering::Relaxed));
+            let mut ends = Vec::new();
+            for session in 0..8_u64 {
+                let (sender, receiver) = one_shot();
+                let (redo, world): (Device, _) = (redo.clone(), world.clone());
+                let mut prng = world.prng.fork(&format!("session {session} of {round}"));
+                process.spawn(Box::pin(async move {
+                    let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+                    for n in 0..500 {
+                        world.clock.sleep(Duration::from_nanos(prng.below(400_000))).await;
+                        let offset = (session * 500 + n) * RECORD_BYTES;
+                        assert_eq!(redo.write(offset, data.clone(), false).await.outcome, Outcome::Done);
+                        assert_eq!(redo.flush().await.outcome, Outcome::Done);
+                    }
+                    sender.send(());
+                }));
+                ends.push(receiver);
+            }
+            for end in ends {
+                end.await.unwrap();
+            }
+            let took_ms = world.clock.now().ns_since(begun) / 1_000_000;
+            figures.push((asked[0].flushes.load(Ordering::Relaxed) - before, took_ms));
+        }
+        // The first round has taught it how long they wait.
+        let (flushes, took_ms) = figures[1];
+        assert!(flushes <= took_ms / 8, "{figures:?}: for each commit it would be one in a millisecond");
+        assert_eq!(redo.counters.prevented_outliers.get(), 0);
+    });
+}
+
+/// A stall of the disk after which nobody commits: what was written meanwhile is flushed as it lands, and no time is counted that the disk
+/// did not take.
+#[test]
+fn what_a_stall_of_the_disk_leaves_is_flushed_without_delay() {
+    in_a_world(async |_, world: World| {
+        let asked = [Arc::<Asked>::default(), Arc::default()];
+        let redo = watched_redo_disk(Mode::Auto, &world, asked.clone()).await;
+        commits(&redo, 500, Duration::ZERO, &world).await;
+        // Each write takes 70 ms, each flush 30 ms.
+        asked[0].stalls.store(true, Ordering::Relaxed);
+        commits(&redo, 400, Duration::ZERO, &world).await;
+        asked[0].stalls.store(false, Ordering::Relaxed);
+        world.clock.sleep(Duration::from_millis(250)).await;
+        assert!(redo.is_settled(), "a second later it would be by itself");
+        assert_eq!(redo.counters.prevented_outliers.get(), 0, "nothing took half a second");
+    });
+}
+
+/// The disk is the hedge where flash is asked first: a stall of flash costs no more than its usual time and the disk's.
+#[test]
+fn in_mode_auto_the_disk_answers_where_flash_stalls() {
+    in_a_world(async |_, world: World| {
+        let asked = [Arc::<Asked>::default(), Arc::default()];
+        let redo = watched_redo_disk(Mode::Auto, &world, asked.clone()).await;
+        commits(&redo, 500, Duration::ZERO, &world).await;
+        let device: Device = redo.clone();
+        let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+        for n in 0..20 {
+            // The disk has just been asked for the one before.
+            commits(&redo, 100, Duration::ZERO, &world).await;
+            asked[1].stalls.store(true, Ordering::Relaxed);
+            let begun = world.clock.now();
+            assert_eq!(
+                device.write(LOG_BYTES / 2 + n * RECORD_BYTES, data.clone(), false).await.outcome,
+                Outcome::Done
+            );
+            assert_eq!(device.flush().await.outcome, Outcome::Done);
+            let took = Duration::from_nanos(world.clock.now().ns_since(begun));
+            asked[1].stalls.store(false, Ordering::Relaxed);
+            // A flush that is under way when this one is asked for does not count for it.
+            let most = VOLUME.write + 2 * VOLUME.flush + 3 * (FLASH.write + FLASH.flush);
+            assert!(took > VOLUME.write && took <= most, "{took:?} of {most:?}, flash alone takes longer");
+        }
+    });
+}
+
+/// Where a sync has followed each write flash makes the next durable as it takes it; where several are synced together it does not.
+#[test]
+fn a_write_that_a_sync_is_to_follow_is_durable_at_once() {
+    in_a_world(async |_, world: World| {
+        let asked = [Arc::<Asked>::default(), Arc::default()];
+        let redo = watched_redo_disk(Mode::Auto, &world, asked.clone()).await;
+        let counts = || [&asked[1].flushes, &asked[1].durable_writes].map(|count| count.load(Ordering::Relaxed));
+        commits(&redo, 200, Duration::ZERO, &world).await;
+        let before = counts();
+        commits(&redo, 1000, Duration::ZERO, &world).await;
+        let [flushes, durable] = [0, 1].map(|n| counts()[n] - before[n]);
+        assert!(flushes < 100 && durable > 900, "{flushes} flushes, {durable} durable writes");
+        let device: Device = redo.clone();
+        let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+        let write = |n: u64| device.write(LOG_BYTES / 2 + n * RECORD_BYTES, data.clone(), false);
+        let mut before = counts();
+        for n in 0..100 {
+            for k in 0..8 {
+                assert_eq!(write(n * 8 + k).await.outcome, Outcome::Done);
+            }
+            assert_eq!(device.flush().await.outcome, Outcome::Done);
+            before = if n == 10 { counts() } else { before };
+        }
+        let [flushes, durable] = [0, 1].map(|n| counts()[n] - before[n]);
+        assert!(flushes >= 89 && durable < 30, "{flushes} flushes, {durable} durable writes");
+    });
 }
 
 #[test]
