@@ -3,12 +3,16 @@
 use clap::Args;
 use lab::redo::capture as redo;
 use lab::trace::capture as trace;
-use server::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite};
+use lab::trace::kernel::{self, Queued};
+use server::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The kernel counts in these, whatever the device has.
+const SECTOR_BYTES: u64 = 512;
 
 #[derive(Args)]
 pub(crate) struct RedoRecord {
@@ -23,6 +27,9 @@ pub(crate) struct TraceRecord {
     /// Only of this grid disk; may be given again
     #[arg(long = "griddisk", value_name = "GRIDDISK")]
     grid_disks: Vec<String>,
+    /// In place of a cell this block device of this host, which no cell has yet; may be given again. By the kernel's events: needs root
+    #[arg(long = "device", value_name = "PATH", conflicts_with_all = ["cell", "grid_disks"])]
+    devices: Vec<PathBuf>,
 }
 
 #[derive(Args)]
@@ -77,6 +84,9 @@ pub(crate) fn record_redo(options: &RedoRecord) -> Result<bool, crate::Failure> 
 }
 
 pub(crate) fn record_trace(options: &TraceRecord) -> Result<bool, crate::Failure> {
+    if !options.devices.is_empty() {
+        return record_devices(options);
+    }
     let wanted =
         |name: &str| options.grid_disks.is_empty() || options.grid_disks.iter().any(|n| n.eq_ignore_ascii_case(name));
     record(&options.options, trace::head(), "requests", &mut |text: &mut String, request: &RecordedRequest| {
@@ -86,6 +96,108 @@ pub(crate) fn record_trace(options: &TraceRecord) -> Result<bool, crate::Failure
     })
 }
 
+/// The lines of a request that the kernel tells of, one for each thing that it does; none where nobody watches that part of the disk.
+fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], since_epoch_ns: i128) -> usize {
+    let of_disk = devices.iter().filter(|device| device.disk == queued.disk);
+    let holds = |device: &&WatchedDevice| {
+        queued.sector.checked_sub(device.first_sector).is_some_and(|sector| sector < device.sectors)
+    };
+    // The innermost, where a disk and a part of it are both watched. A flush alone is one of the whole disk.
+    let whose: Vec<&WatchedDevice> = match queued.sectors {
+        0 => of_disk.collect(),
+        _ => of_disk.filter(holds).min_by_key(|device| device.sectors).into_iter().collect(),
+    };
+    let time_ns = u64::try_from(i128::from(queued.time_ns) + since_epoch_ns).unwrap_or(0);
+    let mut lines = 0;
+    for device in whose {
+        for &kind in &queued.kinds {
+            let moves = kind != trace::Kind::Flush;
+            let bytes = |sectors: u64| if moves { sectors.saturating_mul(SECTOR_BYTES) } else { 0 };
+            let (offset_bytes, bytes) =
+                (bytes(queued.sector.saturating_sub(device.first_sector)), bytes(queued.sectors));
+            let line = trace::Record { time_ns, grid_disk: &device.name, database: "", kind, offset_bytes, bytes };
+            let _ = writeln!(text, "{line}");
+            lines += 1;
+        }
+    }
+    lines
+}
+
+/// Record block devices that no cell has.
+fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
+    let mut out = Output::make(&options.options.file, trace::head())?;
+    let (mut requests, mut missed, mut odd) = (0, 0, 0_u64);
+    let time = options.options.time();
+    let held = server::watch(&options.devices, time, &mut |devices, events| {
+        let mut text = String::new();
+        for line in events.lines.split(|byte| *byte == b'\n') {
+            match kernel::queued(line) {
+                Ok(Some(queued)) => requests += queued_lines(&mut text, &queued, devices, events.since_epoch_ns),
+                Ok(None) => missed += kernel::lost(line).unwrap_or(0),
+                Err(_) => odd += 1,
+            }
+        }
+        out.keep(&text)
+    })?;
+    if odd > 0 {
+        let _ = writeln!(io::stderr(), "{odd} events of the kernel have a form that is not known; they are left out");
+    }
+    out.end(requests, "requests", missed);
+    drop(held);
+    Ok(true)
+}
+
+/// Where a recording goes: whole lines in one write, so that ^C ends no line in the middle.
+struct Output {
+    out: Box<dyn Write>,
+    head: Option<String>,
+    /// The file that was made.
+    made: Option<PathBuf>,
+}
+
+impl Output {
+    fn make(file: &Path, head: String) -> Result<Output, String> {
+        if file.as_os_str() == "-" {
+            return Ok(Output { out: Box::new(io::stdout()), head: Some(head), made: None });
+        }
+        let made = File::options().write(true).create_new(true).open(file);
+        let out = made.map_err(|error| {
+            format!("cannot make {}: {error}\nhint: name a file that is not there yet", file.display())
+        })?;
+        Ok(Output { out: Box::new(out), head: Some(head), made: Some(file.to_owned()) })
+    }
+
+    fn keep(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(self.head.take().unwrap_or_default().as_bytes())?;
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+
+    /// Say what there is.
+    fn end(self, lines: usize, what: &str, missed: u64) {
+        let missed = match missed {
+            0 => String::new(),
+            missed => format!("; {missed} more came too fast to be kept"),
+        };
+        let _ = writeln!(io::stderr(), "{lines} {what} recorded{missed}");
+    }
+}
+
+impl Drop for Output {
+    /// Nothing was recorded, for a reason that is told: the next try may have the name.
+    fn drop(&mut self) {
+        if let (Some(_), Some(file)) = (&self.head, &self.made) {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+impl RecordOptions {
+    fn time(&self) -> Option<Duration> {
+        self.time_ps.map(|ps| Duration::from_nanos(ps.unsigned_abs() / 1000))
+    }
+}
+
 /// Record until told otherwise; `what`: what they are called.
 fn record<T: Recordable>(
     options: &RecordOptions,
@@ -93,30 +205,15 @@ fn record<T: Recordable>(
     what: &str,
     line: &mut dyn FnMut(&mut String, &T),
 ) -> Result<bool, crate::Failure> {
-    let mut out: Box<dyn Write> = if options.file.as_os_str() == "-" {
-        Box::new(io::stdout())
-    } else {
-        let made = File::options().write(true).create_new(true).open(&options.file);
-        Box::new(made.map_err(|error| {
-            format!("cannot make {}: {error}\nhint: name a file that is not there yet", options.file.display())
-        })?)
-    };
-    let mut head = Some(head);
+    let mut out = Output::make(&options.file, head)?;
     let mut lines = 0;
-    // Whole lines in one write, so that ^C ends no line in the middle.
     let mut keep = |items: &[T]| {
         let mut text = String::new();
         items.iter().for_each(|item| line(&mut text, item));
         lines += text.bytes().filter(|byte| *byte == b'\n').count();
-        out.write_all(head.take().unwrap_or_default().as_bytes())?;
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        out.keep(&text)
     };
-    let time = options.time_ps.map(|ps| Duration::from_nanos(ps.unsigned_abs() / 1000));
-    let missed = match server::record(options.cell.as_deref(), time, &mut keep)? {
-        0 => String::new(),
-        missed => format!("; {missed} more came too fast to be kept"),
-    };
-    let _ = writeln!(io::stderr(), "{lines} {what} recorded{missed}");
+    let missed = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
+    out.end(lines, what, missed);
     Ok(true)
 }

@@ -7,7 +7,7 @@
 mod binary;
 pub mod capture;
 mod columns;
-mod kernel;
+pub mod kernel;
 mod sniff;
 mod text;
 mod understood;

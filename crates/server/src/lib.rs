@@ -37,6 +37,7 @@ mod supervisor;
 pub mod support;
 mod tls;
 pub mod trust;
+mod watch;
 
 pub use admin::{Held, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, Role};
 pub use config::{Config, ConfigError};
@@ -45,6 +46,7 @@ pub use init::{GridDiskPlan, InitError, InitPlan, init};
 pub use record::{RecordError, record};
 pub use serve::{ServeError, log_to_stderr, serve};
 pub use tls::{TRUST_VARIABLE, TlsError};
+pub use watch::{Events, WatchError, WatchedDevice, watch};
 
 /// The version of this software, as CELL shows it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -8,6 +8,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// What a terminal or its closing sends, what `kill` does, and what stops a job.
 const HELD: [i32; 5] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP];
@@ -58,16 +59,30 @@ impl HeldSignals {
     /// # Errors
     /// [`ErrorKind::Interrupted`]: one of the signals has come, and will act when this is dropped. Else the call has failed.
     pub fn until_readable(&self, from: BorrowedFd<'_>) -> Result<()> {
+        self.wait(Some(from), -1)
+    }
+
+    /// Wait for so long, to the millisecond.
+    ///
+    /// # Errors
+    /// As of [`HeldSignals::until_readable`].
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        self.wait(None, i32::try_from(time.as_millis()).unwrap_or(i32::MAX))
+    }
+
+    /// Until it is readable, or the time (in milliseconds, below 0 none) is over.
+    fn wait(&self, from: Option<BorrowedFd<'_>>, limit_ms: i32) -> Result<()> {
         let wanted = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         loop {
-            let mut both = [wanted(self.arrived.as_raw_fd()), wanted(from.as_raw_fd())];
+            // One below 0 is looked past.
+            let mut both = [wanted(self.arrived.as_raw_fd()), wanted(from.map_or(-1, |from| from.as_raw_fd()))];
             // SAFETY: two live entries.
-            match check(unsafe { libc::poll(both.as_mut_ptr(), 2, -1) }) {
+            match check(unsafe { libc::poll(both.as_mut_ptr(), 2, limit_ms) }) {
                 // One that is not held, and whose handler has run.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(_) if both[0].revents != 0 => return Err(ErrorKind::Interrupted.into()),
-                Ok(_) if both[1].revents != 0 => return Ok(()),
+                Ok(found) if found == 0 || both[1].revents != 0 => return Ok(()),
                 Ok(_) => {}
             }
         }
@@ -99,12 +114,14 @@ mod tests {
         let held = HeldSignals::hold().unwrap();
         writer.write_all(b"x").unwrap();
         held.until_readable(reader.as_fd()).unwrap();
+        held.pause(Duration::from_millis(1)).unwrap();
         // To this thread alone, whose default it would be to end the process; ignored before it is let go, it is gone.
         // SAFETY: sends a signal that this thread holds.
         assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) }, 0);
         for _ in 0..2 {
             assert_eq!(held.until_readable(reader.as_fd()).unwrap_err().kind(), ErrorKind::Interrupted);
         }
+        assert_eq!(held.pause(Duration::from_secs(600)).unwrap_err().kind(), ErrorKind::Interrupted);
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
         // SAFETY: as many bytes as there are; taking the signal in is what keeps it from acting.
         let read = unsafe { libc::read(held.arrived.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) };

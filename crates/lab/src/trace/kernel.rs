@@ -1,5 +1,6 @@
 //! Text of tools that look at the kernel: BCC's biosnoop, and the ring of ftrace as `trace`, `trace_pipe`, trace-cmd or perf print it.
 
+use super::capture::Kind;
 use super::text::{SECTOR_BYTES, number, seconds_ns, words};
 use super::{DeviceName, Op, Parsed, RawRequest};
 
@@ -49,6 +50,72 @@ pub(super) fn biosnoop_names(line: &[u8]) -> Option<usize> {
     let is_one = names.first().is_some_and(|name| name.starts_with(b"TIME")) && names.get(bytes - 5..bytes)? == known;
     let trailing = names.len() - bytes - 1;
     (is_one && (1..=TRAILING_MAX).contains(&trailing)).then_some(trailing)
+}
+
+/// A request as `block_bio_queue` tells of it, whatever it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// By the clock of the events.
+    pub time_ns: u64,
+    /// Major and minor number of the disk.
+    pub disk: (u32, u32),
+    /// What it does, in order: a durable write is a write and a flush.
+    pub kinds: Vec<Kind>,
+    /// First sector of 512 bytes on the disk.
+    pub sector: u64,
+    /// Sectors; 0 for a flush alone.
+    pub sectors: u64,
+}
+
+/// What the letters of a request say, as the kernel writes them (`blk_fill_rwbs`): a flush before it, what it is, and behind that whether it
+/// is to be durable.
+fn kinds_of_rwbs(rwbs: &[u8], sectors: u64) -> Vec<Kind> {
+    let (before, rest) = match rwbs {
+        [b'F', rest @ ..] if !rest.is_empty() => (true, rest),
+        all => (false, all),
+    };
+    let moves = match rest.first() {
+        Some(b'R') => Some(Kind::Read),
+        Some(b'W') => Some(Kind::Write),
+        Some(b'D') => Some(Kind::Trim),
+        Some(b'N') => Some(Kind::Zero),
+        _ => None,
+    };
+    let moves = moves.filter(|_| sectors > 0);
+    let is_flush = before || rest.first() == Some(&b'F');
+    let is_durable = moves.is_some_and(|kind| matches!(kind, Kind::Write | Kind::Zero)) && rest[1..].contains(&b'F');
+    let flush = |is_one: bool| is_one.then_some(Kind::Flush);
+    [flush(is_flush), moves, flush(is_durable)].into_iter().flatten().collect()
+}
+
+/// A line of `trace_pipe`: the request that it tells of; none where it tells of something else.
+///
+/// # Errors
+/// It begins as an event of a request does and does not go on so.
+pub fn queued(line: &[u8]) -> Result<Option<Queued>, &'static str> {
+    let Some((0, before, behind)) = event_of(line) else { return Ok(None) };
+    let time_ns = words(before).filter_map(|word| word.strip_suffix(b":")).filter_map(seconds_ns).last();
+    let mut fields = words(behind);
+    let mut next = || fields.next().ok_or("too few columns");
+    let (disk, rwbs, sector, plus, sectors) = (next()?, next()?, next()?, next()?, next()?);
+    let mut numbers = disk.split(|byte| *byte == b',').map(|part| number(part).and_then(|n| u32::try_from(n).ok()));
+    let (Some(Some(major)), Some(Some(minor)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
+        return Err("no numbers of a device");
+    };
+    if plus != b"+" {
+        return Err("no range of sectors");
+    }
+    let sector = number(sector).ok_or("the sector is not a number")?;
+    let sectors = number(sectors).ok_or("the number of sectors is not a number")?;
+    let time_ns = time_ns.ok_or("no time")?;
+    Ok(Some(Queued { time_ns, disk: (major, minor), kinds: kinds_of_rwbs(rwbs, sectors), sector, sectors }))
+}
+
+/// How many events a line of `trace_pipe` says the kernel had no memory for: `CPU:1 [LOST 5 EVENTS]`.
+#[must_use]
+pub fn lost(line: &[u8]) -> Option<u64> {
+    let mut fields = words(line.strip_prefix(b"CPU:")?).skip(1);
+    (fields.next()? == b"[LOST").then(|| fields.next().and_then(number)).flatten()
 }
 
 impl KernelText {
@@ -107,5 +174,56 @@ impl KernelText {
     /// That event is counted.
     pub(super) fn count(&mut self, event: usize) {
         self.event = Some(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_queued_request_asks_for() {
+        let kinds = |rwbs: &str, sectors| kinds_of_rwbs(rwbs.as_bytes(), sectors);
+        assert_eq!(kinds("R", 8), [Kind::Read]);
+        assert_eq!(kinds("RAM", 8), [Kind::Read]);
+        assert_eq!((kinds("WS", 8), kinds("WSM", 8)), (vec![Kind::Write], vec![Kind::Write]));
+        assert_eq!(
+            (kinds("FW", 0), kinds("FWS", 0), kinds("F", 0)),
+            (vec![Kind::Flush], vec![Kind::Flush], vec![Kind::Flush])
+        );
+        assert_eq!(kinds("WFS", 8), [Kind::Write, Kind::Flush]);
+        assert_eq!(kinds("FWFSM", 8), [Kind::Flush, Kind::Write, Kind::Flush]);
+        assert_eq!(
+            (kinds("D", 8), kinds("DE", 8), kinds("NS", 8)),
+            (vec![Kind::Trim], vec![Kind::Trim], vec![Kind::Zero])
+        );
+        assert_eq!((kinds("", 8), kinds("ZA", 8), kinds("FF", 0)), (vec![], vec![], vec![Kind::Flush]));
+    }
+
+    #[test]
+    fn lines_of_the_pipe() {
+        let line = b"            fio-4242    [001] ..... 12345.678901: block_bio_queue: 259,3 WFS 2048 + 16 [fio]";
+        let (kinds, time_ns) = (vec![Kind::Write, Kind::Flush], 12_345_678_901_000);
+        assert_eq!(queued(line), Ok(Some(Queued { time_ns, disk: (259, 3), kinds, sector: 2048, sectors: 16 })));
+        // Names of programs are anybody's.
+        let odd = b"  1: a 2.5:-7 [0] . 1.000002: block_bio_queue: 7,0 R 0 + 8 [x + y]";
+        assert_eq!(queued(odd).map(|got| got.map(|got| (got.time_ns, got.sectors))), Ok(Some((1_000_002_000, 8))));
+        for other in
+            ["", "# tracer: nop", "x-1 [0] . 1.0: block_rq_issue: 7,0 R 4096 () 0 + 8 [x]", "CPU:0 [LOST 5 EVENTS]"]
+        {
+            assert_eq!(queued(other.as_bytes()), Ok(None), "{other}");
+        }
+        for bad in [
+            "1.0: block_bio_queue: 7 R 0 + 8",
+            "1.0: block_bio_queue: 7,0 R 0 8 +",
+            "1.0: block_bio_queue: 7,0 R",
+            "block_bio_queue: 7,0 R 0 + 8",
+        ] {
+            assert!(queued(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert_eq!(
+            (lost(b"CPU:0 [LOST 5 EVENTS]"), lost(b"CPU:12 [LOST 70000 EVENTS]"), lost(b"CPU:0")),
+            (Some(5), Some(70000), None)
+        );
     }
 }
