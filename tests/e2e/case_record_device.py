@@ -90,16 +90,17 @@ def a_device_without_a_cell_is_recorded_and_what_flash_would_give_is_told():
             os.preadv(fd, [page], 5 * PAGE)
             os.close(fd)
         run(["blkdiscard", "--offset", str(MIB), "--length", str(MIB), device])
-        # Over and over, a few pages: what flash is for.
+        # Over and over, a few pages: what flash is for. Where nobody looks for file systems.
+        hot = [40 * MIB + (n % 16) * PAGE for n in range(500)]
         fd = direct(device)
-        for n in range(500):
-            os.preadv(fd, [page], (n % 16) * PAGE)
+        for at in hot:
+            os.preadv(fd, [page], at)
         os.close(fd)
         said, lines = recorder.end()
         got = numbers(lines)
         wanted = [("write", 8 * PAGE, PAGE), ("flush", 0, 0), ("read", 5 * PAGE, PAGE), ("trim", MIB, MIB)]
         equal([one for one in got if one in wanted][:4], wanted, "what was asked, in order")
-        equal(got[-500:], [("read", (n % 16) * PAGE, PAGE) for n in range(500)], "the reads")
+        equal([one for one in got if 40 * MIB <= one[1] < 41 * MIB], [("read", at, PAGE) for at in hot], "the reads")
         equal({line[1] for line in lines}, {os.path.basename(device)}, "devices that were recorded")
         check(all(begun_ns <= int(line[0]) <= time.time_ns() for line in lines), "times are those of the clock")
         contains(said, f"{len(lines)} requests recorded\n", "what is said at the end")
@@ -137,7 +138,7 @@ def a_part_of_a_disk_is_recorded_by_its_own_offsets():
         _, lines = recorder.end()
         # The second read of the part, the second of the disk which lies in it, and both flushes, which are the disk's.
         wanted = [("read", 3 * PAGE, PAGE), ("read", 2048 * 512 + 7 * PAGE, PAGE), ("flush", 0, 0), ("read", 7 * PAGE, PAGE), ("flush", 0, 0)]
-        equal(numbers(lines), wanted, "requests")
+        equal([one for one in numbers(lines) if one in wanted], wanted, "requests")
         equal({line[1] for line in lines}, {f"{name}p1"}, "its name")
 
 
