@@ -154,9 +154,23 @@ def a_recording_by_time_ends_by_itself_and_what_a_killed_one_left_is_removed():
         begun = time.monotonic()
         done = run([binary(), "trace", "record", "--device", device, "--for", "1s", path])
         check(1 <= time.monotonic() - begun < 20, "as long as it was told")
-        contains(done.stderr, "requests recorded", "what is said")
+        contains(done.stderr, "0 requests recorded\nhint: nothing was asked of it", "what is said")
         with open(path) as file:
-            contains(file.readline(), "# flashcell trace capture", "a recording, of nothing perhaps")
+            contains(file.readline(), "# flashcell trace capture", "a recording, of nothing")
+        # As `nohup` starts it: it goes on when its terminal is closed.
+        path = place.path("nohup.trace")
+        command = ["nohup", binary(), "trace", "record", "--device", device, "--device", device, "--for", "0.05m", path]
+        begun = time.monotonic()
+        process = place.spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: os.path.exists(path) and os.path.getsize(path) > 0, 20, "the recording to begin")
+        process.send_signal(signal.SIGHUP)
+        fd = direct(device)
+        os.fsync(fd)
+        os.close(fd)
+        _, said = process.communicate(timeout=30)
+        check(process.returncode == 0 and time.monotonic() - begun >= 3, f"it went on: {said}")
+        with open(path) as file:
+            equal(sum(line.split(",")[3:4] == ["flush"] for line in file), 1, "flushes of a device that is named twice")
         equal(instances(), [], "instances that are left")
 
 

@@ -127,8 +127,17 @@ fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], s
 fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
     let mut out = Output::make(&options.options.file, trace::head())?;
     let (mut requests, mut missed, mut odd) = (0, 0, 0_u64);
-    let time = options.options.time();
+    let (time, mut begun) = (options.options.time(), false);
     let held = server::watch(&options.devices, time, &mut |devices, events| {
+        if !std::mem::replace(&mut begun, true) {
+            for device in devices.iter().filter(|device| device.drops_flushes) {
+                let _ = writeln!(
+                    io::stderr(),
+                    "{}: has no volatile cache, and its flushes end in the kernel before they can be seen: they are not recorded",
+                    device.name
+                );
+            }
+        }
         let mut text = String::new();
         for line in events.lines.split(|byte| *byte == b'\n') {
             match kernel::queued(line) {
@@ -143,6 +152,12 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
         let _ = writeln!(io::stderr(), "{odd} events of the kernel have a form that is not known; they are left out");
     }
     out.end(requests, "requests", missed);
+    if requests == 0 {
+        let _ = writeln!(
+            io::stderr(),
+            "hint: nothing was asked of it, or it is below an md RAID or a multipath device: name the device that the file system lies on"
+        );
+    }
     drop(held);
     Ok(true)
 }
@@ -151,8 +166,8 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
 struct Output {
     out: Box<dyn Write>,
     head: Option<String>,
-    /// The file that was made.
-    made: Option<PathBuf>,
+    /// The file that was made, and how much of it is whole lines.
+    made: Option<(PathBuf, File, u64)>,
 }
 
 impl Output {
@@ -164,13 +179,23 @@ impl Output {
         let out = made.map_err(|error| {
             format!("cannot make {}: {error}\nhint: name a file that is not there yet", file.display())
         })?;
-        Ok(Output { out: Box::new(out), head: Some(head), made: Some(file.to_owned()) })
+        let again = out.try_clone().map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        Ok(Output { out: Box::new(out), head: Some(head), made: Some((file.to_owned(), again, 0)) })
     }
 
     fn keep(&mut self, text: &str) -> io::Result<()> {
-        self.out.write_all(self.head.take().unwrap_or_default().as_bytes())?;
-        self.out.write_all(text.as_bytes())?;
-        self.out.flush()
+        let text = [self.head.as_deref().unwrap_or_default(), text].concat();
+        let kept = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        match (&kept, &mut self.made) {
+            (Ok(()), Some((_, _, whole))) => *whole += text.len() as u64,
+            // A device that is full ends a line anywhere.
+            (Err(_), Some((_, file, whole))) => drop(file.set_len(*whole)),
+            (_, None) => {}
+        }
+        if kept.is_ok() {
+            self.head = None;
+        }
+        kept
     }
 
     /// Say what there is.
@@ -186,7 +211,7 @@ impl Output {
 impl Drop for Output {
     /// Nothing was recorded, for a reason that is told: the next try may have the name.
     fn drop(&mut self) {
-        if let (Some(_), Some(file)) = (&self.head, &self.made) {
+        if let (Some(_), Some((file, ..))) = (&self.head, &self.made) {
             let _ = std::fs::remove_file(file);
         }
     }

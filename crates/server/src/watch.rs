@@ -1,8 +1,8 @@
 //! `flashcell trace record --device`: what a block device of this host is asked, by the kernel's own events, before any cell has it.
 //!
 //! The events are those of `block_bio_queue`: what programs and file systems ask for, before the elevator merges or splits it. They come
-//! through an instance of tracefs that is this process's own, so that nobody else's tracing is disturbed, and that goes with it, whatever
-//! ends it: who comes next removes what a killed process left. Never changes anything else; never reads what is read or written.
+//! through an instance of tracefs that is this process's own, so that nobody else's tracing is disturbed, and that goes with it; what a killed
+//! process left is removed by who comes next. Never changes anything else; never reads what is read or written.
 
 use device::HeldSignals;
 use rustix::fs::OFlags;
@@ -16,13 +16,22 @@ use std::time::{Duration, Instant};
 /// Where tracefs is.
 const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const EVENT: &str = "events/block/block_bio_queue";
-/// Instances are named by this and the process that made them.
+/// Instances are named by this and the process that made them. Another namespace may have a process of the same number.
 const INSTANCE: &str = "flashcell-trace-";
-/// The kernel's memory for events, per processor: a second of 80,000 requests.
-const BUFFER_KIB: u32 = 8192;
+const SAME_NUMBER_MAX: u32 = 16;
+/// So old an instance is read by the process that made it, or that process is gone: the kernel removes none that is read.
+const MADE: Duration = Duration::from_secs(60);
+/// The kernel's memory for events, of each processor (a second of 80,000 requests) and of all.
+const BUFFER_KIB_MAX: u64 = 8192;
+const BUFFERS_KIB_MAX: u64 = 256 << 10;
+const BUFFER_KIB_MIN: u64 = 1024;
+/// How the kernel writes events, whatever others have made the default. Not every kernel has all.
+const OPTIONS: [&str; 7] = ["overwrite", "noraw", "nohex", "nobin", "nofields", "context-info", "nolatency-format"];
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 64 << 10;
+/// Text that is taken before it is looked whether to go on.
+const TAKEN_BYTES_MAX: usize = 4 << 20;
 /// Devices at a time: the kernel's filter is one line.
 const DEVICES_MAX: usize = 64;
 
@@ -78,8 +87,10 @@ pub struct WatchedDevice {
     pub disk: (u32, u32),
     /// Where it begins on the disk.
     pub first_sector: u64,
-    /// Sectors of 512 bytes.
+    /// Sectors of 512 bytes of a part of a disk; a disk may grow, and has no end.
     pub sectors: u64,
+    /// The disk says that a completed write is durable: the kernel drops flushes before anybody can see them.
+    pub drops_flushes: bool,
 }
 
 impl WatchedDevice {
@@ -98,18 +109,20 @@ impl WatchedDevice {
             text.parse::<u64>()
                 .map_err(|_| failed(io::Error::new(ErrorKind::InvalidData, "the kernel gives no number")))
         };
-        let is_part = at.join("partition").exists();
-        let (disk, first_sector) = match at.parent().filter(|_| is_part) {
-            None => ((major, minor), 0),
+        let part_of = at.parent().filter(|_| at.join("partition").exists());
+        let (disk, first_sector, sectors) = match part_of {
+            None => ((major, minor), 0, u64::MAX),
             Some(disk) => {
                 let text = read(disk.join("dev"))?;
                 let (major, minor) = text.split_once(':').unwrap_or_default();
                 let part = |text: &str| number(text.to_owned()).map(|n| n as u32);
-                ((part(major)?, part(minor)?), number(read(at.join("start"))?)?)
+                ((part(major)?, part(minor)?), number(read(at.join("start"))?)?, number(read(at.join("size"))?)?)
             }
         };
+        let drops_flushes =
+            read(part_of.unwrap_or(&at).join("queue/write_cache")).is_ok_and(|text| text == "write through");
         let name = at.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(WatchedDevice { name, disk, first_sector, sectors: number(read(at.join("size"))?)? })
+        Ok(WatchedDevice { name, disk, first_sector, sectors, drops_flushes })
     }
 }
 
@@ -128,21 +141,33 @@ impl Instance {
         };
         let instances = tracing.join("instances");
         remove_left(&instances);
-        let path = instances.join(format!("{INSTANCE}{}", std::process::id()));
-        match fs::create_dir(&path) {
-            Ok(()) => Ok(Instance(path)),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(WatchError::Denied(error)),
-            Err(source) => Err(WatchError::Trace { what: "make an instance of tracefs", source }),
+        for number in 0..SAME_NUMBER_MAX {
+            let suffix = if number == 0 { String::new() } else { format!("-{number}") };
+            let path = instances.join(format!("{INSTANCE}{}{suffix}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Instance(path)),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(WatchError::Denied(error)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number + 1 < SAME_NUMBER_MAX => {}
+                Err(source) => return Err(WatchError::Trace { what: "make an instance of tracefs", source }),
+            }
         }
+        unreachable!("the last try is answered")
     }
 
     fn set(&self, file: &str, value: &str, what: &'static str) -> Result<(), WatchError> {
-        fs::write(self.0.join(file), value).map_err(|source| WatchError::Trace { what, source })
+        fs::write(self.0.join(file), value).map_err(|source| match source.kind() {
+            ErrorKind::PermissionDenied => WatchError::Denied(source),
+            _ => WatchError::Trace { what, source },
+        })
     }
 
     /// Let the events of these disks come. Their times are those of the monotonic clock.
     fn begin(&self, devices: &[WatchedDevice]) -> Result<File, WatchError> {
-        self.set("buffer_size_kb", &BUFFER_KIB.to_string(), "give the kernel memory for events")?;
+        let buffer_kib = (BUFFERS_KIB_MAX / processors()).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
+        self.set("buffer_size_kb", &buffer_kib.to_string(), "give the kernel memory for events")?;
+        for option in OPTIONS {
+            let _ = fs::write(self.0.join("trace_options"), option);
+        }
         self.set("trace_clock", "mono", "choose the clock of events")?;
         let mut disks: Vec<(u32, u32)> = devices.iter().map(|device| device.disk).collect();
         disks.sort_unstable();
@@ -166,13 +191,24 @@ impl Drop for Instance {
     }
 }
 
-/// Remove the instances of processes that are gone.
+/// Processors that the kernel may have memory for events of.
+fn processors() -> u64 {
+    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = possible.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u64>().ok());
+    last.map_or(1, |last| last + 1)
+}
+
+/// Remove the instances of processes that are gone, of whatever namespace. The kernel keeps what is being read.
 fn remove_left(instances: &Path) {
     let Ok(entries) = fs::read_dir(instances) else { return };
+    let mine = std::process::id().to_string();
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(INSTANCE));
-        if process.is_some_and(|process| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists()) {
+        let Some(process) = name.to_str().and_then(|name| name.strip_prefix(INSTANCE)) else { continue };
+        let is_gone = process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists();
+        let made = entry.metadata().and_then(|meta| meta.modified());
+        let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > MADE));
+        if is_gone || is_old || process == mine {
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -199,24 +235,37 @@ pub fn watch(
     if paths.len() > DEVICES_MAX {
         return Err(WatchError::TooMany);
     }
-    let devices: Vec<WatchedDevice> = paths.iter().map(|path| WatchedDevice::look(path)).collect::<Result<_, _>>()?;
+    let mut devices: Vec<WatchedDevice> =
+        paths.iter().map(|path| WatchedDevice::look(path)).collect::<Result<_, _>>()?;
+    devices.sort_by_key(|device| (device.disk, device.first_sector, device.sectors));
+    devices.dedup();
     let held = HeldSignals::hold().map_err(|source| WatchError::Trace { what: "hold back signals", source })?;
     let instance = Instance::make()?;
     let since_epoch_ns = since_epoch_ns();
     let mut pipe = instance.begin(&devices)?;
     let begun = Instant::now();
-    let mut text = Vec::new();
+    let (mut text, mut more) = (Vec::new(), false);
     loop {
         let left = time.map(|time| time.saturating_sub(begun.elapsed()));
-        let ends =
-            held.pause(left.map_or(EVERY, |left| left.min(EVERY))).is_err() || left.is_some_and(|left| left <= EVERY);
-        take(&mut pipe, &mut text).map_err(|source| WatchError::Trace { what: "read the kernel's events", source })?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        match keep(&devices, &Events { lines: &text[..whole], since_epoch_ns }) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(held),
-            kept => kept.map_err(WatchError::Output)?,
+        let pause = if more { Duration::ZERO } else { left.map_or(EVERY, |left| left.min(EVERY)) };
+        let ends = held.pause(pause).is_err() || left.is_some_and(|left| left <= pause);
+        if ends {
+            // What is still to be read has an end then.
+            let _ = instance.set(&format!("{EVENT}/enable"), "0", "end the kernel's events");
         }
-        text.drain(..whole);
+        loop {
+            let taken = take(&mut pipe, &mut text);
+            more = taken.map_err(|source| WatchError::Trace { what: "read the kernel's events", source })?;
+            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            match keep(&devices, &Events { lines: &text[..whole], since_epoch_ns }) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(held),
+                kept => kept.map_err(WatchError::Output)?,
+            }
+            text.drain(..whole);
+            if !(ends && more) {
+                break;
+            }
+        }
         if ends {
             // The pipe first: an instance that is read from stays.
             drop(pipe);
@@ -225,16 +274,19 @@ pub fn watch(
     }
 }
 
-/// All that has come.
-fn take(pipe: &mut File, text: &mut Vec<u8>) -> io::Result<()> {
+/// What has come, up to so much. Whether there may be more.
+fn take(pipe: &mut File, text: &mut Vec<u8>) -> io::Result<bool> {
     let mut piece = vec![0; READ_BYTES];
     loop {
         match pipe.read(&mut piece) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(false),
             Ok(bytes) => text.extend_from_slice(&piece[..bytes]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+        if text.len() >= TAKEN_BYTES_MAX {
+            return Ok(true);
         }
     }
 }

@@ -24,7 +24,8 @@ pub struct HeldSignals {
 }
 
 impl HeldSignals {
-    /// Hold them from here on.
+    /// Hold them from here on. What is ignored (by `nohup`, by a shell for what runs in its background) stays so: held back it would
+    /// arrive all the same.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -34,7 +35,7 @@ impl HeldSignals {
         check(unsafe { libc::sigemptyset(held.as_mut_ptr()) })?;
         // SAFETY: filled above.
         let mut held = unsafe { held.assume_init() };
-        for signal in HELD {
+        for signal in HELD.into_iter().filter(|signal| !is_ignored(*signal)) {
             // SAFETY: a live set.
             check(unsafe { libc::sigaddset(&raw mut held, signal) })?;
         }
@@ -87,6 +88,14 @@ impl HeldSignals {
             }
         }
     }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: only asks, and fills what it is given.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };
+    // SAFETY: filled above where the call has not failed.
+    asked == 0 && unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 fn restore(before: &libc::sigset_t) {

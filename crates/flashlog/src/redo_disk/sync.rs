@@ -86,11 +86,11 @@ impl RedoDisk {
         Some(begun)
     }
 
-    /// Whether the disk was last asked long enough ago to be asked at once. If not, it will be then.
+    /// Whether the disk was last asked long enough ago to be asked at once, by the caller. If not, it will be then.
     fn is_disk_due(&self) -> bool {
-        let pause = {
+        let mut pause = {
             let mut state = lock(&self.state);
-            let pause = DISK_EVERY.saturating_sub(Duration::from_nanos(self.now().ns_since(state.disk_wanted)));
+            let pause = self.until_due(&mut state);
             if pause.is_zero() || std::mem::replace(&mut state.pacing, true) {
                 return pause.is_zero();
             }
@@ -98,13 +98,28 @@ impl RedoDisk {
         };
         let me = self.arc();
         self.log.world.spawn.spawn(Box::pin(async move {
-            me.log.world.clock.sleep(pause).await;
-            lock(&me.state).pacing = false;
+            while !pause.is_zero() {
+                me.log.world.clock.sleep(pause).await;
+                let mut state = lock(&me.state);
+                // Somebody may have asked meanwhile.
+                pause = me.until_due(&mut state);
+                state.pacing = !pause.is_zero();
+            }
             if !me.stopping.load(Ordering::Acquire) {
                 me.want_together();
             }
         }));
         false
+    }
+
+    /// How long until the disk is to be asked again; where that is now, whoever asks is the one who does.
+    fn until_due(&self, state: &mut State) -> Duration {
+        let now = self.now();
+        let pause = DISK_EVERY.saturating_sub(Duration::from_nanos(now.ns_since(state.disk_wanted)));
+        if pause.is_zero() {
+            state.disk_wanted = now;
+        }
+        pause
     }
 
     /// The disk's leg of syncs that somebody waits for: everything up to now is flushed, what is still being written as soon as it has

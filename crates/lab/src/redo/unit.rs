@@ -68,16 +68,17 @@ impl FromStr for Unit {
     }
 }
 
-/// A time on the command line: `500ms`, `1.5s`.
+/// A time on the command line: `500ms`, `1.5s`, `10m`, `2h`.
 ///
 /// # Errors
 /// It is none, or not above zero.
 pub fn parse_time_ps(text: &str) -> Result<i64, String> {
-    let wrong = || format!("no time: {text}\nhint: a number with its unit, like 500ms, 4ms, 100us or 1.5s");
-    let unit = ["ns", "us", "ms", "s"].into_iter().find(|unit| text.ends_with(unit)).ok_or_else(wrong)?;
-    let number = &text.as_bytes()[..text.len() - unit.len()];
-    let unit: Unit = unit.parse()?;
-    decimal_ps(number, unit).ok().filter(|ps| *ps > 0).ok_or_else(wrong)
+    let wrong = || format!("no time: {text}\nhint: a number with its unit, like 500ms, 4ms, 100us, 1.5s, 10m or 2h");
+    let units = [("ns", "ns", 1), ("us", "us", 1), ("ms", "ms", 1), ("s", "s", 1), ("m", "s", 60), ("h", "s", 3600)];
+    let (name, unit, times) = units.into_iter().find(|(name, ..)| text.ends_with(name)).ok_or_else(wrong)?;
+    let number = &text.as_bytes()[..text.len() - name.len()];
+    let ps = decimal_ps(number, unit.parse()?).ok().and_then(|ps| ps.checked_mul(times));
+    ps.filter(|ps| *ps > 0).ok_or_else(wrong)
 }
 
 /// Digits that are kept: what is behind them is below a picosecond in every unit, for every time that is short enough.
@@ -199,7 +200,9 @@ mod tests {
         assert_eq!(parse_time_ps("500ms"), Ok(500_000 * US_PS));
         assert_eq!(parse_time_ps("1.5s"), Ok(1_500_000 * US_PS));
         assert_eq!(parse_time_ps("100us"), Ok(100 * US_PS));
-        for wrong in ["500", "ms", "", "-1ms", "0s", "1h", "1 ms"] {
+        assert_eq!(parse_time_ps("10m"), Ok(600_000_000 * US_PS));
+        assert_eq!(parse_time_ps("0.5h"), Ok(1_800_000_000 * US_PS));
+        for wrong in ["500", "ms", "", "m", "-1ms", "0s", "0m", "1d", "2600h", "1 ms", "10 m"] {
             assert!(parse_time_ps(wrong).is_err(), "{wrong}");
         }
         assert!("hour".parse::<Unit>().is_err_and(|e| e.contains("1024ns, us")));
