@@ -91,7 +91,7 @@ def a_device_without_a_cell_is_recorded_and_what_flash_would_give_is_told():
             os.close(fd)
         run(["blkdiscard", "--offset", str(MIB), "--length", str(MIB), device])
         # Over and over, a few pages: what flash is for. Where nobody looks for file systems.
-        hot = [40 * MIB + (n % 16) * PAGE for n in range(500)]
+        hot = [40 * MIB + (n % 16) * PAGE for n in range(3000)]
         fd = direct(device)
         for at in hot:
             os.preadv(fd, [page], at)

@@ -58,7 +58,8 @@ impl RedoDisk {
                 if let Some(verdict) = &errand.verdict {
                     verdict.tell(Some(true));
                 }
-                self.count_sync((begun, asked), last, Some(true), None, true);
+                // What has to go past flash may have had to be in the ring all the same, for replay.
+                self.count_sync((begun, asked), last, Some(true), skip, skip.is_none());
             }
             return Outcome::Done;
         };
