@@ -3,16 +3,13 @@
 use clap::Args;
 use lab::redo::capture as redo;
 use lab::trace::capture as trace;
-use lab::trace::kernel::{self, Queued};
+use lab::trace::kernel::{self, Queued, SECTOR_BYTES};
 use server::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The kernel counts in these, whatever the device has.
-const SECTOR_BYTES: u64 = 512;
 
 #[derive(Args)]
 pub(crate) struct RedoRecord {

@@ -230,7 +230,7 @@ pub(crate) struct Ledger {
     event: u64,
     /// The disk is to have everything up to this change durably without delay.
     wanted: Seq,
-    /// The same as soon as everything up to this change has been written.
+    /// The disk is to have everything up to this change durably, as soon as it has all been written there.
     wanted_together: Option<Seq>,
     next_write: WriteId,
     next_sync: SyncId,
@@ -293,7 +293,8 @@ impl Ledger {
         self.is_together()
     }
 
-    /// Whether what was wanted together has been written, and is wanted from now on. What the disk refuses is not waited for.
+    /// Whether what was wanted together has been written, and is wanted from now on. A write that the disk refuses does not
+    /// hold up the others.
     pub(crate) fn is_together(&mut self) -> bool {
         let Some(last) = self.wanted_together else { return false };
         let flies = self.writes.values().any(|flying| flying.parts.iter().any(|(_, seq)| *seq <= last));

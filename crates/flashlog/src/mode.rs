@@ -148,7 +148,7 @@ pub(crate) fn disk_leg(mode: Mode, disk: &Estimate, waits: &Estimate, flash: imp
             let knows = disk.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
             let long_ns = flash.long_ns.max(waits.quantile(FLASH_LATE_PER_MILLE));
             match (flash.sync_ns, long_ns, disk.quantile(500)) {
-                // Nobody waits for longer than the disk takes before it is asked.
+                // No sync waits for flash longer than the disk takes before the disk is asked.
                 (Some(ns), Some(long_ns), Some(disk_ns)) if knows && ns.saturating_mul(2) <= disk_ns => {
                     DiskLeg::Late(Duration::from_nanos(long_ns.saturating_mul(2).min(disk_ns)))
                 }

@@ -58,7 +58,7 @@ impl RedoDisk {
                 if let Some(verdict) = &errand.verdict {
                     verdict.tell(Some(true));
                 }
-                // What has to go past flash may have had to be in the ring all the same, for replay.
+                // A write that the plan keeps off flash may have had to be in the ring all the same, for replay.
                 self.count_sync((begun, asked), last, Some(true), skip, skip.is_none());
             }
             return Outcome::Done;
@@ -102,7 +102,7 @@ impl RedoDisk {
             while !pause.is_zero() {
                 me.log.world.clock.sleep(pause).await;
                 let mut state = lock(&me.state);
-                // Somebody may have asked meanwhile.
+                // A sync may have asked the disk meanwhile.
                 pause = me.until_due(&mut state);
                 state.pacing = !pause.is_zero();
             }

@@ -1,7 +1,8 @@
 //! Text of tools that look at the kernel: BCC's biosnoop, and the ring of ftrace as `trace`, `trace_pipe`, trace-cmd or perf print it.
 
 use super::capture::Kind;
-use super::text::{SECTOR_BYTES, number, seconds_ns, words};
+pub use super::text::SECTOR_BYTES;
+use super::text::{number, seconds_ns, words};
 use super::{DeviceName, Op, Parsed, RawRequest};
 
 /// Events of the block layer of which one a request is counted, the best first: what is queued is what a program asked for.
@@ -59,7 +60,7 @@ pub struct Queued {
     pub time_ns: u64,
     /// Major and minor number of the disk.
     pub disk: (u32, u32),
-    /// What it does, in order: a durable write is a write and a flush.
+    /// What the request does, in order: a durable write is a write and a flush.
     pub kinds: Vec<Kind>,
     /// First sector of 512 bytes on the disk.
     pub sector: u64,
@@ -67,8 +68,8 @@ pub struct Queued {
     pub sectors: u64,
 }
 
-/// What the letters of a request say, as the kernel writes them (`blk_fill_rwbs`): a flush before it, what it is, and behind that whether it
-/// is to be durable.
+/// What the kernel's letters of a request (`blk_fill_rwbs`) say: a flush before the request, the request, and behind that whether the request is
+/// to be durable.
 fn kinds_of_rwbs(rwbs: &[u8], sectors: u64) -> Vec<Kind> {
     let (before, rest) = match rwbs {
         [b'F', rest @ ..] if !rest.is_empty() => (true, rest),

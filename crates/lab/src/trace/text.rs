@@ -4,7 +4,8 @@ use super::columns::Columns;
 use super::kernel::{self, KernelText};
 use super::{DeviceName, Format, Op, Parsed, RawRequest, capture};
 
-pub(super) const SECTOR_BYTES: u64 = 512;
+/// The kernel and most tools count in these, whatever sectors the device has.
+pub const SECTOR_BYTES: u64 = 512;
 
 /// What a text format remembers between lines.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 
 use device::layers::{FlushGate, Memory};
 use device::sync::one_shot;
-use device::{Buf, Bufs, Clock, Completion, Device, Geometry, Io, Op, Outcome, Spawn, World};
+use device::{Buf, Bufs, Clock, Completion, Device, Geometry, Io, Op, Outcome, SharedBufs, Spawn, World};
 use flashlog::{LogConfig, LogReader, Mode, Owner, RedoDisk, RedoDiskConfig, RingDevice};
 use sim::plain::in_a_world;
 use std::sync::Arc;
@@ -86,17 +86,26 @@ async fn watched_redo_disk(mode: Mode, world: &World, asked: [Arc<Asked>; 2]) ->
     })
 }
 
+fn record() -> SharedBufs {
+    Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze()
+}
+
+/// A write and the sync of it.
+async fn commit(device: &Device, offset: u64, data: &SharedBufs) {
+    assert_eq!(device.write(offset, data.clone(), false).await.outcome, Outcome::Done);
+    assert_eq!(device.flush().await.outcome, Outcome::Done);
+}
+
 /// So many commits, one after another, with pauses; how long the mean one of the second half took.
 async fn commits(redo: &Arc<RedoDisk>, count: u64, pause: Duration, world: &World) -> Duration {
     let device: Device = redo.clone();
-    let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+    let data = record();
     let mut took_ns = 0;
     for n in 0..count {
         world.clock.sleep(pause).await;
         let begun = world.clock.now();
         let offset = n * RECORD_BYTES % LOG_BYTES;
-        assert_eq!(device.write(offset, data.clone(), false).await.outcome, Outcome::Done);
-        assert_eq!(device.flush().await.outcome, Outcome::Done);
+        commit(&device, offset, &data).await;
         took_ns += if n >= count / 2 { world.clock.now().ns_since(begun) } else { 0 };
     }
     Duration::from_nanos(took_ns / count.div_ceil(2))
@@ -158,12 +167,10 @@ fn in_mode_auto_a_flush_of_the_disk_serves_the_commits_of_many_sessions() {
                 let (redo, world): (Device, _) = (redo.clone(), world.clone());
                 let mut prng = world.prng.fork(&format!("session {session} of {round}"));
                 process.spawn(Box::pin(async move {
-                    let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+                    let data = record();
                     for n in 0..500 {
                         world.clock.sleep(Duration::from_nanos(prng.below(400_000))).await;
-                        let offset = (session * 500 + n) * RECORD_BYTES;
-                        assert_eq!(redo.write(offset, data.clone(), false).await.outcome, Outcome::Done);
-                        assert_eq!(redo.flush().await.outcome, Outcome::Done);
+                        commit(&redo, (session * 500 + n) * RECORD_BYTES, &data).await;
                     }
                     sender.send(());
                 }));
@@ -208,17 +215,13 @@ fn in_mode_auto_the_disk_answers_where_flash_stalls() {
         let redo = watched_redo_disk(Mode::Auto, &world, asked.clone()).await;
         commits(&redo, 500, Duration::ZERO, &world).await;
         let device: Device = redo.clone();
-        let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+        let data = record();
         for n in 0..20 {
             // The disk has just been asked for the one before.
             commits(&redo, 100, Duration::ZERO, &world).await;
             asked[1].stalls.store(true, Ordering::Relaxed);
             let begun = world.clock.now();
-            assert_eq!(
-                device.write(LOG_BYTES / 2 + n * RECORD_BYTES, data.clone(), false).await.outcome,
-                Outcome::Done
-            );
-            assert_eq!(device.flush().await.outcome, Outcome::Done);
+            commit(&device, LOG_BYTES / 2 + n * RECORD_BYTES, &data).await;
             let took = Duration::from_nanos(world.clock.now().ns_since(begun));
             asked[1].stalls.store(false, Ordering::Relaxed);
             // A flush that is under way when this one is asked for does not count for it.
@@ -241,7 +244,7 @@ fn a_write_that_a_sync_is_to_follow_is_durable_at_once() {
         let [flushes, durable] = [0, 1].map(|n| counts()[n] - before[n]);
         assert!(flushes < 100 && durable > 900, "{flushes} flushes, {durable} durable writes");
         let device: Device = redo.clone();
-        let data = Bufs::from(Buf::padded(&[7; RECORD_BYTES as usize], RECORD_BYTES as usize)).freeze();
+        let data = record();
         let write = |n: u64| device.write(LOG_BYTES / 2 + n * RECORD_BYTES, data.clone(), false);
         let mut before = counts();
         for n in 0..100 {
