@@ -324,6 +324,7 @@ impl Ledger {
     /// Try a disk that has refused writes again: in turn, so that each that waits is tried though only so many are at a time.
     pub(crate) fn retry(&mut self) -> Vec<DiskWrite> {
         self.held_back = false;
+        self.all_is_due();
         let mut writes = self.start(self.retry_from..u64::MAX);
         writes.extend(self.start(0..self.retry_from));
         self.retry_from = writes.last().map_or(0, |write| write.range.end);

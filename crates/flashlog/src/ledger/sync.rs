@@ -79,8 +79,10 @@ impl Ledger {
     /// The disk may have dropped whatever it had not made durable: of each byte the newest change is written again.
     pub(super) fn write_again(&mut self) -> Vec<DiskWrite> {
         // Not at once again: a disk that refuses flushes would be given the same bytes without a pause.
-        (self.wanted, self.wanted_together) = (0, None);
+        (self.wanted, self.wanted_together) = (None, None);
+        self.all_is_due();
         let lost_before = self.lost_acked;
+        let was_owed = self.changes.contains_key(&FLUSH_OWED);
         let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| seq).collect();
         let mut again = Vec::new();
         // First what nobody holds: what is newest in its place decides what is written.
@@ -89,7 +91,8 @@ impl Ledger {
             if change.range.is_empty() {
                 // What went past the ledger: some of it may still be under way.
                 let syncs = change.syncs.clone();
-                self.lost_acked += 1;
+                // Of what stands for an earlier loss, nothing more is lost.
+                self.lost_acked += u64::from(seq != FLUSH_OWED);
                 self.lose_syncs(&syncs);
             } else if matches!(change.content, Content::Unheld) && change.done_at.is_some() {
                 // The disk may have it all the same: only what somebody was told is durable is written over it.
@@ -108,7 +111,7 @@ impl Ledger {
         }
         let past: Vec<SyncId> = std::mem::take(&mut self.past).into_iter().map(|(_, sync)| sync).collect();
         self.lose_syncs(&past);
-        if self.lost_acked > lost_before {
+        if self.lost_acked > lost_before || was_owed {
             // Nobody may be told that all is well before the disk has shown that it flushes again.
             self.changes.remove(FLUSH_OWED);
             self.begin_unknown(FLUSH_OWED);
