@@ -266,7 +266,8 @@ impl Ledger {
         if !change.acked && flies {
             return;
         }
-        if !change.acked && !change.tried && !change.doomed && self.held_back {
+        // What the disk has not been asked to write, a failed flush says nothing of.
+        if !change.acked && !change.tried && !change.doomed {
             change.disk_failed = false;
             self.effects.push(Effect::TryDisk);
             return;

@@ -560,3 +560,30 @@ fn a_loss_is_counted_once_however_often_the_disk_refuses_to_flush() {
     // It has shown nothing yet: a sync waits for that.
     assert!(ledger.begin_sync(None).is_some() && ledger.flush_wanted(|| false));
 }
+
+/// A flush fails while more waits than the disk is given at once, and the ring refuses what waits.
+#[test]
+fn what_the_disk_was_never_asked_to_write_does_not_fail() {
+    let mut ledger = Ledger::new(false, false);
+    let pages = FLYING_MAX as u64 + 2;
+    let mut flying: Vec<WriteId> = Vec::new();
+    for n in 0..pages {
+        flying.extend(write(&mut ledger, n + 1, 2 * n).into_iter().map(|write| write.id));
+    }
+    assert!(ledger.flush_ended(ledger.flush_begins(), false).is_empty());
+    ledger.take_effects();
+    ledger.ring(pages, RingLeg::Refused, false);
+    assert!(!ledger.take_effects().contains(&Effect::Failed { seq: pages }));
+    for id in flying {
+        end_well(&mut ledger, id);
+    }
+    assert!(ledger.take_effects().contains(&Effect::Acked { seq: pages, by_ring: false }));
+}
+
+/// A write ends well, and whatever is written after it.
+fn end_well(ledger: &mut Ledger, id: WriteId) {
+    let mut more = ledger.disk_wrote(id, true);
+    while let Some(write) = more.pop() {
+        more.extend(ledger.disk_wrote(write.id, true));
+    }
+}
