@@ -34,8 +34,6 @@ pub(crate) const FLYING_MAX: usize = 64;
 const FLUSH_OWED: Seq = 0;
 /// The longest write that is made of several changes: one stripe of what disks take at once.
 pub(crate) const MERGED_BYTES_MAX: u64 = 1 << 20;
-/// So much gathers at most before it is written: a disk takes about as long to get there as to write this.
-pub(crate) const GATHERED_BYTES_MAX: u64 = 512 << 10;
 
 /// What a change does to its range.
 #[derive(Clone, Debug)]
@@ -49,17 +47,6 @@ pub(crate) enum Content {
     },
     /// Not kept: the disk alone can make it durable.
     Unheld,
-}
-
-/// When the disk writes a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    /// At once, so that it is durable there when it is written.
-    Durably,
-    /// At once.
-    Now,
-    /// With others: flash answers whoever waits.
-    Gathered,
 }
 
 /// Where a change is in the ring.
@@ -187,8 +174,6 @@ pub(crate) enum Effect {
     Acked { seq: Seq, by_ring: bool },
     /// The disk does not take the change: the ring should have it.
     DiskFailed { seq: Seq },
-    /// What gathers is to be written: a ring has refused some of it. See [`Ledger::write_gathered`].
-    DiskDue,
     /// Neither the disk nor the ring takes the change: who asked for it is told. What is held of it is tried on.
     Failed { seq: Seq },
     /// Somebody waits for the disk alone: it is asked again, see [`Ledger::retry`].
@@ -243,10 +228,6 @@ pub(crate) struct Ledger {
     /// each sync.
     past: Vec<(u64, SyncId)>,
     event: u64,
-    /// Disk writes of changes up to this one are due; what is newer and waits in `pending` gathers there, for one write of many changes.
-    due: Seq,
-    /// Bytes that have begun to gather since.
-    gathered_bytes: u64,
     /// The disk is to have everything up to this change durably without delay.
     wanted: Option<Seq>,
     /// The disk is to have everything up to this change durably, as soon as it has all been written there.
@@ -301,19 +282,6 @@ impl Ledger {
         self.wanted = Some(self.last());
     }
 
-    /// Nothing gathers any longer. What is to be written.
-    pub(crate) fn write_gathered(&mut self) -> Vec<DiskWrite> {
-        if self.gathered_bytes == 0 {
-            return Vec::new();
-        }
-        self.all_is_due();
-        self.start(0..u64::MAX)
-    }
-
-    fn all_is_due(&mut self) {
-        (self.due, self.gathered_bytes) = (self.due.max(self.last()), 0);
-    }
-
     /// The disk is asked for everything there is by one flush, of what is being written now as well. Where that is asked again and has not
     /// come about, it is asked for what is there. Whether a flush is due now.
     pub(crate) fn want_together(&mut self) -> bool {
@@ -363,18 +331,17 @@ impl Ledger {
     }
 
     /// Take a change; what the disk shall write now, `first_write` if nothing is in its way. What is not held must not be busy
-    /// ([`Ledger::is_busy`]). What may gather waits for more, until there is enough of it or [`Ledger::write_gathered`].
+    /// ([`Ledger::is_busy`]).
     pub(crate) fn begin(
         &mut self,
         seq: Seq,
         range: Range<u64>,
         content: Content,
         first_write: Content,
-        when: When,
+        fua: bool,
         must_ring: bool,
     ) -> Vec<DiskWrite> {
         let over_record = must_ring;
-        let fua = when == When::Durably;
         self.changes.insert(seq, Change { fua, must_ring, over_record, ..Change::new(range.clone(), content) });
         let over = self.newest.insert(range.clone(), seq);
         if let Some(mut change) = self.changes.edit(seq) {
@@ -384,30 +351,16 @@ impl Ledger {
         let busy = self.is_busy(&range) && !self.overlapping;
         assert!(held || !busy, "what is not held does not wait");
         assert!(held || !self.paused, "what is not held does not wait");
-        // Zeroes are not merged, and what the client gave is written instead of them only at once.
-        let gathers =
-            when == When::Gathered && matches!(self.changes[&seq].content, Content::Data(_)) && !range.is_empty();
-        self.gathered_bytes += if gathers { range.end - range.start } else { 0 };
-        let near = if self.gathered_bytes > 0 { 0..u64::MAX } else { range.clone() };
-        let is_due = !gathers || self.gathered_bytes >= GATHERED_BYTES_MAX;
-        if is_due {
-            self.all_is_due();
-        }
-        if gathers || held && (busy || self.held_back || self.paused || self.writes.len() >= FLYING_MAX) {
-            let due = self.due;
-            self.put_pending(seq, range);
+        if held && (busy || self.held_back || self.paused || self.writes.len() >= FLYING_MAX) {
+            self.put_pending(seq, range.clone());
             if self.held_back {
                 self.disk_refuses(seq);
             }
-            return if is_due || self.due > due { self.start(near) } else { Vec::new() };
+            return self.start(range);
         }
-        // The disk gets what the client gave, as one write.
+        // The usual case: the disk gets what the client gave, as one write.
         let id = self.fly(SmallVec::from_iter([(range.clone(), seq)]), range.clone(), fua);
-        let mut writes = vec![DiskWrite { id, range: range.clone(), content: first_write, fua }];
-        if near != range {
-            writes.extend(self.start(near));
-        }
-        writes
+        vec![DiskWrite { id, range, content: first_write, fua }]
     }
 
     /// Something was changed past the ledger before it took over, and perhaps not flushed: a sync has to wait for a flush that
@@ -438,10 +391,6 @@ impl Ledger {
         change.left -= bytes;
         change.needs_flush = true;
         drop(change);
-        // What was due stays so, though it is the heir's to write now.
-        if older <= self.due {
-            self.due = self.due.max(heir);
-        }
         self.wait_for_heir(older, heir);
     }
 
@@ -479,8 +428,10 @@ impl Ledger {
         let mut out = Vec::new();
         let mut at = near.start;
         while !self.held_back && !self.paused && self.writes.len() < FLYING_MAX {
-            let may_start = |(range, seq): &(Range<u64>, Seq)| *seq <= self.due && !self.flying.overlaps(range);
-            let Some((first, _)) = self.pending.overlapping(&(at..near.end)).find(may_start) else { break };
+            let Some((first, _)) = self.pending.overlapping(&(at..near.end)).find(|(r, _)| !self.flying.overlaps(r))
+            else {
+                break;
+            };
             let write = self.start_at(first);
             at = write.range.end;
             out.push(write);
@@ -524,9 +475,6 @@ impl Ledger {
         }
         let given_up = leg == RingLeg::Refused && change.disk_failed;
         drop(change);
-        if leg == RingLeg::Refused && self.gathered_bytes > 0 {
-            self.effects.push(Effect::DiskDue);
-        }
         if given_up {
             return self.give_up(seq);
         }

@@ -107,8 +107,6 @@ struct State {
     /// Disk writes in flight, in the order they were issued, with when: at most [`crate::ledger::FLYING_MAX`] and those of what is not
     /// held.
     writing: BTreeMap<WriteId, Instant>,
-    /// Flash did not answer a write as soon as it usually does, and has answered none since.
-    flash_is_late: bool,
     /// The last flush of the disk failed, then.
     flush_refused: Option<Instant>,
     settling: bool,
@@ -178,7 +176,6 @@ impl RedoDisk {
                 pacing: false,
                 disk_waits: 0,
                 writing: BTreeMap::new(),
-                flash_is_late: false,
                 flush_refused: None,
                 settling: false,
                 retrying: false,
@@ -322,9 +319,6 @@ impl RedoDisk {
                     Effect::TryDisk => {
                         let writes = state.ledger.retry();
                         self.issue(state, writes);
-                    }
-                    Effect::DiskDue => {
-                        self.write_gathered(state);
                     }
                     Effect::DiskFailed { seq } => self.ask_locked(state, seq, true, false),
                     Effect::Synced { sync, by_ring } => {

@@ -266,7 +266,7 @@ impl Ledger {
         if !change.acked && flies {
             return;
         }
-        // What the disk has not been asked to write, a failed flush says nothing of.
+        // A failed flush says nothing of a change that the disk has not been asked to write.
         if !change.acked && !change.tried && !change.doomed {
             change.disk_failed = false;
             self.effects.push(Effect::TryDisk);
@@ -325,7 +325,6 @@ impl Ledger {
     /// Try a disk that has refused writes again: in turn, so that each that waits is tried though only so many are at a time.
     pub(crate) fn retry(&mut self) -> Vec<DiskWrite> {
         self.held_back = false;
-        self.all_is_due();
         let mut writes = self.start(self.retry_from..u64::MAX);
         writes.extend(self.start(0..self.retry_from));
         self.retry_from = writes.last().map_or(0, |write| write.range.end);

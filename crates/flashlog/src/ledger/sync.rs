@@ -80,7 +80,6 @@ impl Ledger {
     pub(super) fn write_again(&mut self) -> Vec<DiskWrite> {
         // Not at once again: a disk that refuses flushes would be given the same bytes without a pause.
         (self.wanted, self.wanted_together) = (None, None);
-        self.all_is_due();
         let lost_before = self.lost_acked;
         let was_owed = self.changes.contains_key(&FLUSH_OWED);
         let open: Vec<Seq> = self.changes.iter().filter(|(_, c)| !c.on_disk).map(|(seq, _)| seq).collect();
@@ -91,7 +90,7 @@ impl Ledger {
             if change.range.is_empty() {
                 // What went past the ledger: some of it may still be under way.
                 let syncs = change.syncs.clone();
-                // Of what stands for an earlier loss, nothing more is lost.
+                // FLUSH_OWED stands for a loss that has been counted.
                 self.lost_acked += u64::from(seq != FLUSH_OWED);
                 self.lose_syncs(&syncs);
             } else if matches!(change.content, Content::Unheld) && change.done_at.is_some() {

@@ -15,7 +15,7 @@ fn page(n: u64) -> Range<u64> {
 
 /// A change of one page, held, that goes to the disk at once if it may.
 fn write(ledger: &mut Ledger, seq: Seq, at: u64) -> Vec<DiskWrite> {
-    ledger.begin(seq, page(at), data(seq as u8), data(seq as u8), When::Now, false)
+    ledger.begin(seq, page(at), data(seq as u8), data(seq as u8), false, false)
 }
 
 fn shown(ledger: &Ledger, at: u64) -> Option<u8> {
@@ -86,7 +86,7 @@ fn a_refused_write_ends_the_syncs_of_what_waits_for_it() {
 fn no_sync_waits_for_what_was_refused_for_good() {
     for written_first in [false, true] {
         let mut ledger = Ledger::new(false, false);
-        let id = ledger.begin(1, page(0), data(1), data(1), When::Now, true)[0].id;
+        let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
         ledger.ring(1, RingLeg::Asked, true);
         ledger.ring(1, RingLeg::Refused, true);
         if written_first {
@@ -115,7 +115,7 @@ fn what_is_lost_is_written_over_only_by_what_somebody_was_told_is_durable() {
         if told {
             ledger.ring(1, RingLeg::Durable, true);
         }
-        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), When::Now, false);
+        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false);
         assert!(ledger.disk_wrote(unheld[0].id, true).is_empty());
         assert_eq!(shown(&ledger, 0), None, "the newest is the disk's alone");
         let again = ledger.flush_ended(ledger.flush_begins(), false);
@@ -130,7 +130,7 @@ fn a_write_that_fails_unheld_leaves_what_it_was_written_over_to_be_written_again
     let mut ledger = Ledger::new(false, false);
     let id = write(&mut ledger, 1, 0)[0].id;
     assert!(ledger.disk_wrote(id, true).is_empty());
-    let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), When::Now, false);
+    let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false);
     let again = ledger.disk_wrote(unheld[0].id, false);
     assert!(again.len() == 1 && again[0].range == page(0), "{}", ledger.told());
     assert!(ledger.overlay(&page(0)).is_err(), "what is read now must not go with the process");
@@ -174,7 +174,7 @@ fn what_a_failed_write_was_written_over_is_written_again_and_not_released_before
     let first = write(&mut ledger, 1, 0)[0].id;
     ledger.ring(1, RingLeg::Durable, true);
     assert!(ledger.disk_wrote(first, false).is_empty(), "held back");
-    assert!(ledger.begin(2, page(0), data(2), data(2), When::Durably, true).is_empty());
+    assert!(ledger.begin(2, page(0), data(2), data(2), true, true).is_empty());
     ledger.ring(2, RingLeg::Refused, false);
     let second = ledger.retry();
     assert_eq!(second.len(), 1, "{}", ledger.told());
@@ -198,7 +198,7 @@ fn what_a_failed_write_was_written_over_is_written_again_and_not_released_before
 fn what_replay_may_undo_is_not_read_after_it_has_failed() {
     for (lies_in_ring, rid_by_write) in [(false, false), (false, true), (true, false)] {
         let mut ledger = Ledger::new(false, false);
-        let id = ledger.begin(1, page(0), data(1), data(1), When::Durably, true)[0].id;
+        let id = ledger.begin(1, page(0), data(1), data(1), true, true)[0].id;
         ledger.ring(1, RingLeg::Refused, lies_in_ring);
         assert!(ledger.disk_wrote(id, true).is_empty());
         assert!(ledger.take_effects().is_empty(), "replay would undo it");
@@ -224,7 +224,7 @@ fn what_replay_may_undo_is_not_read_after_it_has_failed() {
 #[test]
 fn what_replay_may_undo_is_not_read_where_the_disk_takes_it_late() {
     let mut ledger = Ledger::new(false, false);
-    let id = ledger.begin(1, page(0), data(1), data(1), When::Durably, true)[0].id;
+    let id = ledger.begin(1, page(0), data(1), data(1), true, true)[0].id;
     ledger.ring(1, RingLeg::Refused, true);
     assert!(ledger.disk_wrote(id, false).is_empty(), "held back");
     assert!(ledger.take_effects().contains(&Effect::Failed { seq: 1 }));
@@ -242,7 +242,7 @@ fn what_replay_may_undo_is_not_read_where_the_disk_takes_it_late() {
 #[test]
 fn what_was_acknowledged_is_not_durable_while_replay_may_undo_it() {
     let mut ledger = Ledger::new(false, false);
-    let id = ledger.begin(1, page(0), data(1), data(1), When::Now, true)[0].id;
+    let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
     ledger.ring(1, RingLeg::Written, true);
     assert!(ledger.take_effects().contains(&Effect::Acked { seq: 1, by_ring: true }));
     ledger.ring(1, RingLeg::Refused, true);
@@ -266,7 +266,7 @@ fn what_was_acknowledged_is_not_durable_while_replay_may_undo_it() {
 #[test]
 fn what_a_ring_takes_before_it_fails_stays_bound_to_it() {
     let mut ledger = Ledger::new(false, false);
-    let id = ledger.begin(1, page(0), data(1), data(1), When::Now, true)[0].id;
+    let id = ledger.begin(1, page(0), data(1), data(1), false, true)[0].id;
     ledger.ring(1, RingLeg::Refused, true);
     ledger.cannot_be_safe(1);
     assert!(ledger.take_effects().is_empty(), "it may come to lie on the disk yet");
@@ -289,7 +289,7 @@ fn what_waits_for_a_write_that_fails_waits_for_what_has_replaced_that() {
     ledger.ring(1, RingLeg::Durable, true);
     assert!(ledger.disk_wrote(first, false).is_empty(), "held back");
     for seq in [2, 3] {
-        assert!(ledger.begin(seq, page(0), data(seq as u8), data(seq as u8), When::Now, true).is_empty());
+        assert!(ledger.begin(seq, page(0), data(seq as u8), data(seq as u8), false, true).is_empty());
     }
     ledger.ring(2, RingLeg::Refused, false);
     ledger.cannot_be_safe(2);
@@ -307,7 +307,7 @@ fn whoever_waits_for_what_nobody_holds_does_so_once() {
         let mut ledger = Ledger::new(false, false);
         let first = write(&mut ledger, 1, 0)[0].id;
         assert!(ledger.disk_wrote(first, true).is_empty());
-        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), When::Now, false)[0].id;
+        let unheld = ledger.begin(2, page(0), Content::Unheld, data(2), false, false)[0].id;
         for _ in 0..2 {
             assert!(ledger.flush_ended(0, false).is_empty(), "one write of a byte at a time");
         }
@@ -338,8 +338,7 @@ fn tallies_follow_every_event() {
                 0..=3 => {
                     seq += 1;
                     let (at, must) = (prng.below(8), prng.below(4) == 0);
-                    let when = [When::Durably, When::Now, When::Now, When::Gathered][prng.below(4) as usize];
-                    more = ledger.begin(seq, page(at), data(1), data(1), when, must);
+                    more = ledger.begin(seq, page(at), data(1), data(1), prng.below(4) == 0, must);
                 }
                 4 | 5 if !flying.is_empty() => {
                     let id = flying.swap_remove(prng.below(flying.len() as u64) as usize);
@@ -364,7 +363,6 @@ fn tallies_follow_every_event() {
                     0 => ledger.need_not_ring(any(&mut prng, seq)),
                     _ => ledger.cannot_be_safe(any(&mut prng, seq)),
                 },
-                _ if prng.below(2) == 0 => more = ledger.write_gathered(),
                 _ => more = ledger.retry(),
             }
             flying.extend(more.into_iter().map(|write| write.id));
@@ -386,11 +384,11 @@ fn pages(from: u64, to: u64) -> (Range<u64>, Content) {
 fn a_durable_write_of_a_part_does_not_make_the_whole_durable() {
     let mut ledger = Ledger::new(false, false);
     let (all, bytes) = pages(0, 4);
-    let in_the_way = ledger.begin(1, all, bytes.clone(), bytes, When::Now, false).remove(0);
+    let in_the_way = ledger.begin(1, all, bytes.clone(), bytes, false, false).remove(0);
     let (most, bytes) = pages(0, 3);
-    assert!(ledger.begin(2, most, bytes.clone(), bytes, When::Now, false).is_empty());
-    assert!(ledger.begin(3, page(1), ZEROES, ZEROES, When::Now, false).is_empty());
-    assert!(ledger.begin(4, page(3), data(4), data(4), When::Durably, false).is_empty());
+    assert!(ledger.begin(2, most, bytes.clone(), bytes, false, false).is_empty());
+    assert!(ledger.begin(3, page(1), ZEROES, ZEROES, false, false).is_empty());
+    assert!(ledger.begin(4, page(3), data(4), data(4), true, false).is_empty());
     let writes = ledger.disk_wrote(in_the_way.id, true);
     let shown: Vec<(u64, bool)> = writes.iter().map(|write| (write.range.start / PAGE, write.fua)).collect();
     assert_eq!(shown, [(0, false), (1, false), (2, true)]);
@@ -406,9 +404,9 @@ fn a_durable_write_of_a_part_does_not_make_the_whole_durable() {
 fn a_durable_write_is_not_durable_by_what_has_replaced_it() {
     let mut ledger = Ledger::new(false, false);
     let (both, bytes) = pages(0, 2);
-    let in_the_way = ledger.begin(1, both.clone(), bytes.clone(), bytes.clone(), When::Now, false).remove(0);
-    assert!(ledger.begin(2, both, bytes.clone(), bytes, When::Durably, false).is_empty());
-    assert!(ledger.begin(3, page(0), ZEROES, ZEROES, When::Now, false).is_empty());
+    let in_the_way = ledger.begin(1, both.clone(), bytes.clone(), bytes.clone(), false, false).remove(0);
+    assert!(ledger.begin(2, both, bytes.clone(), bytes, true, false).is_empty());
+    assert!(ledger.begin(3, page(0), ZEROES, ZEROES, false, false).is_empty());
     let sync = ledger.begin_sync(Some(2)).unwrap();
     for write in ledger.disk_wrote(in_the_way.id, true) {
         assert!(ledger.disk_wrote(write.id, true).is_empty());
@@ -455,98 +453,11 @@ fn what_is_wanted_together_is_flushed_once_it_has_all_been_written() {
     );
 }
 
-/// A change of one page that may gather.
-fn gather(ledger: &mut Ledger, seq: Seq, at: u64) -> Vec<DiskWrite> {
-    ledger.begin(seq, page(at), data(seq as u8), data(seq as u8), When::Gathered, false)
-}
-
-#[test]
-fn what_gathers_is_one_write_when_the_disk_is_asked() {
-    let mut ledger = Ledger::new(false, false);
-    // The last page of each is the first of the next, as in a write-ahead log.
-    let pages = |at: u64| page(at).start..page(at + 1).end;
-    let (bytes, fill) = (Content::Data(Buf::zeroed(2 * PAGE as usize).freeze().into()), data(9));
-    for n in 0..10 {
-        assert!(ledger.begin(n + 1, pages(n), bytes.clone(), bytes.clone(), When::Gathered, false).is_empty());
-    }
-    assert!(gather(&mut ledger, 11, 100).is_empty() && shown(&ledger, 100) == Some(11), "read before it is written");
-    let writes = ledger.write_gathered();
-    let ranges: Vec<Range<u64>> = writes.iter().map(|write| write.range.clone()).collect();
-    assert_eq!(ranges, [page(0).start..page(10).end, page(100)]);
-    assert!(ledger.write_gathered().is_empty(), "once");
-    // What is newer gathers while they are written, and after.
-    assert!(gather(&mut ledger, 12, 10).is_empty());
-    for write in writes {
-        assert!(ledger.disk_wrote(write.id, true).is_empty());
-    }
-    assert!(ledger.flush_ended(ledger.flush_begins(), true).is_empty());
-    assert_eq!((ledger.first_off_disk(), shown(&ledger, 10)), (Some(12), Some(12)));
-    // What may not gather takes along what has.
-    let writes = ledger.begin(13, page(50), fill.clone(), fill, When::Now, false);
-    assert_eq!(writes.iter().map(|write| write.range.start).collect::<Vec<_>>(), [page(50).start, page(10).start]);
-}
-
-#[test]
-fn what_gathers_is_written_when_it_is_enough_and_when_a_ring_refuses_it() {
-    let mut ledger = Ledger::new(false, false);
-    let mut writes = Vec::new();
-    for n in 0..GATHERED_BYTES_MAX / PAGE {
-        assert!(writes.is_empty());
-        writes = gather(&mut ledger, n + 1, n);
-    }
-    assert_eq!(writes.len(), 1);
-    assert_eq!(writes[0].range, 0..GATHERED_BYTES_MAX);
-    let last = GATHERED_BYTES_MAX / PAGE;
-    assert!(gather(&mut ledger, last + 1, last + 1).is_empty());
-    ledger.ring(last + 1, RingLeg::Asked, true);
-    ledger.take_effects();
-    ledger.ring(last + 1, RingLeg::Refused, false);
-    assert!(ledger.take_effects().contains(&Effect::DiskDue), "the disk alone can take it");
-    assert_eq!(ledger.write_gathered().len(), 1);
-    ledger.ring(last + 1, RingLeg::Refused, false);
-    assert!(!ledger.take_effects().contains(&Effect::DiskDue), "it is on its way");
-}
-
-/// Something that is due, and waits for a write in flight, is overwritten by something that may gather.
-#[test]
-fn what_is_due_stays_so_when_it_is_overwritten() {
-    let mut ledger = Ledger::new(false, false);
-    let first = write(&mut ledger, 1, 0)[0].id;
-    assert!(write(&mut ledger, 2, 0).is_empty(), "behind the first");
-    assert!(gather(&mut ledger, 3, 0).is_empty() && gather(&mut ledger, 4, 7).is_empty());
-    let more = ledger.disk_wrote(first, true);
-    // Nothing is in the way of the page of the fourth, which is newer than what is due.
-    assert_eq!(more.iter().map(|write| write.range.clone()).collect::<Vec<_>>(), [page(0)]);
-    assert_eq!(ledger.write_gathered().len(), 1);
-}
-
-/// What the disk wrote in vain is another's to write, which was not in the way of it before.
-#[test]
-fn what_was_written_in_vain_is_due_with_what_has_replaced_it() {
-    let mut ledger = Ledger::new(false, false);
-    let first = write(&mut ledger, 1, 0)[0].id;
-    assert!(ledger.flush_ended(ledger.flush_begins(), false).is_empty());
-    assert!(gather(&mut ledger, 2, 0).is_empty());
-    assert_eq!(ledger.disk_wrote(first, true).len(), 1);
-    // What gathers beside something that becomes due in the same way is begun with it.
-    let first = write(&mut ledger, 3, 20)[0].id;
-    assert!(write(&mut ledger, 4, 20).is_empty() && gather(&mut ledger, 5, 30).is_empty());
-    assert_eq!(gather(&mut ledger, 6, 20).iter().map(|write| write.range.clone()).collect::<Vec<_>>(), [page(30)]);
-    assert_eq!(ledger.disk_wrote(first, true).len(), 1);
-}
-
-#[test]
-fn zeroes_do_not_gather() {
-    let mut ledger = Ledger::new(false, false);
-    let writes = ledger.begin(1, page(0), ZEROES, data(0), When::Gathered, false);
-    assert!(matches!(writes[0].content, Content::Data(_)), "as the client gave them");
-}
-
 /// A disk whose flushes fail loses what nobody holds once, and is not asked again for nobody.
 #[test]
 fn a_loss_is_counted_once_however_often_the_disk_refuses_to_flush() {
     let mut ledger = Ledger::new(false, false);
-    let unheld = ledger.begin(1, page(0), Content::Unheld, data(1), When::Now, false)[0].id;
+    let unheld = ledger.begin(1, page(0), Content::Unheld, data(1), false, false)[0].id;
     assert!(ledger.disk_wrote(unheld, true).is_empty());
     for seq in 2..5 {
         for write in ledger.flush_ended(ledger.flush_begins(), false) {

@@ -7,13 +7,13 @@ use super::{PLEAD_AFTER, RETRY_AFTER, RedoDisk, State};
 use crate::counters::Skip;
 use crate::errand::Errand;
 use crate::format::{RECORD_DATA_BYTES_MAX, ZEROES_BYTES_MAX};
-use crate::ledger::{Content, When};
+use crate::ledger::Content;
 use crate::legs::Place;
 use crate::mode::{self, DiskLeg, PROBE_EVERY};
 use crate::sabotage::Sabotage;
 use device::sync::{lock, one_shot};
 use device::{FailKind, Instant, Outcome, SharedBufs};
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl RedoDisk {
         let (sender, acked) = one_shot();
         let mut sender = Some(sender);
         let mut refused = Refusals::since(begun);
-        let (seq, must, durable, sync, delay, hedge) = loop {
+        let (seq, must, durable, sync) = loop {
             let ticket = self.changed.ticket();
             let released = self.log.changed.ticket();
             {
@@ -103,17 +103,8 @@ impl RedoDisk {
                     && let (Some(content), Some(sender)) = (content.take(), sender.take())
                 {
                     let seq = self.log.next_sequence();
-                    let (delay, hedge) = match is_sync || skip.is_some() {
-                        true => (Duration::ZERO, None),
-                        false => self.legs_of_write(&state, mode),
-                    };
                     let first = given.clone().map_or(Content::Zeroes { may_unmap }, Content::Data);
-                    let when = match hedge {
-                        _ if fua => When::Durably,
-                        Some(_) => When::Gathered,
-                        None => When::Now,
-                    };
-                    let writes = state.ledger.begin(seq, range.clone(), content, first, when, must);
+                    let writes = state.ledger.begin(seq, range.clone(), content, first, fua, must);
                     state.acks.insert(seq, sender);
                     let sync = if is_sync { self.begin_sync(&mut state, Some(seq)) } else { None };
                     // Now and then not, to know what a write that is not durable takes.
@@ -121,7 +112,7 @@ impl RedoDisk {
                     let durable = is_sync || state.habit.wrote() && !probe;
                     self.issue(&mut state, writes);
                     self.pump(&mut state);
-                    break (seq, must, durable, sync, delay, hedge);
+                    break (seq, must, durable, sync);
                 }
                 if self.refuses_write(&mut state, &mut refused) || refused.flush_again(&state) {
                     return Outcome::Failed(FailKind::Media);
@@ -155,36 +146,23 @@ impl RedoDisk {
         if fua || skip.is_some() {
             return outcome(acked.await);
         }
-        let mut acked = acked;
-        if !delay.is_zero()
-            && let Some(answer) = self.within(delay, &mut acked).await
-        {
-            return outcome(answer);
-        }
-        self.ask(seq, durable, false);
-        if let Some(after) = hedge {
-            if let Some(answer) = self.within(after, &mut acked).await {
-                return outcome(answer);
+        let delay = {
+            let state = lock(&self.state);
+            match self.is_disk_slow(&state) {
+                true => Duration::ZERO,
+                false => {
+                    let (writes, syncs) = (&state.disk_writes, &state.disk_syncs);
+                    mode::write_delay(mode, writes, syncs, || self.flash_times(), self.log.config.hedge_per_mille)
+                }
             }
-            let mut state = lock(&self.state);
-            state.flash_is_late = true;
-            self.write_gathered(&mut state);
-        }
-        outcome(acked.await)
-    }
-
-    /// After how long a write that nobody has synced yet is given to the ring, and after how long without an answer of flash to
-    /// the disk; none: to the disk at once.
-    fn legs_of_write(&self, state: &State, mode: mode::Mode) -> (Duration, Option<Duration>) {
-        let (writes, syncs) = (&state.disk_writes, &state.disk_syncs);
-        let flash = || self.flash_times();
-        let delay = match self.is_disk_slow(state) {
-            true => Duration::ZERO,
-            false => mode::write_delay(mode, writes, syncs, flash, self.log.config.hedge_per_mille),
         };
-        match self.disk_leg(state) {
-            DiskLeg::Late(after) if delay.is_zero() && !self.log.is_half_full() => (delay, Some(after)),
-            _ => (delay, None),
+        let timer = self.log.world.clock.sleep(delay);
+        match select(acked, timer).await {
+            Either::Left((answer, _)) => outcome(answer),
+            Either::Right(((), acked)) => {
+                self.ask(seq, durable, false);
+                outcome(acked.await)
+            }
         }
     }
 

@@ -120,22 +120,10 @@ impl RedoDisk {
         self.log.world.spawn.spawn(Box::pin(async move { me.flush_while_wanted().await }));
     }
 
-    /// Begin the disk writes of what gathers: somebody waits for the disk. Whether there are any.
-    pub(super) fn write_gathered(&self, state: &mut State) -> bool {
-        let writes = state.ledger.write_gathered();
-        let any = !writes.is_empty();
-        self.issue(state, writes);
-        any
-    }
-
     /// The same for somebody who waits as long as it takes: not again at once where the disk has just refused a flush. How long
     /// to wait then at most, before this is called again.
     pub(super) fn nudge_flush(&self) -> Option<Duration> {
-        let refused = {
-            let mut state = lock(&self.state);
-            self.write_gathered(&mut state);
-            state.flush_refused
-        };
+        let refused = lock(&self.state).flush_refused;
         let pause = refused.map(|at| RETRY_AFTER.saturating_sub(Duration::from_nanos(self.now().ns_since(at))));
         let pause = pause.filter(|pause| !pause.is_zero());
         if pause.is_none() {
@@ -187,16 +175,8 @@ impl RedoDisk {
         let me = self.arc();
         self.log.world.spawn.spawn(Box::pin(async move {
             me.log.world.clock.sleep(SETTLE_AFTER).await;
-            let gathered = {
-                let mut state = lock(&me.state);
-                state.settling = false;
-                me.write_gathered(&mut state)
-            };
-            if gathered {
-                me.want_together();
-            } else {
-                me.kick_flush();
-            }
+            lock(&me.state).settling = false;
+            me.kick_flush();
             let more = !lock(&me.state).ledger.is_empty() && !me.stopping.load(Ordering::Acquire);
             if more {
                 me.start_settling();
@@ -213,7 +193,6 @@ impl RedoDisk {
             self.kick_flush();
             let (empty, held_back) = {
                 let mut state = lock(&self.state);
-                self.write_gathered(&mut state);
                 // A label that refuses may never make replay harmless to the changes that wait for that.
                 let bound = !state.stranded.is_empty() && self.label_refuses.load(Ordering::Acquire);
                 let refused = self.refuses_write(&mut state, &mut asked) || state.ledger.is_paused() || bound;

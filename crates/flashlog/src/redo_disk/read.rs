@@ -61,12 +61,7 @@ impl RedoDisk {
     pub(super) async fn discard(self: Arc<Self>, offset: u64, len: u64) -> Outcome {
         loop {
             let ticket = self.changed.ticket();
-            let is_busy = {
-                let mut state = lock(&self.state);
-                self.write_gathered(&mut state);
-                state.ledger.is_busy(&(offset..offset + len))
-            };
-            if !is_busy {
+            if !lock(&self.state).ledger.is_busy(&(offset..offset + len)) {
                 return self.disk.discard(offset, len).await.outcome;
             }
             self.changed.wait(ticket).await;

@@ -90,7 +90,6 @@ impl RedoDisk {
         let mut rings = state.standing.all().iter().zip(&self.log.rings);
         let ring_failing = rings.any(|(standing, ring)| *standing == Standing::Counts && ring.has_failed());
         let leg = legs.leg(copies, ring_failing, &state.standing);
-        state.flash_is_late &= !matches!(leg, RingLeg::Written | RingLeg::Durable);
         let lies = !legs.rings.is_empty() || !legs.doubtful.is_empty();
         if !lies && leg == RingLeg::Refused {
             state.legs.remove(&seq);

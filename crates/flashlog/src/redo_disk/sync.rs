@@ -69,8 +69,7 @@ impl RedoDisk {
 
     /// When the disk's leg of a sync that flash may take begins.
     pub(super) fn disk_leg(&self, state: &State) -> DiskLeg {
-        let leg = mode::disk_leg(self.in_force().0, &state.disk_syncs, &state.flash_waits, || self.flash_times());
-        if state.flash_is_late && leg != DiskLeg::Background { DiskLeg::Now } else { leg }
+        mode::disk_leg(self.in_force().0, &state.disk_syncs, &state.flash_waits, || self.flash_times())
     }
 
     /// Flash serves all who wait: the disk is flushed when it is asked for everything.
@@ -127,24 +126,18 @@ impl RedoDisk {
     /// The disk's leg of syncs that somebody waits for: everything up to now is flushed, what is still being written as soon as it has
     /// been.
     fn want_on_disk(&self) {
-        let gathered = {
+        {
             let mut state = lock(&self.state);
             state.ledger.want_on_disk();
-            let gathered = self.write_gathered(&mut state);
             self.disk_is_asked(&mut state);
-            gathered
-        };
-        // A flush that begins now would be in the way of the one that covers them.
-        if !gathered {
-            self.kick_flush();
         }
+        self.kick_flush();
     }
 
     /// The disk's leg of syncs that flash answers: one flush, once everything up to now has been written.
-    pub(super) fn want_together(&self) {
+    fn want_together(&self) {
         let due = {
             let mut state = lock(&self.state);
-            self.write_gathered(&mut state);
             self.disk_is_asked(&mut state);
             state.ledger.want_together()
         };
@@ -230,8 +223,12 @@ impl RedoDisk {
         }
     }
 
-    /// An answer, if it comes within so long.
-    pub(super) async fn within<T>(&self, time: Duration, answer: &mut device::sync::Receiver<T>) -> Option<Option<T>> {
+    /// The answer of a sync, if it comes within so long.
+    async fn within(
+        &self,
+        time: Duration,
+        answer: &mut device::sync::Receiver<Option<bool>>,
+    ) -> Option<Option<Option<bool>>> {
         match select(answer, self.log.world.clock.sleep(time)).await {
             Either::Left((answered, _)) => Some(answered),
             Either::Right(((), _)) => None,

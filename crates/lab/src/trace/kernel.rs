@@ -60,7 +60,7 @@ pub struct Queued {
     pub time_ns: u64,
     /// Major and minor number of the disk.
     pub disk: (u32, u32),
-    /// What the request does, in order: a durable write is a write and a flush.
+    /// The request's operations, in order: a durable write is a write and a flush.
     pub kinds: Vec<Kind>,
     /// First sector of 512 bytes on the disk.
     pub sector: u64,
@@ -68,8 +68,8 @@ pub struct Queued {
     pub sectors: u64,
 }
 
-/// What the kernel's letters of a request (`blk_fill_rwbs`) say: a flush before the request, the request, and behind that whether the request is
-/// to be durable.
+/// The operations that the kernel's letters of a request (`blk_fill_rwbs`) name: a flush before the request, the request, and a flush behind a
+/// durable one.
 fn kinds_of_rwbs(rwbs: &[u8], sectors: u64) -> Vec<Kind> {
     let (before, rest) = match rwbs {
         [b'F', rest @ ..] if !rest.is_empty() => (true, rest),

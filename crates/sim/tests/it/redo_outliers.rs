@@ -8,7 +8,6 @@ use device::sync::{lock, one_shot};
 use device::{Buf, Bufs, Clock, Completion, Device, Geometry, Instant, Io, Op, Outcome, Prng, Spawn, World};
 use flashlog::{LogConfig, LogReader, Mode, Owner, RedoDiskConfig, RingDevice, Skip};
 use sim::plain::in_a_world;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,10 +20,10 @@ const FLUSH_NS: u64 = 300_000;
 const RECORD_BYTES: u64 = 4096;
 const LOG_BYTES: u64 = 64 << 20;
 
-/// What the disk did: when each write was complete, and when each flush was issued and done.
+/// What the disk did: when the write of each offset was complete, and when each flush was issued and done.
 #[derive(Default)]
 struct Deeds {
-    writes: Vec<(Range<u64>, Instant)>,
+    writes: Vec<(u64, Instant)>,
     flushes: Vec<(Instant, Instant)>,
 }
 
@@ -43,8 +42,8 @@ impl Io for Stalling {
         let (below, clock, deeds) = (self.below.clone(), self.clock.clone(), self.deeds.clone());
         Completion::future(async move {
             let issued = clock.now();
-            let range = match &op {
-                Op::Write { offset, data, .. } => Some(*offset..*offset + data.len_bytes() as u64),
+            let at = match &op {
+                Op::Write { offset, .. } => Some(*offset),
                 _ => None,
             };
             let is_flush = matches!(op, Op::Flush);
@@ -56,7 +55,7 @@ impl Io for Stalling {
             }
             let done = below.submit(op).await;
             let mut deeds = lock(&deeds);
-            deeds.writes.extend(range.map(|range| (range, clock.now())));
+            deeds.writes.extend(at.map(|at| (at, clock.now())));
             if is_flush {
                 deeds.flushes.push((issued, clock.now()));
             }
@@ -123,7 +122,7 @@ fn run(mode: Mode, sessions: u64, commits: u64) -> ((u64, u64), (u64, u64), u64)
         let limit = OUTLIER.as_nanos() as u64;
         let (mut actual, mut prevented, mut near) = (0, 0, 0);
         for commit in lock(&all).iter() {
-            let written = deeds.writes.iter().find(|(range, _)| range.contains(&commit.offset)).unwrap().1;
+            let written = deeds.writes.iter().find(|(at, _)| *at == commit.offset).unwrap().1;
             // The disk alone: the first flush issued once the write was there.
             let by_disk = deeds.flushes.iter().find(|(issued, _)| *issued >= written).unwrap().1.ns_since(commit.begun);
             let took = commit.ended.ns_since(commit.begun);
