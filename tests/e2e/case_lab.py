@@ -36,6 +36,51 @@ def the_report_is_whole_and_repeatable():
 
 
 @test
+def experiments_run_on_a_served_cell_too():
+    """Goal: what is measured is what a cell did: every page is held against what it must be, the cache hits where it is foretold to, and commits are
+    counted. Times are a machine's own, and no matter of a test."""
+    with Place("lab-real") as place:
+        rows, page = place.path("rows.json"), place.path("page.html")
+        real = ("--devices", "fixed:2ms:8,fixed:200us:16", "--real", "--dir", place.dir)
+
+        def measured(name, count):
+            outputs = ("--json", rows, "--report", page)
+            done = run([binary(), "lab", "run", name, *real, "--syncs", count, "--sessions", 2, *outputs], ok=None)
+            check(done.returncode in (0, 1), f"exit code {done.returncode}: {done.stderr}")
+            with open(page) as file:
+                contains(file.read(), "measured", "the page")
+            with open(rows) as file:
+                return done, json.load(file)
+
+        # More pages than memory holds.
+        done, scans = measured("s11", 3000)
+        contains(done.stderr, "in real time this takes some", "what is said beforehand")
+        equal(len(scans), 15, "arms and passes")
+        for row in scans:
+            real_row, name = row["measured"], f"{row['configuration']}, {row['pass']}"
+            equal((real_row["verified_blocks"], row["verified_blocks"]), (3000, 3000), f"{name}: pages that are right")
+            check(real_row["waits"]["db file read"] > 0, f"{name}: {real_row}")
+            on_flash = row["configuration"] == "table on flash" or (
+                row["configuration"] == "flashcell, scans fill" and row["pass"] == "third"
+            )
+            check(not on_flash or real_row["disk_reads"] < 20 < real_row["flash_reads"], f"{name}: {real_row}")
+        _, commits = measured("redo-s1", 600)
+        equal([row["count"] for row in commits], [600] * 14, "commits of each arm, foretold and measured")
+        for row in commits:
+            if row["configuration"] == "flash log, flash":
+                check(row["flash_first"] == row["redo_writes"] > 0, f"the log in mode flash: {row}")
+        # A device that carries something is left as it is.
+        image = place.path("image")
+        with open(image, "wb") as file:
+            file.write(b"carried" * 20_000_000)
+        done = run([binary(), "lab", "run", "s11", *real, "--real-disk", image, "--syncs", "600"], ok=None)
+        check(done.returncode == 1, f"exit code {done.returncode}")
+        contains(done.stderr, "hint: ", "the refusal")
+        with open(image, "rb") as file:
+            equal(file.read(7), b"carried", "what was there")
+
+
+@test
 def a_browser_draws_the_report():
     need("chromium")
     with Place("lab-browser") as place:

@@ -8,6 +8,7 @@ mod attach;
 mod contents;
 mod dcli;
 mod doctor;
+mod experiments;
 mod manual;
 mod metrics;
 mod pin;
@@ -281,41 +282,7 @@ enum Lab {
     /// What experiments there are
     List,
     /// Run experiments: the engine in virtual time on models of disks and flash, beside what the field measured
-    Run(LabRun),
-}
-
-#[derive(Args)]
-struct LabRun {
-    /// Experiments, see `flashcell lab list`
-    #[arg(value_name = "NAME", required_unless_present = "all")]
-    names: Vec<String>,
-    /// All of them
-    #[arg(long, conflicts_with = "names")]
-    all: bool,
-    /// Decides every choice
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Commits of each arm, over all of its sessions; in other experiments operations, requests or pages
-    #[arg(long, value_name = "N")]
-    syncs: Option<u64>,
-    /// Only with so many sessions
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
-    sessions: Vec<usize>,
-    /// Only on these disks of the experiment
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    disks: Vec<String>,
-    /// Ours whole and without one mechanism at a time, in place of what the experiment compares (s9-reads, s9-updates, s9-scan, s10, s11)
-    #[arg(long, conflicts_with = "all")]
-    ablation: bool,
-    /// So many sets of parameters, each drawn from its plausible range: how many agree with the field (the same experiments)
-    #[arg(long, value_name = "N", conflicts_with_all = ["all", "ablation", "syncs"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    sets: Option<u32>,
-    /// Write the rows as JSON, all experiments in one document
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a page with charts that needs nothing else
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    Run(experiments::LabRun),
 }
 
 #[derive(Args)]
@@ -620,23 +587,7 @@ fn run(command: Sub) -> Result<bool, Failure> {
             let _ = std::io::stdout().write_all(lab::run::list().as_bytes());
             Ok(true)
         }
-        Sub::Lab(Lab::Run(LabRun { names, all, seed, syncs, sessions, disks, ablation, sets, json, report })) => {
-            let options = lab::run::RunOptions {
-                names,
-                all,
-                seed,
-                syncs,
-                sessions,
-                disks,
-                ablation,
-                sets: sets.map(|n| n as usize),
-                json,
-                report,
-            };
-            let (text, good) = lab::run::run(&options)?;
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            Ok(good)
-        }
+        Sub::Lab(Lab::Run(asked)) => experiments::run(asked),
         Sub::Redo(redo) => {
             let text = match redo {
                 Redo::Summary(summary) => lab::redo::summary(&summary.files, &summary.options.into_lab())?,

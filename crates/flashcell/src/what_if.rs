@@ -1,8 +1,9 @@
 //! The command line of `flashcell lab what-if`.
 
+use crate::experiments::RealArgs;
 use crate::{Failure, block_bytes, segment_bytes};
 use clap::Args;
-use lab::what_if::{DEFAULT_PRICES, Devices, FlashSize, Mode, RealOptions, WhatIfOptions};
+use lab::what_if::{DEFAULT_PRICES, Devices, FlashSize, Mode, WhatIfOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -61,21 +62,8 @@ pub(crate) struct WhatIf {
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run the same against a served cell as well, on files with the models as delays, and compare; exit code 1 where it is off
-    #[arg(long)]
-    real: bool,
-    /// So often
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "real", value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
-    /// Its files are made in this directory
-    #[arg(long, value_name = "DIR", requires = "real")]
-    dir: Option<PathBuf>,
-    /// This device in place of a file and its model; refused when it carries anything, and everything on it is lost
-    #[arg(long, value_name = "PATH", requires = "real")]
-    real_disk: Option<PathBuf>,
-    /// The same for flash
-    #[arg(long, value_name = "PATH", requires = "real")]
-    real_flash: Option<PathBuf>,
+    #[command(flatten)]
+    real: RealArgs,
 }
 
 #[derive(Args)]
@@ -143,16 +131,7 @@ fn cache_segment(text: &str) -> Result<u32, String> {
 
 /// Carry it out; whether what was measured agrees.
 pub(crate) fn run(asked: WhatIf) -> Result<bool, Failure> {
-    let real = match asked.real {
-        true => Some(RealOptions {
-            binary: std::env::current_exe()?,
-            runs: asked.runs as usize,
-            dir: asked.dir,
-            disk: asked.real_disk,
-            flash: asked.real_flash,
-        }),
-        false => None,
-    };
+    let real = asked.real.options(5)?;
     let (text, agrees) = lab::what_if(&WhatIfOptions {
         trace: asked.trace,
         format: asked.format,

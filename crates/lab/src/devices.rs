@@ -9,11 +9,13 @@ mod keys;
 mod parse;
 
 use crate::model::disk::{Disk, DiskModel};
+use crate::model::elevator::{Elevator, Order};
 use crate::model::flash::{Flash, FlashModel};
 use crate::model::network::{Network, NetworkModel};
+use crate::model::quantiles::{QuantileModel, Quantiled};
 use crate::model::raid::{Level, Raid};
 use crate::model::translated::Translated;
-use crate::model::{Timed, Timing};
+use crate::model::{Instantly, Modelled, Timed, Timing};
 use crate::output::{json_string, table};
 use calibrate::Sheet;
 use device::layers::{Delay, Model};
@@ -26,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The descriptions there are: the name, and the file.
-const BUILT_IN: [(&str, &str); 29] = [
+const BUILT_IN: [(&str, &str); 36] = [
     ("cheetah-15k.5", include_str!("../devices/cheetah-15k.5.toml")),
     ("exadata-v2-cell", include_str!("../devices/exadata-v2-cell.toml")),
     ("exadata-v2-disks", include_str!("../devices/exadata-v2-disks.toml")),
@@ -44,10 +46,17 @@ const BUILT_IN: [(&str, &str); 29] = [
     ("qlc-nvme-full", include_str!("../devices/qlc-nvme-full.toml")),
     ("ram-ssd", include_str!("../devices/ram-ssd.toml")),
     ("redo-drive", include_str!("../devices/redo-drive.toml")),
+    ("s1-disk", include_str!("../devices/s1-disk.toml")),
+    ("s1-disk-4ms", include_str!("../devices/s1-disk-4ms.toml")),
+    ("s1-disk-hangs", include_str!("../devices/s1-disk-hangs.toml")),
+    ("s1-disk-stalls", include_str!("../devices/s1-disk-stalls.toml")),
+    ("s1-flash", include_str!("../devices/s1-flash.toml")),
     ("s10-flash", include_str!("../devices/s10-flash.toml")),
     ("s13-flash", include_str!("../devices/s13-flash.toml")),
     ("s15-drive", include_str!("../devices/s15-drive.toml")),
     ("s15-flash", include_str!("../devices/s15-flash.toml")),
+    ("s3-disk", include_str!("../devices/s3-disk.toml")),
+    ("s3-flash", include_str!("../devices/s3-flash.toml")),
     ("sas-15k", include_str!("../devices/sas-15k.toml")),
     ("sas-15k-x4", include_str!("../devices/sas-15k-x4.toml")),
     ("sata-7200", include_str!("../devices/sata-7200.toml")),
@@ -59,6 +68,8 @@ const BUILT_IN: [(&str, &str); 29] = [
 ];
 /// A description is a page of text.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Requests a driver takes at once from the elevator before it. Document: the queue of SATA and of most SAS drives; a disk's own figure goes before.
+const DRIVER_REQUESTS: usize = 32;
 /// Pages of a drive with a translation layer: its maps take 8 bytes each.
 const PAGES_MAX: u64 = 1 << 24;
 
@@ -121,6 +132,8 @@ enum What {
         member: Arc<DeviceModel>,
     },
     Network(NetworkModel),
+    /// Times as they were measured.
+    Quantiles(Arc<QuantileModel>),
     /// A disk and a flash that belong together.
     Pair {
         disk: Arc<DeviceModel>,
@@ -147,6 +160,7 @@ pub struct DeviceModel {
     words: Vec<(&'static str, String)>,
     what: What,
     endurance: Option<Endurance>,
+    elevator: Order,
     priced_as: Option<String>,
     sheet: Vec<Sheet>,
     text: String,
@@ -157,6 +171,19 @@ pub(crate) struct Made {
     pub(crate) device: Device,
     /// What goes on inside, where that is modelled.
     pub(crate) translated: Option<Arc<Translated>>,
+}
+
+/// A device of the virtual world, and what it holds.
+pub(crate) struct Medium {
+    pub(crate) device: Device,
+    pub(crate) content: Arc<Modelled>,
+}
+
+impl Medium {
+    /// A device that takes as long as its content says.
+    pub(crate) fn of(content: Arc<Modelled>) -> Medium {
+        Medium { device: content.device(), content }
+    }
 }
 
 impl DeviceModel {
@@ -201,6 +228,7 @@ impl DeviceModel {
             words: vec![("model", model.to_string())],
             what: What::Delay(model),
             endurance: None,
+            elevator: Order::None,
             priced_as: None,
             sheet: Vec::new(),
             text: String::new(),
@@ -208,7 +236,7 @@ impl DeviceModel {
     }
 
     /// One that is built in.
-    fn built_in(name: &str) -> Arc<DeviceModel> {
+    pub(crate) fn built_in(name: &str) -> Arc<DeviceModel> {
         match DeviceModel::find(name) {
             Ok(model) => model,
             // A test reads them all.
@@ -244,7 +272,7 @@ impl DeviceModel {
             What::Raid { level, members, member, .. } => {
                 Some(member.capacity_bytes()?.saturating_mul(level.data_members(*members)))
             }
-            What::Delay(_) | What::Flash(_) | What::Network(_) | What::Pair { .. } => None,
+            What::Delay(_) | What::Flash(_) | What::Network(_) | What::Quantiles(_) | What::Pair { .. } => None,
         }
     }
 
@@ -279,10 +307,21 @@ impl DeviceModel {
 
     /// What requests cost it, as a part of a set or alone.
     fn timing(&self, size_bytes: u64, world: &World, prng: &Prng) -> (Arc<dyn Timing>, Option<Arc<Translated>>) {
+        let (timing, translated) = self.bare_timing(size_bytes, world, prng);
+        let depth = if let What::Disk(disk) = &self.what { disk.queue.max(1) } else { DRIVER_REQUESTS };
+        match self.elevator {
+            Order::None => (timing, translated),
+            order => (Elevator::new(order, depth, timing, world), translated),
+        }
+    }
+
+    /// The same without an elevator before it.
+    fn bare_timing(&self, size_bytes: u64, world: &World, prng: &Prng) -> (Arc<dyn Timing>, Option<Arc<Translated>>) {
         match &self.what {
             What::Disk(disk) => (Disk::new(*disk, world), None),
             What::Flash(flash) => (Flash::new(*flash, world), None),
             What::Network(network) => (Network::new(*network, world, prng.clone()), None),
+            What::Quantiles(model) => (Quantiled::new((**model).clone(), world, prng), None),
             What::Translated { config, controller_ns } => {
                 let drive = Translated::new(sized(config, size_bytes), *controller_ns, world);
                 (drive.clone(), Some(drive))
@@ -304,6 +343,17 @@ impl DeviceModel {
         }
         let (timing, translated) = self.timing(inner.geometry().size_bytes, world, &prng);
         Made { device: Timed::new(inner, timing), translated }
+    }
+
+    /// A device of the virtual world that takes as long as this, and what it holds.
+    pub(crate) fn modelled(&self, size_bytes: u64, keeps_content: bool, world: &World, prng: Prng) -> Medium {
+        let What::Delay(model) = &self.what else {
+            let (timing, _) = self.timing(size_bytes, world, &prng);
+            return Medium::of(Modelled::new(timing, size_bytes, keeps_content));
+        };
+        let content = Modelled::new(Arc::new(Instantly), size_bytes, keeps_content);
+        let device = Delay::new(content.device(), model.clone(), world.clock.clone(), world.spawn.clone(), prng);
+        Medium { device, content }
     }
 
     /// The disk and the flash of one that has both.

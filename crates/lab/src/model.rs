@@ -9,6 +9,7 @@ pub(crate) mod disk;
 pub(crate) mod elevator;
 pub(crate) mod flash;
 pub(crate) mod network;
+pub(crate) mod quantiles;
 pub(crate) mod raid;
 pub(crate) mod sparse;
 pub(crate) mod translated;
@@ -32,6 +33,28 @@ pub(crate) trait Timing: Send + Sync {
     fn is_rotational(&self) -> bool;
     /// A completed write is durable only after a flush.
     fn has_volatile_cache(&self) -> bool;
+    /// The page that it says it has.
+    fn page_bytes(&self) -> u32 {
+        if self.is_rotational() { 512 } else { 4096 }
+    }
+}
+
+/// Nothing costs anything: what does is in front.
+pub(crate) struct Instantly;
+
+impl Timing for Instantly {
+    fn take(&self, _: Verb, _: u64, _: u64, _: bool) -> Cost {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn is_rotational(&self) -> bool {
+        false
+    }
+
+    /// As of a file, which is what the same has in the real world.
+    fn has_volatile_cache(&self) -> bool {
+        true
+    }
 }
 
 /// A device that keeps what another keeps, and takes as long as a model says.
@@ -80,8 +103,8 @@ pub(crate) struct Modelled {
     /// None: reads answer zeroes, writes are forgotten.
     content: Option<Arc<Mutex<Content>>>,
     size_bytes: u64,
-    /// Requests and bytes of reads, then of writes.
-    counts: Arc<[AtomicU64; 4]>,
+    /// Requests and bytes of reads, then of writes; writes that did not fill pages of 4 KiB.
+    counts: Arc<[AtomicU64; 5]>,
 }
 
 /// What a device was asked for so far.
@@ -123,6 +146,11 @@ impl Modelled {
         }
     }
 
+    /// Writes so far that did not fill pages of 4 KiB.
+    pub(crate) fn parts_of_pages(&self) -> u64 {
+        self.counts[4].load(Ordering::Relaxed)
+    }
+
     pub(crate) fn asked(&self) -> Asked {
         let of = |n: usize| self.counts[n].load(Ordering::Relaxed);
         Asked { reads: of(0), read_bytes: of(1), writes: of(2), written_bytes: of(3) }
@@ -134,9 +162,9 @@ impl Io for Modelled {
         Geometry {
             size_bytes: self.size_bytes,
             logical_bytes: 512,
-            page_bytes: if self.timing.is_rotational() { 512 } else { 4096 },
+            page_bytes: self.timing.page_bytes(),
             rotational: self.timing.is_rotational(),
-            volatile_cache: self.timing.is_rotational(),
+            volatile_cache: self.timing.is_rotational() || self.timing.has_volatile_cache(),
             discard_bytes: if self.timing.is_rotational() { 0 } else { 4096 },
             fast_zeroes: false,
             transfer_bytes_max: 4 << 20,
@@ -152,6 +180,9 @@ impl Io for Modelled {
         if let Some(at) = [Verb::Read, Verb::Write].iter().position(|v| *v == verb) {
             self.counts[2 * at].fetch_add(1, Ordering::Relaxed);
             self.counts[2 * at + 1].fetch_add(len, Ordering::Relaxed);
+        }
+        if matches!(verb, Verb::Write | Verb::WriteZeroes) && (offset % 4096 != 0 || len % 4096 != 0) {
+            self.counts[4].fetch_add(1, Ordering::Relaxed);
         }
         let is_durable = matches!(op, Op::Write { fua: true, .. } | Op::WriteZeroes { fua: true, .. });
         let cost = self.timing.take(verb, offset, len, is_durable);

@@ -6,14 +6,15 @@ mod ablation;
 mod arm;
 mod block_cache;
 mod chart;
+mod client;
 mod database;
 mod field;
 mod l2arc;
 mod machine;
-mod medium;
 mod on_cell;
 mod page;
 mod ranges;
+mod real;
 mod redo_s1;
 mod redo_s3;
 mod report;
@@ -31,7 +32,9 @@ mod told;
 
 pub(crate) use field::run_all;
 
+use crate::devices::DeviceError;
 use crate::output;
+use crate::what_if::{Devices, RealError, RealOptions};
 use arm::{Arm, Configuration};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Row;
@@ -61,6 +64,10 @@ pub struct RunOptions {
     pub ablation: bool,
     /// Instead: so many sets of parameters, each drawn from its plausible range.
     pub sets: Option<usize>,
+    /// In place of the devices of the experiment.
+    pub devices: Option<Devices>,
+    /// Run it against served cells as well, on `devices`.
+    pub real: Option<RealOptions>,
     /// Write the rows as JSON, those of all experiments in one document.
     pub json: Option<PathBuf>,
     /// Write a page of HTML with charts.
@@ -100,6 +107,31 @@ pub enum RunError {
         /// Those that have them.
         known: String,
     },
+    /// Its devices are part of what it is about.
+    #[error("{name} has its own devices\nhint: these run on any: {known}")]
+    NoDevices {
+        /// What was asked for.
+        name: String,
+        /// Those that take others.
+        known: String,
+    },
+    /// A device cannot be, or is too small.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// It runs in virtual time only.
+    #[error("{name} runs in virtual time only\nhint: these run on a served cell too: {known}")]
+    NoReal {
+        /// What was asked for.
+        name: String,
+        /// Those that do.
+        known: String,
+    },
+    /// Mechanisms cannot be taken away from a served cell.
+    #[error("ablations run in virtual time only\nhint: --real without --ablation")]
+    AblationReal,
+    /// A run against a served cell.
+    #[error(transparent)]
+    Real(#[from] RealError),
     /// A number that cannot be.
     #[error("{0} sessions cannot share {1} syncs\nhint: at least one session, and at least two syncs for each")]
     Few(usize, u64),
@@ -161,6 +193,12 @@ const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (s16::NAME, s16::ABOUT, s16::run),
 ];
 
+/// Those that run on other devices than the experiment's own.
+const ON_ANY: [&str; 7] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME, s14::NAME, redo_s1::NAME];
+
+/// Those that run on a served cell as well.
+const SERVED: [&str; 6] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME, redo_s1::NAME];
+
 /// Those with a database in front: something can be taken away from a cell of ours, and parameters have ranges.
 const DATABASES: [&str; 5] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME];
 
@@ -196,6 +234,15 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
         if options.sets.is_some() {
             return Err(RunError::NoRanges { name, known });
         }
+    }
+    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !SERVED.contains(name) && options.real.is_some()) {
+        return Err(RunError::NoReal { name: (*name).to_owned(), known: SERVED.join(", ") });
+    }
+    if options.ablation && options.real.is_some() {
+        return Err(RunError::AblationReal);
+    }
+    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !ON_ANY.contains(name) && options.devices.is_some()) {
+        return Err(RunError::NoDevices { name: (*name).to_owned(), known: ON_ANY.join(", ") });
     }
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(chosen.len() as u64);
@@ -252,6 +299,14 @@ fn text(experiments: &[(&str, &str, Experiment)]) -> String {
     text
 }
 
+/// That sessions have something to do.
+fn check(arm: &Arm) -> Result<(), RunError> {
+    match arm.sessions == 0 || arm.syncs < 2 * arm.sessions as u64 {
+        true => Err(RunError::Few(arm.sessions, arm.syncs)),
+        false => Ok(()),
+    }
+}
+
 fn measure(
     experiment: &'static str,
     part: String,
@@ -259,23 +314,11 @@ fn measure(
     arm: Arm,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Row, RunError> {
-    if arm.sessions == 0 || arm.syncs < 2 * arm.sessions as u64 {
-        return Err(RunError::Few(arm.sessions, arm.syncs));
-    }
+    check(&arm)?;
     tell(&format!("{experiment}: {part}: {}", arm.configuration.name()));
     let configuration = arm.configuration;
     match arm::run(arm) {
-        Ok(outcomes) => Ok(Row {
-            experiment,
-            part,
-            configuration,
-            detail,
-            outcomes,
-            versus_disk: None,
-            welch: None,
-            flash_elapsed_s: None,
-            field_elapsed_s: None,
-        }),
+        Ok(outcomes) => Ok(Row::new(experiment, part, configuration, detail, outcomes)),
         Err(source) => Err(RunError::Stuck { part, configuration: configuration.name(), source }),
     }
 }
@@ -339,6 +382,40 @@ mod tests {
                 assert!(name == "s9-scan" || run_once(2) != first, "{name}: the seed decides");
             }
         }
+    }
+
+    /// Goal: experiments run on devices that are given, and the devices decide. Method: one disk that is twice as slow as another.
+    #[test]
+    fn other_devices_are_under_an_experiment() {
+        let devices = |text: &str| text.parse::<Devices>().unwrap_or_else(|error| unreachable!("{error}"));
+        for (name, operations) in [("s9-reads", 300), ("s9-updates", 300), ("s11", 600), ("s14", 400), ("redo-s1", 200)]
+        {
+            let run_on = |text: &str| {
+                let options =
+                    RunOptions { syncs: Some(operations), devices: Some(devices(text)), ..options(name, &[]) };
+                let (text, _) = run(&options).unwrap_or_else(|error| unreachable!("{name}: {error}"));
+                // What the devices are called is in no comparison.
+                text.replace("fixed:4ms:8", "DISK").replace("fixed:8ms:8", "DISK")
+            };
+            let (quick, slow) = (run_on("fixed:4ms:8,sata-ssd"), run_on("fixed:8ms:8,sata-ssd"));
+            assert!(quick != slow && quick == run_on("fixed:4ms:8,sata-ssd"), "{name}");
+            assert!(name == "s14" || quick.contains("DISK and sata-ssd"), "{quick}");
+        }
+        let refused = |options: RunOptions| run(&options).err().map_or_else(String::new, |error| error.to_string());
+        let small = Some(devices("seagate-7200.7,s15-drive"));
+        let said = refused(RunOptions { devices: small, syncs: Some(30_000_000), ..options("s9-scan", &[]) });
+        assert!(said.contains("seagate-7200.7 holds"), "{said}");
+        let said = refused(RunOptions { devices: Some(devices("sata-7200,sata-ssd")), ..options("s13", &[]) });
+        assert!(said.starts_with("s13 has its own devices") && said.contains("s9-reads"), "{said}");
+        let (binary, runs, dir, disk, flash) = (PathBuf::from("none"), 1, None, None, None);
+        let real = Some(RealOptions { binary, runs, dir, disk, flash });
+        let on = |text: &str| Some(devices(text));
+        let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,x25-e"), ..options("s11", &[]) });
+        assert!(said.starts_with("x25-e is modelled in virtual time only"), "{said}");
+        let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,sata-ssd"), ..options("s14", &[]) });
+        assert!(said.starts_with("s14 runs in virtual time only"), "{said}");
+        let ablation = RunOptions { real, devices: on("sata-7200,sata-ssd"), ablation: true, ..options("s11", &[]) };
+        assert!(refused(ablation).starts_with("ablations run in virtual time only"));
     }
 
     #[test]

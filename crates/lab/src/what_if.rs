@@ -8,16 +8,18 @@ mod advice;
 mod arm;
 mod driver;
 mod prices;
-mod real;
+pub(crate) mod real;
 mod report;
 mod size;
 mod workload;
-mod world;
+pub(crate) mod world;
 
 pub use prices::{DEFAULT_PRICES, PriceError, prices};
 pub use real::{RealError, RealOptions};
 pub use size::FlashSize;
 pub use world::VirtualError;
+
+pub(crate) use arm::mode_name;
 
 use crate::devices::{DeviceError, DeviceModel};
 use crate::output;

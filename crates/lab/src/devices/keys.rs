@@ -9,9 +9,13 @@ pub(super) enum Kind {
     Ram,
     Raid,
     Network,
+    Quantiles,
     Delay,
     Pair,
 }
+
+/// What a kernel puts before a device of which requests are timed one by one.
+const ELEVATOR: (&str, bool) = ("elevator", false);
 
 /// A figure.
 pub(super) struct Key {
@@ -121,15 +125,80 @@ const NETWORK: [Key; 15] = [
     or("request_bytes", 4096, 16 << 20, 256 << 10),
 ];
 
+/// Shares of a time whose quantiles are stated, in parts of a billion: a figure's name is what it is of, this and `_ns`.
+pub(super) const SHARES: [(&str, u64); 11] = [
+    ("least", 0),
+    ("p1", 10_000_000),
+    ("p2", 20_000_000),
+    ("p25", 250_000_000),
+    ("median", 500_000_000),
+    ("p75", 750_000_000),
+    ("p95", 950_000_000),
+    ("p99", 990_000_000),
+    ("p99_9", 999_000_000),
+    ("p99_99", 999_900_000),
+    ("most", 1_000_000_000),
+];
+
+// Shares between least and most that are 0 are not stated: the time grows evenly over them.
+const QUANTILES: [Key; 42] = [
+    key("time_least_ns", 0, 60 * NS_MAX),
+    or("time_p1_ns", 0, 60 * NS_MAX, 0),
+    or("time_p2_ns", 0, 60 * NS_MAX, 0),
+    or("time_p25_ns", 0, 60 * NS_MAX, 0),
+    or("time_median_ns", 0, 60 * NS_MAX, 0),
+    or("time_p75_ns", 0, 60 * NS_MAX, 0),
+    or("time_p95_ns", 0, 60 * NS_MAX, 0),
+    or("time_p99_ns", 0, 60 * NS_MAX, 0),
+    or("time_p99_9_ns", 0, 60 * NS_MAX, 0),
+    or("time_p99_99_ns", 0, 60 * NS_MAX, 0),
+    key("time_most_ns", 0, 60 * NS_MAX),
+    or("flush_least_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p1_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p2_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p25_ns", 0, 60 * NS_MAX, 0),
+    or("flush_median_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p75_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p95_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p99_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p99_9_ns", 0, 60 * NS_MAX, 0),
+    or("flush_p99_99_ns", 0, 60 * NS_MAX, 0),
+    or("flush_most_ns", 0, 60 * NS_MAX, 0),
+    or("part_least_ns", 0, 60 * NS_MAX, 0),
+    or("part_p1_ns", 0, 60 * NS_MAX, 0),
+    or("part_p2_ns", 0, 60 * NS_MAX, 0),
+    or("part_p25_ns", 0, 60 * NS_MAX, 0),
+    or("part_median_ns", 0, 60 * NS_MAX, 0),
+    or("part_p75_ns", 0, 60 * NS_MAX, 0),
+    or("part_p95_ns", 0, 60 * NS_MAX, 0),
+    or("part_p99_ns", 0, 60 * NS_MAX, 0),
+    or("part_p99_9_ns", 0, 60 * NS_MAX, 0),
+    or("part_p99_99_ns", 0, 60 * NS_MAX, 0),
+    or("part_most_ns", 0, 60 * NS_MAX, 0),
+    or("ns_per_kib", 0, KIB_NS_MAX, 0),
+    key("parallel", 1, 4096),
+    or("volatile_cache", 0, 1, 0),
+    or("page_bytes", 512, 1 << 20, 4096),
+    // The page it says it has; 0: the one it has.
+    or("claimed_page_bytes", 0, 1 << 20, 0),
+    // 0: it never stalls.
+    or("stall_every_ms", 0, 3_600_000, 0),
+    or("stall_least_ms", 0, 3_600_000, 0),
+    or("stall_most_ms", 0, 3_600_000, 0),
+    // Flushes stall; 1: reads and writes as well.
+    or("stall_all", 0, 1, 0),
+];
+
 impl Kind {
     /// The words of a description.
-    pub(super) const NAMES: [(&'static str, Kind); 8] = [
+    pub(super) const NAMES: [(&'static str, Kind); 9] = [
         ("disk", Kind::Disk),
         ("flash", Kind::Flash),
         ("translated", Kind::Translated),
         ("ram", Kind::Ram),
         ("raid", Kind::Raid),
         ("network", Kind::Network),
+        ("quantiles", Kind::Quantiles),
         ("delay", Kind::Delay),
         ("pair", Kind::Pair),
     ];
@@ -147,6 +216,7 @@ impl Kind {
             Kind::Ram => &RAM,
             Kind::Raid => &RAID,
             Kind::Network => &NETWORK,
+            Kind::Quantiles => &QUANTILES,
             Kind::Delay | Kind::Pair => &[],
         }
     }
@@ -154,12 +224,12 @@ impl Kind {
     /// Its words beside `name`, `kind`, `about` and `priced_as`, and whether each has to be there.
     pub(super) fn words(self) -> &'static [(&'static str, bool)] {
         match self {
-            Kind::Flash => &[("cell", false)],
-            Kind::Translated => &[("cell", false), ("collect", false)],
-            Kind::Raid => &[("member", true), ("level", true)],
+            Kind::Flash => &[("cell", false), ELEVATOR],
+            Kind::Translated => &[("cell", false), ("collect", false), ELEVATOR],
+            Kind::Raid => &[("member", true), ("level", true), ELEVATOR],
             Kind::Delay => &[("model", true)],
             Kind::Pair => &[("disk", true), ("flash", true)],
-            Kind::Disk | Kind::Ram | Kind::Network => &[],
+            Kind::Disk | Kind::Ram | Kind::Network | Kind::Quantiles => &[ELEVATOR],
         }
     }
 }

@@ -2,15 +2,18 @@
 
 use super::calibrate::Sheet;
 use super::endurance::{Cell, Endurance};
-use super::keys::{Key, Kind};
+use super::keys::{Key, Kind, SHARES};
 use super::{DeviceError, DeviceModel, Figure, What};
 use crate::model::disk::DiskModel;
+use crate::model::elevator::Order;
 use crate::model::flash::{FlashModel, WriteCache};
 use crate::model::network::NetworkModel;
+use crate::model::quantiles::{QuantileModel, Quantiles, Stalls};
 use crate::model::raid::Level;
 use sim::ftl::{Collect, FtlConfig};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use toml::{Table, Value};
 
 /// A pair, of sets, of disks.
@@ -112,6 +115,7 @@ pub(super) fn parse(file: &str, text: &str, dir: &Path, depth: usize) -> Result<
         kind,
         about: own("about")?.unwrap_or_default(),
         endurance: reader.endurance(&what)?,
+        elevator: reader.elevator()?,
         priced_as: own("priced_as")?,
         sheet: Sheet::read(file, &table)?,
         text: text.to_owned(),
@@ -245,6 +249,7 @@ impl Reader<'_> {
                     request_bytes: of("request_bytes"),
                 })
             }
+            Kind::Quantiles => What::Quantiles(Arc::new(self.quantiles()?)),
             Kind::Raid => self.raid()?,
             Kind::Delay => {
                 let name = self.word("model").unwrap_or_default();
@@ -258,6 +263,52 @@ impl Reader<'_> {
                 What::Delay(model)
             }
             Kind::Pair => What::Pair { disk: self.part("disk")?, flash: self.part("flash")? },
+        })
+    }
+
+    fn elevator(&self) -> Result<Order, DeviceError> {
+        self.word("elevator").map_or(Ok(Order::None), |text| named(self.file, "elevator", text, &Order::NAMES))
+    }
+
+    /// The quantiles of what is called so; of what has no most there are none.
+    fn quantiles_of(&self, what: &str) -> Result<Quantiles, DeviceError> {
+        let name = |share: &str| format!("{what}_{share}_ns");
+        let of = |share: &str| self.figure(&name(share));
+        if of("most") == 0 {
+            return Ok(Quantiles::new());
+        }
+        let is_stated = |share: &str| matches!(share, "least" | "most") || of(share) > 0;
+        let stated: Vec<(&str, u64)> = SHARES.into_iter().filter(|(share, _)| is_stated(share)).collect();
+        let names: Vec<String> = stated.iter().map(|(share, _)| name(share)).collect();
+        self.ascending(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(stated.into_iter().map(|(share, parts)| (parts, of(share))).collect())
+    }
+
+    fn quantiles(&self) -> Result<QuantileModel, DeviceError> {
+        let of = |name: &str| self.figure(name);
+        self.ascending(&["stall_least_ms", "stall_most_ms"])?;
+        for name in ["page_bytes", "claimed_page_bytes"] {
+            if of(name) > 0 && !(of(name).is_power_of_two() && of(name) >= 512) {
+                return Err(self.wrong(format!("{name} = {} is no page", of(name)), "a power of two from 512 on"));
+            }
+        }
+        let ms = |name: &str| Duration::from_millis(of(name));
+        let stalls = Stalls {
+            every: ms("stall_every_ms"),
+            length: (ms("stall_least_ms"), ms("stall_most_ms")),
+            all: of("stall_all") == 1,
+        };
+        Ok(QuantileModel {
+            volatile_cache: of("volatile_cache") == 1,
+            moves: self.quantiles_of("time")?,
+            flush: self.quantiles_of("flush")?,
+            ns_per_kib: of("ns_per_kib"),
+            parallel: of("parallel"),
+            claimed_page_bytes: if of("claimed_page_bytes") > 0 { of("claimed_page_bytes") } else { of("page_bytes") }
+                as u32,
+            page_bytes: of("page_bytes"),
+            part_of_page: self.quantiles_of("part")?,
+            stalls: Some(stalls).filter(|stalls| !stalls.every.is_zero()),
         })
     }
 

@@ -7,7 +7,7 @@
 //! ones do not wait if the drive says that it is one. Left out: priorities, merging, preemption, and the plug, which a reader who waits pulls
 //! at once.
 
-use super::Timing;
+use super::{Cost, Timing};
 use device::sync::{Sender, lock, one_shot};
 use device::{Instant, Verb, World};
 use std::collections::BTreeMap;
@@ -19,6 +19,12 @@ pub(crate) enum Order {
     None,
     Deadline,
     Fair,
+}
+
+impl Order {
+    /// The words of a description.
+    pub(crate) const NAMES: [(&'static str, Order); 3] =
+        [("none", Order::None), ("deadline", Order::Deadline), ("fair", Order::Fair)];
 }
 
 const MS: u64 = 1_000_000;
@@ -103,6 +109,11 @@ impl Elevator {
 
     /// A request from its coming to its end: the nanoseconds it was held back, and those it took.
     pub(crate) async fn request(&self, issuer: u32, is_read: bool, offset: u64, len: u64) -> (u64, u64) {
+        self.verb(issuer, if is_read { Verb::Read } else { Verb::Write }, offset, len, false).await
+    }
+
+    async fn verb(&self, issuer: u32, verb: Verb, offset: u64, len: u64, fua: bool) -> (u64, u64) {
+        let is_read = verb == Verb::Read;
         let since = self.world.clock.now().0;
         let (begun, begins) = one_shot();
         {
@@ -115,8 +126,7 @@ impl Elevator {
         self.pump();
         begins.await;
         let begun_at = self.world.clock.now().0;
-        let verb = if is_read { Verb::Read } else { Verb::Write };
-        self.timing.take(verb, offset, len, false).await;
+        self.timing.take(verb, offset, len, fua).await;
         let now = self.world.clock.now().0;
         lock(&self.state).completed(issuer, now);
         self.pump();
@@ -160,6 +170,31 @@ impl Elevator {
                 Choice::Nothing => return,
             }
         }
+    }
+}
+
+/// Before a device of one issuer, which a cell is.
+impl Timing for Elevator {
+    fn take(&self, verb: Verb, offset: u64, len: u64, fua: bool) -> Cost {
+        let Some(me) = self.me.upgrade() else { unreachable!("it is called through an Arc") };
+        match verb {
+            Verb::Read | Verb::Write | Verb::WriteZeroes => Box::pin(async move {
+                me.verb(0, verb, offset, len, fua).await;
+            }),
+            Verb::Flush | Verb::Discard | Verb::Status => self.timing.take(verb, offset, len, fua),
+        }
+    }
+
+    fn is_rotational(&self) -> bool {
+        self.timing.is_rotational()
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        self.timing.has_volatile_cache()
+    }
+
+    fn page_bytes(&self) -> u32 {
+        self.timing.page_bytes()
     }
 }
 

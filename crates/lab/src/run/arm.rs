@@ -3,12 +3,14 @@
 //! The engine is the cell's own `flashlog`, in virtual time; request path and network, which take no virtual time, are left out. What
 //! running a race costs the processor is therefore not in it: that is for the bench. Same seed, same figures.
 
-use super::medium::{Medium, Model, exponential};
+use super::machine::{reached, seen};
+use crate::devices::{DeviceModel, Medium};
+use crate::model::quantiles::exponential;
 use crate::redo::Samples;
 use device::buf::Buf;
 use device::layers::FlushGate;
 use device::sync::{lock, one_shot};
-use device::{Bufs, Clock, Device, Outcome, Prng, SharedBufs, Spawn};
+use device::{Bufs, Clock, Device, Outcome, Prng, SharedBufs, World};
 use flashlog::{LogConfig, LogReader, Mode, Owner, RedoDiskConfig, RingDevice, Skip};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
 use sim::plain::process_of;
@@ -17,9 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The ring: half of what the vendor has over all flash of a cell.
-const RING_BYTES: u64 = 256 << 20;
+pub(super) const RING_BYTES: u64 = 256 << 20;
 /// The redo log is written round and round.
-const LOG_BYTES: u64 = 256 << 20;
+pub(super) const LOG_BYTES: u64 = 256 << 20;
 /// A redo write slower than this is an outlier (S1).
 const OUTLIER_PS: i64 = 500_000_000_000;
 /// A nanosecond in picoseconds.
@@ -44,19 +46,23 @@ impl Configuration {
 }
 
 /// What is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) seed: u64,
     pub(super) configuration: Configuration,
-    pub(super) disk: Model,
-    pub(super) flash: Model,
+    pub(super) disk: Arc<DeviceModel>,
+    pub(super) flash: Arc<DeviceModel>,
     pub(super) sessions: usize,
     /// Over all sessions.
     pub(super) syncs: u64,
     /// Bytes of redo of each.
     pub(super) record_bytes: u64,
+    /// From the beginning of one to the beginning of the next.
+    pub(super) apart_bytes: u64,
     /// Between two commits of a session, in the mean.
     pub(super) think: Duration,
+    /// What a served cell takes beside its devices counts, as it is measured as well.
+    pub(super) is_served: bool,
 }
 
 /// What came of it.
@@ -91,30 +97,85 @@ impl LogFigures {
     }
 }
 
+/// What sessions do has failed.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) String);
+
 struct Sessions {
     device: Device,
     clock: Arc<dyn Clock>,
     data: SharedBufs,
     next_record: AtomicU64,
     samples: Mutex<Samples>,
-    arm: Arm,
+    refused: Mutex<Option<Refused>>,
+    apart_bytes: u64,
+    think: Duration,
 }
 
 impl Sessions {
     async fn session(self: Arc<Self>, mut prng: Prng, commits: u64) {
         for _ in 0..commits {
-            let think = exponential(&mut prng, self.arm.think);
+            let think = exponential(&mut prng, self.think);
             self.clock.sleep(Duration::from_nanos(think)).await;
             let record = self.next_record.fetch_add(1, Ordering::Relaxed);
-            let offset = record * self.arm.record_bytes % LOG_BYTES;
+            let offset = record * self.apart_bytes % LOG_BYTES;
             let begun = self.clock.now();
             let written = self.device.write(offset, self.data.clone(), false).await.outcome;
             let flushed = self.device.flush().await.outcome;
-            assert!(written == Outcome::Done && flushed == Outcome::Done, "no device fails here");
+            if !(written == Outcome::Done && flushed == Outcome::Done) {
+                let told = format!("a commit was refused: write {written:?}, flush {flushed:?}");
+                lock(&self.refused).get_or_insert(Refused(told));
+                return;
+            }
             let took = self.clock.now().ns_since(begun);
             lock(&self.samples).push(took as i64 * NS_PS);
         }
     }
+}
+
+/// The sessions of an arm commit on `device`: what each commit took, and all of them.
+///
+/// # Errors
+/// The device refuses.
+pub(super) async fn commits(
+    device: Device,
+    arm: &Arm,
+    prng: Prng,
+    world: &World,
+) -> Result<(Samples, Duration), Refused> {
+    let begun = world.clock.now();
+    let record = vec![0xa5; arm.record_bytes as usize];
+    let sessions = Arc::new(Sessions {
+        device,
+        clock: world.clock.clone(),
+        data: Bufs::from(Buf::padded(&record, 512)).freeze(),
+        next_record: AtomicU64::new(0),
+        samples: Mutex::new(Samples::new(OUTLIER_PS)),
+        refused: Mutex::default(),
+        apart_bytes: arm.apart_bytes,
+        think: arm.think,
+    });
+    let mut ends = Vec::new();
+    for n in 0..arm.sessions {
+        let (sender, receiver) = one_shot();
+        let commits = arm.syncs / arm.sessions as u64;
+        let work = sessions.clone().session(prng.fork(&format!("session {n}")), commits);
+        world.spawn.spawn(Box::pin(async move {
+            work.await;
+            sender.send(());
+        }));
+        ends.push(receiver);
+    }
+    for end in ends {
+        let _ = end.await;
+    }
+    let elapsed = Duration::from_nanos(world.clock.now().ns_since(begun));
+    if let Some(refused) = lock(&sessions.refused).take() {
+        return Err(refused);
+    }
+    let mut samples = std::mem::replace(&mut *lock(&sessions.samples), Samples::new(OUTLIER_PS));
+    samples.finish();
+    Ok((samples, elapsed))
 }
 
 /// Run it.
@@ -125,13 +186,14 @@ pub(super) fn run(arm: Arm) -> Result<Outcomes, Stuck> {
     let plain = ExecutorConfig::plain(arm.seed);
     let limits = ExecutorConfig { steps_max: u64::MAX, time_ns_max: u64::MAX / 2, log_events_max: 0, ..plain };
     let executor = Executor::new(limits);
-    let (process, world) = process_of(&executor);
+    let (_process, world) = process_of(&executor);
     // One stream for each medium, whatever else there is: arms differ by what they do, not by luck.
-    let disk_model = Medium::new(arm.disk, LOG_BYTES, world.clock.clone(), &executor.prng("disk"));
+    let disk = arm.disk.modelled(LOG_BYTES, false, &world, executor.prng("disk"));
     let flash_bytes = if arm.configuration == Configuration::Flash { LOG_BYTES } else { RING_BYTES };
-    let flash_model = Medium::new(arm.flash, flash_bytes, world.clock.clone(), &executor.prng("flash"));
-    let disk: Device = FlushGate::new(disk_model, world.spawn.clone());
-    let flash: Device = FlushGate::new(flash_model.clone(), world.spawn.clone());
+    let Medium { device: flash, content: flash_content } =
+        arm.flash.modelled(flash_bytes, false, &world, executor.prng("flash"));
+    let disk: Device = FlushGate::new(seen(disk.device, arm.is_served, &world), world.spawn.clone());
+    let flash: Device = FlushGate::new(seen(flash, arm.is_served, &world), world.spawn.clone());
     let prng = executor.prng("sessions");
     executor.run(async {
         let (device, redo): (Device, _) = match arm.configuration {
@@ -153,31 +215,11 @@ pub(super) fn run(arm: Arm) -> Result<Outcomes, Stuck> {
                 (redo.clone(), Some((log, redo)))
             }
         };
-        let begun = world.clock.now();
-        let record = vec![0xa5; arm.record_bytes as usize];
-        let sessions = Arc::new(Sessions {
-            device,
-            clock: world.clock.clone(),
-            data: Bufs::from(Buf::padded(&record, 512)).freeze(),
-            next_record: AtomicU64::new(0),
-            samples: Mutex::new(Samples::new(OUTLIER_PS)),
-            arm,
-        });
-        let mut ends = Vec::new();
-        for n in 0..arm.sessions {
-            let (sender, receiver) = one_shot();
-            let commits = arm.syncs / arm.sessions as u64;
-            let work = sessions.clone().session(prng.fork(&format!("session {n}")), commits);
-            process.spawn(Box::pin(async move {
-                work.await;
-                sender.send(());
-            }));
-            ends.push(receiver);
-        }
-        for end in ends {
-            let _ = end.await;
-        }
-        let elapsed = Duration::from_nanos(world.clock.now().ns_since(begun));
+        let device = reached(device, arm.is_served, false, &world);
+        let (samples, elapsed) = match commits(device, &arm, prng, &world).await {
+            Ok(done) => done,
+            Err(Refused(told)) => panic!("no device fails here: {told}"),
+        };
         let log = match redo {
             None => None,
             Some((log, redo)) => {
@@ -196,8 +238,6 @@ pub(super) fn run(arm: Arm) -> Result<Outcomes, Stuck> {
                 })
             }
         };
-        let mut samples = std::mem::replace(&mut *lock(&sessions.samples), Samples::new(OUTLIER_PS));
-        samples.finish();
-        Outcomes { samples, elapsed, log, parts_of_pages: flash_model.parts_of_pages() }
+        Outcomes { samples, elapsed, log, parts_of_pages: flash_content.parts_of_pages() }
     })
 }

@@ -1,25 +1,20 @@
 //! One arm of an experiment with a database in front: a session over a buffer cache, over a disk, a disk with one of several flash caches, or
 //! flash alone. Same memory, devices and processor in every arm.
-//!
-//! Every page that is read is held against the version it must have.
 
 use super::ablation::{self, Lack};
 use super::block_cache::BlockCache;
-use super::machine::Machine;
+use super::client::Database;
+use super::machine::Under;
 use super::on_cell::{self, Made, Wanted};
-use crate::model::flash::Flash;
-use crate::model::raid::Raid;
-use crate::model::{Asked, Modelled};
-use buffercache::{
-    BufferCache, CacheParts, Config, FlashCache, PageError, PageNumber, RedoLog, Session, Stamped, Version, Wait, Waits,
-};
+use crate::devices::Medium;
+use crate::model::Asked;
+use buffercache::{FlashCache, PageNumber, Waits};
 use cell::CellConfig;
 use celldisk::{CachingMode, GridDiskSpec};
-use device::{Device, Prng, World};
+use device::{Device, World};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
 use sim::plain::process_of;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A page of the database.
 pub(super) const PAGE_BYTES: u64 = 8192;
@@ -31,7 +26,7 @@ const OUR_HEADER_BYTES: u64 = 28;
 /// that, whatever its other settings.
 pub(super) const SCAN_PAGES: usize = 16;
 /// On the devices of the cell beside grid disk and cache.
-const LABELS_BYTES: u64 = 256 << 20;
+pub(super) const LABELS_BYTES: u64 = 256 << 20;
 
 /// What the data files lie on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +68,11 @@ impl Storage {
         matches!(self, Storage::Cell { .. })
     }
 
+    /// Scans are cached like anything else.
+    pub(super) fn fills_scans(self) -> bool {
+        matches!(self, Storage::Cell { fills_scans: true, .. })
+    }
+
     pub(super) fn is_vendors(self) -> bool {
         matches!(self, Storage::DatabaseFlashCache | Storage::LineCache(_))
     }
@@ -97,13 +97,13 @@ impl Keys {
         ((u128::from(z) * u128::from(pages)) >> 64) as u64
     }
 
-    fn row(&self, key: u64) -> PageNumber {
+    pub(super) fn row(&self, key: u64) -> PageNumber {
         let pages = self.row_pages;
         PageNumber(if self.scattered { Keys::spread(key, pages) } else { key * pages / self.count })
     }
 
     /// Of an index whose order is not that of the table: neighbours there are strangers here.
-    fn leaf(&self, key: u64) -> PageNumber {
+    pub(super) fn leaf(&self, key: u64) -> PageNumber {
         PageNumber(self.row_pages + Keys::spread(key ^ (1 << 40), self.leaf_pages))
     }
 
@@ -137,7 +137,7 @@ impl Load {
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) seed: u64,
-    pub(super) machine: Machine,
+    pub(super) under: Under,
     pub(super) storage: Storage,
     pub(super) load: Load,
     /// In the first pass; scans read the table once.
@@ -173,56 +173,37 @@ pub(super) struct Pass {
     pub(super) flash: Asked,
 }
 
-/// What an arm runs on, put together.
+/// What an arm runs on in virtual time, put together.
 struct Bench {
     data: Device,
     flash_cache: Option<FlashCache>,
-    disk: Arc<Modelled>,
-    flash: Arc<Modelled>,
+    disk: Medium,
+    flash: Medium,
     line_cache: Option<Arc<BlockCache>>,
     on_cell: Option<Made>,
-    /// Bytes of the buffer cache that go for what is on flash.
-    header_bytes: u64,
 }
 
 impl Bench {
-    async fn new(setup: &Setup, pages: u64, world: &World) -> Bench {
-        let machine = setup.machine;
-        let table_bytes = pages * PAGE_BYTES;
-        let disks = Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, world);
+    async fn new(setup: &Setup, table_bytes: u64, world: &World) -> Bench {
         let on_disk = setup.storage != Storage::Flash;
         let round = |bytes: u64| bytes.next_multiple_of(16 << 20) + LABELS_BYTES;
-        let disk = Modelled::new(disks, round(table_bytes), on_disk);
+        let disk = setup.under.disk(round(table_bytes), on_disk, world);
         let flash_bytes = if on_disk { round(setup.flash_bytes) } else { table_bytes };
-        let flash = Modelled::new(Flash::new(machine.flash, world), flash_bytes, setup.storage != Storage::Disk);
-        let mut bench = Bench {
-            data: disk.device(),
-            flash_cache: None,
-            line_cache: None,
-            on_cell: None,
-            header_bytes: 0,
-            disk,
-            flash,
-        };
-        let flash_pages = (setup.flash_bytes / PAGE_BYTES).min(pages);
+        let flash = setup.under.flash(flash_bytes, setup.storage != Storage::Disk, world);
+        let reached = |device: &Device| setup.under.reached(device.clone(), false, world);
+        let data = reached(&disk.device);
+        let mut bench = Bench { data, flash_cache: None, line_cache: None, on_cell: None, disk, flash };
         match setup.storage {
-            Storage::Disk => bench.disk.fill(0, table_bytes),
+            Storage::Disk => bench.disk.content.fill(0, table_bytes),
             Storage::Flash => {
-                bench.data = bench.flash.device();
-                bench.flash.fill(0, table_bytes);
+                bench.data = reached(&bench.flash.device);
+                bench.flash.content.fill(0, table_bytes);
             }
-            Storage::DatabaseFlashCache => {
-                bench.disk.fill(0, table_bytes);
-                let flash = FlashCache::new(bench.flash.device(), Some(setup.flash_bytes), PAGE_BYTES as usize);
-                bench.flash_cache = Some(flash);
-                bench.header_bytes = flash_pages * VENDOR_HEADER_BYTES;
-            }
-            Storage::LineCache(line_bytes) => {
-                bench.disk.fill(0, table_bytes);
-                let (disk, flash) = (bench.disk.device(), bench.flash.device());
-                let cache = BlockCache::new(disk, flash, setup.flash_bytes, line_bytes, world);
-                bench.data = cache.clone();
-                bench.line_cache = Some(cache);
+            Storage::DatabaseFlashCache | Storage::LineCache(_) => {
+                bench.disk.content.fill(0, table_bytes);
+                let flash = reached(&bench.flash.device);
+                let Vendors { data, flash_cache, line_cache } = setup.vendors(bench.data, flash, world);
+                (bench.data, bench.flash_cache, bench.line_cache) = (data, flash_cache, line_cache);
             }
             Storage::Cell { mode, fills_scans } => {
                 let mut config = CellConfig::default();
@@ -231,12 +212,10 @@ impl Bench {
                 }
                 let shape = |spec: &mut GridDiskSpec| spec.caching_mode = mode;
                 bench.on_cell(setup, table_bytes, config, shape, world).await;
-                bench.header_bytes = flash_pages * OUR_HEADER_BYTES;
             }
             Storage::Ablated(lack) => {
                 let config = ablation::config(lack, setup.flash_bytes);
                 bench.on_cell(setup, table_bytes, config, |spec| ablation::shape(lack, spec), world).await;
-                bench.header_bytes = flash_pages * OUR_HEADER_BYTES;
             }
         }
         bench
@@ -252,145 +231,105 @@ impl Bench {
         world: &World,
     ) {
         let wanted = Wanted { config, cache: Some(Some(setup.flash_bytes)), home: on_cell::DISK, bytes: table_bytes };
-        let made = on_cell::make([&self.disk, &self.flash], wanted, shape, world).await;
-        made.fill(&self.disk, table_bytes);
-        self.data = made.device.clone();
+        let made = on_cell::make([&self.disk.device, &self.flash.device], wanted, shape, world).await;
+        made.fill(&self.disk.content, table_bytes);
+        self.data = setup.under.reached(made.device.clone(), true, world);
         self.on_cell = Some(made);
     }
 
-    fn hits(&self, cache: &BufferCache<Stamped>) -> u64 {
-        let in_database = cache.flash().map_or(0, |flash| flash.figures().hits);
+    fn counts(&self) -> Counts {
         let lines = self.line_cache.as_ref().map_or(0, |lines| lines.hits());
         let on_cell = self.on_cell.as_ref().map_or(0, |made| made.grid_disk.counters.cache_hits.requests.get());
-        in_database + lines + on_cell
+        Counts { hits: lines + on_cell, disk: self.disk.content.asked(), flash: self.flash.content.asked() }
     }
 }
 
-/// The client of the database.
-struct Client {
-    session: Session<Stamped>,
-    load: Load,
-    cpu: Duration,
-    prng: Prng,
-    /// The version each page has; 0: nobody has asked for it.
-    versions: Vec<u32>,
-    first: u64,
-    verified: u64,
+/// A cache of the vendor's between a database and its devices.
+pub(super) struct Vendors {
+    pub(super) data: Device,
+    pub(super) flash_cache: Option<FlashCache>,
+    pub(super) line_cache: Option<Arc<BlockCache>>,
 }
 
-impl Client {
-    fn check(versions: &mut [u32], first: &mut u64, verified: &mut u64, page: PageNumber, found: Version) {
-        let version = &mut versions[page.0 as usize];
-        if *version == 0 {
-            *version = 1;
-            *first += 1;
-        }
-        *verified += 1;
-        assert!(found.0 == u64::from(*version), "page {}: version {} instead of {version}", page.0, found.0);
-    }
+/// What was counted beneath a database.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Reads that a cache beneath the database served.
+    pub(super) hits: u64,
+    pub(super) disk: Asked,
+    pub(super) flash: Asked,
+}
 
-    async fn get(&mut self, page: PageNumber) -> Result<(), PageError> {
-        let found = self.session.get(page).await?;
-        Client::check(&mut self.versions, &mut self.first, &mut self.verified, page, found);
-        Ok(())
-    }
-
-    async fn pass(&mut self, operations: u64) -> Result<(), PageError> {
-        match self.load {
-            Load::Scan(pages) => {
-                // In pieces: the processor's work comes between two reads.
-                let piece = 128;
-                for from in (0..pages).step_by(piece as usize) {
-                    let end = (from + piece).min(pages);
-                    let Client { session, versions, first, verified, .. } = self;
-                    session
-                        .scan(from..end, |page, found| Client::check(versions, first, verified, page, *found))
-                        .await?;
-                    session.compute(self.cpu * u32::try_from(end - from).unwrap_or(u32::MAX)).await;
-                }
+impl Setup {
+    /// The vendor's cache of this arm; the disk alone where it has none.
+    pub(super) fn vendors(&self, disk: Device, flash: Device, world: &World) -> Vendors {
+        let mut vendors = Vendors { data: disk.clone(), flash_cache: None, line_cache: None };
+        match self.storage {
+            Storage::DatabaseFlashCache => {
+                vendors.flash_cache = Some(FlashCache::new(flash, Some(self.flash_bytes), PAGE_BYTES as usize));
             }
-            Load::Reads(keys) | Load::Updates(keys) => {
-                for _ in 0..operations {
-                    let key = self.prng.below(keys.count);
-                    self.session.compute(self.cpu).await;
-                    self.get(keys.leaf(key)).await?;
-                    let row = keys.row(key);
-                    self.get(row).await?;
-                    if matches!(self.load, Load::Updates(_)) {
-                        self.session.change(row, |version| version.0 += 1).await?;
-                        self.versions[row.0 as usize] += 1;
-                        self.session.commit().await?;
-                    }
-                }
+            Storage::LineCache(line_bytes) => {
+                let cache = BlockCache::new(disk, flash, self.flash_bytes, line_bytes, world);
+                vendors.data = cache.clone();
+                vendors.line_cache = Some(cache);
             }
+            _ => {}
         }
-        Ok(())
+        vendors
+    }
+
+    /// Bytes of the buffer cache that go for what is on flash.
+    pub(super) fn header_bytes(&self) -> u64 {
+        let flash_pages = (self.flash_bytes / PAGE_BYTES).min(self.load.pages());
+        match self.storage {
+            Storage::DatabaseFlashCache => flash_pages * VENDOR_HEADER_BYTES,
+            Storage::Cell { .. } | Storage::Ablated(_) => flash_pages * OUR_HEADER_BYTES,
+            Storage::Disk | Storage::LineCache(_) | Storage::Flash => 0,
+        }
+    }
+
+    /// Operations of a pass.
+    pub(super) fn operations_of(&self, pass: usize) -> u64 {
+        if pass == 0 { self.operations } else { self.later_operations }
     }
 }
 
-/// Run it: what came of each pass.
+impl Pass {
+    /// With what was counted beneath the database meanwhile.
+    pub(super) fn beneath(mut self, before: Counts, after: Counts) -> Pass {
+        self.hits += after.hits - before.hits;
+        self.disk = after.disk.since(before.disk);
+        self.flash = after.flash.since(before.flash);
+        self
+    }
+}
+
+/// Run it in virtual time: what came of each pass.
 ///
 /// # Errors
-/// It does not end, or a page is not what it must be.
+/// It does not end.
+///
+/// # Panics
+/// A page is not what it must be.
 pub(super) fn run(setup: &Setup) -> Result<Vec<Pass>, Stuck> {
     let plain = ExecutorConfig::plain(setup.seed);
     let executor =
         Executor::new(ExecutorConfig { steps_max: u64::MAX, time_ns_max: u64::MAX / 2, log_events_max: 0, ..plain });
     let (_process, world) = process_of(&executor);
-    let pages = setup.load.pages();
     // Keys are the same in every arm: arms differ by what they do, not by luck.
     let prng = executor.prng("keys");
     executor.run(async {
-        let mut bench = Bench::new(setup, pages, &world).await;
-        // A drive of its own.
-        let redo = Modelled::new(Flash::new(setup.machine.redo, &world), 256 << 20, false);
-        let frames = setup.frames.saturating_sub((bench.header_bytes / PAGE_BYTES) as usize).max(16);
-        let parts = CacheParts {
-            format: Stamped::new(PAGE_BYTES as usize),
-            data: bench.data.clone(),
-            redo: Some(RedoLog::new(redo.device())),
-            flash: bench.flash_cache.take(),
-            world: world.clone(),
-        };
-        let config = Config::new(frames);
-        let config = Config { scan_pages: setup.scan_pages.min(config.scan_pages), ..config };
-        let cache = BufferCache::start(config, parts);
-        let mut client = Client {
-            session: cache.session(),
-            load: setup.load,
-            cpu: Duration::from_nanos(setup.cpu_ns),
-            prng,
-            versions: vec![0; pages as usize],
-            first: 0,
-            verified: 0,
-        };
+        let mut bench = Bench::new(setup, setup.load.pages() * PAGE_BYTES, &world).await;
+        let mut database = Database::start(setup, bench.data.clone(), bench.flash_cache.take(), prng, &world);
         let mut passes = Vec::new();
         for n in 0..setup.passes {
-            let operations = if n == 0 { setup.operations } else { setup.later_operations };
-            let begun = world.clock.now();
-            let before = (client.session.waits(), cache.figures(), bench.hits(&cache));
-            let asked = (bench.disk.asked(), bench.flash.asked());
-            (client.first, client.verified) = (0, 0);
-            if let Err(error) = client.pass(operations).await {
-                panic!("{error}");
+            let before = bench.counts();
+            match database.pass(setup.operations_of(n)).await {
+                Ok(pass) => passes.push(pass.beneath(before, bench.counts())),
+                Err(error) => panic!("{error}"),
             }
-            let after = cache.figures();
-            let mut waits = Waits::default();
-            Wait::ALL.iter().for_each(|w| waits.add(*w, client.session.waits().ns(*w) - before.0.ns(*w)));
-            let in_database = |f: &buffercache::Figures| f.reads + f.flash.map_or(0, |flash| flash.hits);
-            passes.push(Pass {
-                elapsed_ns: world.clock.now().ns_since(begun),
-                waits,
-                missed: in_database(&after) - in_database(&before.1),
-                hits: bench.hits(&cache) - before.2,
-                first: client.first,
-                verified: client.verified,
-                written: after.writes - before.1.writes,
-                disk: bench.disk.asked().since(asked.0),
-                flash: bench.flash.asked().since(asked.1),
-            });
         }
-        cache.stop().await;
+        database.stop().await;
         passes
     })
 }

@@ -7,16 +7,21 @@ use super::ablation;
 use super::chart::{Bar, Bars, Chart};
 use super::database::{self, Pass, Setup, Storage};
 use super::ranges::Range;
+use super::real::Real;
 use super::sets;
 use super::told::{self, REPRODUCED_PERCENT, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
 use crate::output::json_string;
 use buffercache::Wait;
+use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A calibrated row within this is calibrated.
 const CALIBRATED_PERCENT: f64 = 3.0;
+
+/// Who measured what stands beside a row.
+const FIELD: &str = "the field";
 
 /// Ours counts as no slower than the vendor's up to so much: where both read the same from the same disk, chance decides.
 const SLOWER_PERMILLE: u16 = 5;
@@ -44,6 +49,22 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// It is on other devices than the field's.
+    fn is_moved(&self) -> bool {
+        self.setup.under.devices.is_some()
+    }
+
+    /// That the devices have room for it.
+    ///
+    /// # Errors
+    /// One has not.
+    pub(super) fn check_room(&self) -> Result<(), RunError> {
+        let table_bytes = self.setup.load.pages() * database::PAGE_BYTES;
+        let flash_bytes = self.setup.flash_bytes.max(table_bytes);
+        let with_labels = |bytes: u64| bytes + database::LABELS_BYTES;
+        Ok(self.setup.under.check_room(with_labels(table_bytes), with_labels(flash_bytes))?)
+    }
+
     /// The arm with the vendor's cache.
     pub(super) fn vendor(&self) -> Option<Storage> {
         self.arms.iter().map(|(storage, _)| *storage).find(|storage| storage.is_vendors())
@@ -67,6 +88,8 @@ pub(super) struct Row {
     scale: u64,
     /// Reads are of one page, so that hits and misses are of the same kind.
     by_page: bool,
+    /// What came of it on a served cell: of several runs the one whose elapsed time is the median.
+    measured: Option<Pass>,
     verdict: String,
 }
 
@@ -75,14 +98,19 @@ impl Row {
         self.pass.waits.ns(wait) as f64 * self.scale as f64 / 1e9
     }
 
-    fn deviation(&self) -> Option<f64> {
-        self.field_s.map(|field| 100.0 * (self.elapsed_s / field - 1.0))
+    fn measured_s(&self) -> Option<f64> {
+        self.measured.map(|pass| pass.elapsed_ns as f64 * self.scale as f64 / 1e9)
     }
 
-    fn hit_ratio(&self) -> Option<f64> {
+    /// To what was measured, here or else by the field.
+    fn deviation(&self) -> Option<f64> {
+        self.measured_s().or(self.field_s).map(|other| 100.0 * (self.elapsed_s / other - 1.0))
+    }
+
+    fn hit_ratio(&self, pass: &Pass) -> Option<f64> {
         let has_cache = !matches!(self.storage, Storage::Disk | Storage::Flash);
-        let counts = has_cache && self.by_page && self.pass.missed > 0;
-        counts.then(|| self.pass.hits as f64 / self.pass.missed as f64)
+        let counts = has_cache && self.by_page && pass.missed > 0;
+        counts.then(|| pass.hits as f64 / pass.missed as f64)
     }
 }
 
@@ -122,8 +150,15 @@ pub(super) fn run(
         return sets::run(experiment, &parts, count, options, tell);
     }
     let (rows, bounds) = rows(experiment, parts, options, tell)?;
-    Ok(Experiment { told: told(&rows), bounds, notes: notes.to_owned() })
+    Ok(Experiment { told: told(&rows), bounds, notes: notes_of(notes, options) })
 }
+
+/// What is to be seen beside the rows.
+pub(super) fn notes_of(notes: &str, options: &RunOptions) -> String {
+    if options.devices.is_some() { MOVED.to_owned() } else { notes.to_owned() }
+}
+
+const MOVED: &str = "Tables, memory and the processor's time are those of the field's machine; the devices are not, so that its figures say nothing here.\n";
 
 /// Run the parts of an experiment: their rows, and what is asked of them.
 pub(super) fn rows(
@@ -133,7 +168,9 @@ pub(super) fn rows(
     tell: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Row>, Vec<Bound>), RunError> {
     let (mut all, mut bounds) = (Vec::new(), Vec::new());
+    let mut real = Real::of(options)?;
     for part in parts {
+        part.check_room()?;
         tell(&format!("{experiment}: {}: {} arms", part.name, part.arms.len()));
         let arm = |(storage, _): &(Storage, _)| Setup { storage: *storage, seed: options.seed, ..part.setup.clone() };
         let setups: Vec<Setup> = part.arms.iter().map(arm).collect();
@@ -152,22 +189,57 @@ pub(super) fn rows(
                     storage: *storage,
                     elapsed_s: pass.elapsed_ns as f64 * part.scale as f64 / 1e9,
                     pass,
-                    // A part of the work has no figure of the field beside it.
-                    field_s: field.get(n).copied().flatten().filter(|_| options.syncs.is_none()),
+                    // A part of the work, or other devices, have no figure of the field beside them.
+                    field_s: field.get(n).copied().flatten().filter(|_| options.syncs.is_none() && !part.is_moved()),
                     to_disk: f64::NAN,
                     to_flash: f64::NAN,
                     bound_s: None,
                     scale: part.scale,
                     by_page: !matches!(part.setup.load, database::Load::Scan(_)),
+                    measured: None,
                     verdict: String::new(),
                 });
             }
+        }
+        if let Some(real) = &mut real {
+            measure(real, &setups, &mut rows, &mut |what| tell(&format!("{experiment}: {}: {what}", part.name)))?;
         }
         compare(&part, &mut rows);
         bounds.extend(judge(&part, &rows));
         all.extend(rows);
     }
     Ok((all, bounds))
+}
+
+/// The same arms against served cells, as often as is asked; in rounds, so that what else the machine does meets all of them.
+fn measure(
+    real: &mut Real<'_>,
+    setups: &[Setup],
+    rows: &mut [Row],
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), RunError> {
+    let runs = real.runs();
+    let foretold_ns: u64 = rows.iter().map(|row| row.pass.elapsed_ns).sum();
+    let minutes = (foretold_ns as f64 * runs as f64 / 60e9).ceil();
+    // Talk that nobody hears changes nothing.
+    let _ = writeln!(
+        io::stderr(),
+        "in real time this takes some {minutes} min and the writing of each table; --syncs N takes less of the work"
+    );
+    let mut measured: Vec<Vec<Vec<Pass>>> = vec![Vec::new(); setups.len()];
+    for run in 1..=runs {
+        for (setup, of_arm) in setups.iter().zip(&mut measured) {
+            of_arm.push(real.run(setup, &mut |what| tell(&format!("run {run} of {runs}: {what}")))?);
+        }
+    }
+    for (setup, of_arm) in setups.iter().zip(&measured) {
+        for (n, row) in rows.iter_mut().filter(|row| row.storage == setup.storage).enumerate() {
+            let mut passes: Vec<Pass> = of_arm.iter().filter_map(|passes| passes.get(n)).copied().collect();
+            passes.sort_by_key(|pass| pass.elapsed_ns);
+            row.measured = passes.get(passes.len() / 2).copied();
+        }
+    }
+    Ok(())
 }
 
 fn compare(part: &Part, rows: &mut [Row]) {
@@ -186,6 +258,11 @@ fn compare(part: &Part, rows: &mut [Row]) {
                 row.bound_s = Some(hits * flash_s + (1.0 - hits) * disk_s);
             }
             let calibrates = row.storage == Storage::Disk || (row.storage == Storage::Flash && part.flash_calibrates);
+            if let (Some(_), Some(deviation)) = (row.measured, row.deviation()) {
+                let word = if deviation.abs() <= REPRODUCED_PERCENT { "agrees" } else { "OFF" };
+                row.verdict = format!("{word}, {deviation:+.0} %");
+                continue;
+            }
             row.verdict = match (row.field_s, row.deviation()) {
                 (Some(_), Some(deviation)) if calibrates => {
                     let is_calibrated = deviation.abs() <= CALIBRATED_PERCENT;
@@ -211,6 +288,12 @@ fn judge(part: &Part, rows: &[Row]) -> Vec<Bound> {
         let text = format!("{}, {}: {}: {what}: {figures}", part.name, row.pass_name, row.storage.name());
         bounds.push(Bound { text, holds });
     };
+    for row in rows {
+        if let (Some(measured), Some(deviation)) = (row.measured_s(), row.deviation()) {
+            let figures = format!("{:.2} s foretold, {measured:.2} s measured", row.elapsed_s);
+            add(row, "foretold within 20 % of what was measured", deviation.abs() <= REPRODUCED_PERCENT, figures);
+        }
+    }
     for pass in part.passes {
         let of_pass: Vec<&Row> = rows.iter().filter(|row| row.pass_name == *pass).collect();
         let Some(vendor) = of_pass.iter().find(|row| row.storage.is_vendors()) else { continue };
@@ -251,26 +334,32 @@ pub(super) fn told(rows: &[Row]) -> Told {
 
 /// The arms of a part in one pass, in the manner of the field's charts.
 fn bars<'a>(rows: impl Iterator<Item = &'a Row>) -> Chart {
-    let mut title = String::new();
+    let (mut title, mut mark) = (String::new(), FIELD);
     let bar = |row: &Row| {
         title = format!("{}, {}: elapsed seconds", row.part, row.pass_name);
-        let field = row.field_s.map_or_else(String::new, |s| format!(", the field {s:.1} s: {}", row.verdict));
+        let other = row.measured_s().map(|s| ("measured", s)).or(row.field_s.map(|s| (FIELD, s)));
+        let beside = other.map_or_else(String::new, |(who, s)| format!(", {who} {s:.1} s: {}", row.verdict));
+        if let Some((who, _)) = other {
+            mark = who;
+        }
         Bar {
             name: row.storage.name().to_owned(),
-            note: format!("{:.1} s{field}", row.elapsed_s),
+            note: format!("{:.1} s{beside}", row.elapsed_s),
             parts: Wait::ALL.iter().map(|wait| row.wait_s(*wait)).collect(),
-            field: row.field_s,
+            field: other.map(|(_, s)| s),
         }
     };
     let bars = rows.map(bar).collect();
-    Chart::Bars(Bars { title, unit: "s", mark: "the field", kinds: Wait::ALL.map(Wait::name).to_vec(), bars })
+    Chart::Bars(Bars { title, unit: "s", mark, kinds: Wait::ALL.map(Wait::name).to_vec(), bars })
 }
 
 /// The table: elapsed time as waits.
 fn lines(rows: &[Row]) -> Vec<Vec<String>> {
     let waits = Wait::ALL.map(Wait::name);
+    let is_measured = rows.iter().any(|row| row.measured.is_some());
+    let beside = if is_measured { "measured s" } else { "field s" };
     let mut lines = vec![columns(
-        ["part", "pass", "configuration", "field s", "model s", "off by"],
+        ["part", "pass", "configuration", beside, "model s", "off by"],
         waits,
         ["to no flash", "to all flash", "bound s", "hit ratio", "verdict"],
     )];
@@ -280,7 +369,7 @@ fn lines(rows: &[Row]) -> Vec<Vec<String>> {
             row.part.clone(),
             row.pass_name.to_owned(),
             row.storage.name().to_owned(),
-            row.field_s.map_or_else(dash, |s| format!("{s:.1}")),
+            row.measured_s().or(row.field_s).map_or_else(dash, |s| format!("{s:.1}")),
             format!("{:.1}", row.elapsed_s),
             row.deviation().map_or_else(dash, |percent| format!("{percent:+.1} %")),
         ];
@@ -289,12 +378,21 @@ fn lines(rows: &[Row]) -> Vec<Vec<String>> {
             format!("{:.3}", row.to_disk),
             format!("{:.2}", row.to_flash),
             row.bound_s.map_or_else(dash, |s| format!("{s:.1}")),
-            row.hit_ratio().map_or_else(dash, |ratio| format!("{ratio:.3}")),
+            hit_ratios(row),
             row.verdict.clone(),
         ];
         lines.push(columns(first, waits, last));
     }
     lines
+}
+
+/// As foretold, and as measured where it was.
+fn hit_ratios(row: &Row) -> String {
+    let of = |pass: &Pass| row.hit_ratio(pass).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+    match &row.measured {
+        None => of(&row.pass),
+        Some(measured) => format!("{}, measured {}", of(&row.pass), of(measured)),
+    }
 }
 
 /// Of the table.
@@ -308,15 +406,34 @@ fn columns<T: ToString>(first: [T; 6], waits: [T; Wait::ALL.len()], last: [T; 5]
 fn objects(rows: &[Row]) -> Vec<String> {
     let number = |value: f64| if value.is_finite() { format!("{value:.6}") } else { "null".to_owned() };
     let or_null = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), number);
+    let waits = |row: &Row, pass: &Pass| -> String {
+        let seconds = |wait: &Wait| pass.waits.ns(*wait) as f64 * row.scale as f64 / 1e9;
+        let wait = |wait: &Wait| format!("{}:{:.6}", json_string(wait.name()), seconds(wait));
+        Wait::ALL.iter().map(wait).collect::<Vec<String>>().join(",")
+    };
+    let asked = |pass: &Pass| {
+        format!(
+            "\"disk_reads\":{},\"disk_writes\":{},\"flash_reads\":{},\"flash_writes\":{},\"flash_bytes_written\":{}",
+            pass.disk.reads, pass.disk.writes, pass.flash.reads, pass.flash.writes, pass.flash.written_bytes
+        )
+    };
     let object = |row: &Row| {
-        let waits: Vec<String> =
-            Wait::ALL.iter().map(|wait| format!("{}:{:.6}", json_string(wait.name()), row.wait_s(*wait))).collect();
         let pass = &row.pass;
+        let measured = row.measured.map_or_else(String::new, |measured| {
+            format!(
+                ",\"measured\":{{\"elapsed_s\":{},\"hit_ratio\":{},\"verified_blocks\":{},\"waits\":{{{}}},{}}}",
+                or_null(row.measured_s()),
+                or_null(row.hit_ratio(&measured)),
+                measured.verified,
+                waits(row, &measured),
+                asked(&measured)
+            )
+        });
         format!(
             "{{\"experiment\":{},\"row\":{},\"configuration\":{},\"pass\":{},\"elapsed_s\":{:.6},\"ratio_to_no_flash\":{},\
              \"ratio_to_all_flash\":{},\"hit_ratio\":{},\"verified_blocks\":{},\"waits\":{{{}}},\"field_elapsed_s\":{},\
              \"deviation_percent\":{},\"bound_s\":{},\"verdict\":{},\"missed_in_memory\":{},\"first_time\":{},\"written\":{},\
-             \"disk_reads\":{},\"disk_writes\":{},\"flash_reads\":{},\"flash_writes\":{},\"flash_bytes_written\":{}}}",
+             {}{measured}}}",
             json_string(row.experiment),
             json_string(&row.part),
             json_string(row.storage.name()),
@@ -324,9 +441,9 @@ fn objects(rows: &[Row]) -> Vec<String> {
             row.elapsed_s,
             number(row.to_disk),
             number(row.to_flash),
-            or_null(row.hit_ratio()),
+            or_null(row.hit_ratio(&row.pass)),
             pass.verified,
-            waits.join(","),
+            waits(row, pass),
             or_null(row.field_s),
             or_null(row.deviation()),
             or_null(row.bound_s),
@@ -334,11 +451,7 @@ fn objects(rows: &[Row]) -> Vec<String> {
             pass.missed,
             pass.first,
             pass.written,
-            pass.disk.reads,
-            pass.disk.writes,
-            pass.flash.reads,
-            pass.flash.writes,
-            pass.flash.written_bytes,
+            asked(pass),
         )
     };
     rows.iter().map(object).collect()

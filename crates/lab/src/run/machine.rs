@@ -4,9 +4,15 @@
 //! wrote down, with the range it may plausibly have; *fitted* was chosen so that the figures without flash and with the table on flash, which
 //! calibrate, come out. No figure was fitted to what a flash cache did; `docs/lab.md` names two choices that were made after seeing one.
 
-use crate::devices;
+use super::RunOptions;
+use crate::devices::{self, DeviceError, DeviceModel, Medium};
+use crate::model::Modelled;
 use crate::model::disk::DiskModel;
-use crate::model::flash::FlashModel;
+use crate::model::flash::{Flash, FlashModel};
+use crate::model::raid::Raid;
+use crate::what_if::Devices;
+use crate::what_if::world::{Served, waking};
+use device::{Device, Prng, World};
 use sim::ftl::FtlConfig;
 use std::sync::LazyLock;
 
@@ -20,6 +26,80 @@ pub(super) struct Machine {
     pub(super) flash: FlashModel,
     /// What redo is written to: a drive of its own in every arm (document: "redo and other tablespaces on another drive").
     pub(super) redo: FlashModel,
+}
+
+/// What an arm stands on: a machine of the field, or its memory and processor over devices of the user's.
+#[derive(Clone, Debug)]
+pub(super) struct Under {
+    pub(super) machine: Machine,
+    /// In place of its disks and its flash.
+    pub(super) devices: Option<Devices>,
+    /// What a served cell takes beside its devices counts, as it is measured as well.
+    is_served: bool,
+}
+
+impl Under {
+    pub(super) fn new(machine: &Machine, options: &RunOptions) -> Under {
+        Under { machine: *machine, devices: options.devices.clone(), is_served: options.real.is_some() }
+    }
+
+    /// What it is called; `short` is what the machine has beside its devices.
+    pub(super) fn name(&self, short: &str) -> String {
+        match &self.devices {
+            None => self.machine.name.to_owned(),
+            Some(devices) => format!("{short}, on {} and {}", devices.disk.name(), devices.flash.name()),
+        }
+    }
+
+    /// The disks.
+    pub(super) fn disk(&self, size_bytes: u64, keeps_content: bool, world: &World) -> Medium {
+        let Machine { disk, disks, stripe_bytes, .. } = self.machine;
+        match &self.devices {
+            Some(devices) => self.given(&devices.disk, size_bytes, keeps_content, world, world.prng.fork("disk")),
+            None => {
+                let disks = Raid::of_disks(disk, disks, stripe_bytes, world);
+                Medium::of(Modelled::new(disks, size_bytes, keeps_content))
+            }
+        }
+    }
+
+    /// The flash.
+    pub(super) fn flash(&self, size_bytes: u64, keeps_content: bool, world: &World) -> Medium {
+        match &self.devices {
+            Some(devices) => self.given(&devices.flash, size_bytes, keeps_content, world, world.prng.fork("flash")),
+            None => Medium::of(Modelled::new(Flash::new(self.machine.flash, world), size_bytes, keeps_content)),
+        }
+    }
+
+    fn given(&self, model: &DeviceModel, size_bytes: u64, keeps_content: bool, world: &World, prng: Prng) -> Medium {
+        let Medium { device, content } = model.modelled(size_bytes, keeps_content, world, prng);
+        Medium { device: seen(device, self.is_served, world), content }
+    }
+
+    /// A grid disk as the database has it.
+    pub(super) fn reached(&self, device: Device, is_cached: bool, world: &World) -> Device {
+        reached(device, self.is_served, is_cached, world)
+    }
+
+    /// That the devices have room for so much.
+    ///
+    /// # Errors
+    /// One of them has not.
+    pub(super) fn check_room(&self, disk_bytes: u64, flash_bytes: u64) -> Result<(), DeviceError> {
+        let Some(devices) = &self.devices else { return Ok(()) };
+        devices.disk.check_room(disk_bytes)?;
+        devices.flash.check_room(flash_bytes)
+    }
+}
+
+/// A device as the cell has it: where cells are served, processors sleep while it works.
+pub(super) fn seen(device: Device, is_served: bool, world: &World) -> Device {
+    if is_served { waking(device, world) } else { device }
+}
+
+/// A grid disk as a client has it: where cells are served, there is a way to it.
+pub(super) fn reached(device: Device, is_served: bool, is_cached: bool, world: &World) -> Device {
+    if is_served { Served::new(device, is_cached, world) } else { device }
 }
 
 /// Seagate Barracuda 7200.7. Experiments over more than its outer tracks take it without zones, as they were committed.

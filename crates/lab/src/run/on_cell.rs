@@ -56,7 +56,7 @@ pub(super) struct Made {
 
 /// A cell on a disk and a flash, with one grid disk that is like `shape` wants it.
 pub(super) async fn make(
-    [disk, flash]: [&Arc<Modelled>; 2],
+    [disk, flash]: [&Device; 2],
     wanted: Wanted,
     shape: impl FnOnce(&mut GridDiskSpec),
     world: &World,
@@ -65,7 +65,7 @@ pub(super) async fn make(
     let under = if home == FLASH { flash } else { disk };
     let geometry = Geometry { size_bytes: bytes, ..under.geometry() };
     let names = [(DISK, Role::Disk), (FLASH, Role::Flash)];
-    let cell = cell_on(&[disk.device(), flash.device()], &names, config, world).await;
+    let cell = cell_on(&[disk.clone(), flash.clone()], &names, config, world).await;
     if let Some(size) = cache {
         let made = cell.create_flash_cache(size.map(|bytes| bytes.next_multiple_of(2 << 20)), &[]).await;
         assert!(made.is_ok(), "a flash cache is made: {made:?}");

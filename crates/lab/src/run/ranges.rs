@@ -32,23 +32,23 @@ const FITTED: &str = "half to twice what was fitted";
 /// The disks of S9's first machine.
 pub(super) static SATA: [Range; 6] = [
     range("seek to the next cylinder", (500, 1_200, "us"), "assumed, drives of the day; model 800", |part, us| {
-        part.setup.machine.disk.seek_ns[0] = us * 1_000;
+        part.setup.under.machine.disk.seek_ns[0] = us * 1_000;
     }),
     range("seek over all", (15_000, 20_000, "us"), "assumed, drives of the day; model 17,000", |part, us| {
-        part.setup.machine.disk.seek_ns[2] = us * 1_000;
+        part.setup.under.machine.disk.seek_ns[2] = us * 1_000;
     }),
     range("overhead of a request", (100, 500, "us"), "assumed: drive, controller, kernel; model 200", overhead),
     range("read ahead", (256, 1_024, "KiB"), "one of 8 to 32 segments of the data sheet's 8 MB; model 512", read_ahead),
     range("requests ordered among", (1, 128, "requests"), "the kernel's elevator, no NCQ; model 32", queue),
     range("writes in the drive's cache", (16, 512, "writes"), "of the data sheet's 8 MB; model 64", |part, writes| {
-        part.setup.machine.disk.cached_writes = writes as usize;
+        part.setup.under.machine.disk.cached_writes = writes as usize;
     }),
 ];
 
 /// The disks of all others; S10 and scans have an overhead of their own.
 pub(super) static SAS: [Range; 3] = [
     range("seek over all", (6_000, 8_000, "us"), "assumed, drives of the day; model 7,000", |part, us| {
-        part.setup.machine.disk.seek_ns[2] = us * 1_000;
+        part.setup.under.machine.disk.seek_ns[2] = us * 1_000;
     }),
     range(
         "read ahead",
@@ -65,26 +65,26 @@ pub(super) static SAS_OVERHEAD: [Range; 1] =
 
 pub(super) static X25_E: [Range; 2] = [
     range("flash: a read", (75, 80, "us"), "data sheet and S16; model 80", |part, us| {
-        part.setup.machine.flash.read_ns = us * 1_000;
+        part.setup.under.machine.flash.read_ns = us * 1_000;
     }),
     range("flash: random writes ahead", (100, 10_000, "writes"), "assumed; model 1,000", |part, writes| {
-        part.setup.machine.flash.random_burst = writes;
+        part.setup.under.machine.flash.random_burst = writes;
     }),
 ];
 
 pub(super) static IODRIVE: [Range; 3] = [
     range("flash: a write", (15, 60, "us"), "assumed, through a buffer; model 30", |part, us| {
-        part.setup.machine.flash.write_ns = us * 1_000;
+        part.setup.under.machine.flash.write_ns = us * 1_000;
     }),
     range("flash: channels", (16, 25, "channels"), "assumed; model 24", |part, channels| {
-        part.setup.machine.flash.channels = channels;
+        part.setup.under.machine.flash.channels = channels;
     }),
     range(
         "flash: random writes",
         (20_000, 100_000, "a second"),
         "data sheet 100,000 fresh; model 60,000",
         |part, writes| {
-            part.setup.machine.flash.random_writes_per_s = Some(writes);
+            part.setup.under.machine.flash.random_writes_per_s = Some(writes);
         },
     ),
 ];
@@ -92,8 +92,8 @@ pub(super) static IODRIVE: [Range; 3] = [
 /// Flash of S10, with the way to it.
 pub(super) static RACK: [Range; 3] = [
     range("flash: SAS, the cell's server, the network", (100, 400, "us"), "assumed; model 200", |part, us| {
-        part.setup.machine.flash.read_ns = 25_000 + us * 1_000;
-        part.setup.machine.flash.write_ns = 50_000 + us * 1_000;
+        part.setup.under.machine.flash.read_ns = 25_000 + us * 1_000;
+        part.setup.under.machine.flash.write_ns = 50_000 + us * 1_000;
     }),
     range("overhead of a read from disk", (100, 500, "us"), "assumed; fitted beyond that: 1,640 and 790", overhead),
     range("memory", (1, 100_000, "pages"), "assumed; model 1,000 and 20,000", |part, pages| {
@@ -127,7 +127,7 @@ pub(super) static PROCESSOR: [Range; 1] =
     })];
 
 pub(super) static REDO: [Range; 1] = [range("redo: a write", (50, 300, "us"), "assumed; model 100", |part, us| {
-    part.setup.machine.redo.write_ns = us * 1_000;
+    part.setup.under.machine.redo.write_ns = us * 1_000;
 })];
 
 /// Of every scan.
@@ -173,15 +173,15 @@ pub(super) static S10: [&[Range]; 3] = [&SAS, &RACK, &PROCESSOR];
 pub(super) static S11: [&[Range]; 6] = [&SAS, &SAS_OVERHEAD, &IODRIVE, &SCAN, &LINE, &PROCESSOR];
 
 fn overhead(part: &mut Part, us: u64) {
-    part.setup.machine.disk.overhead_ns = us * 1_000;
+    part.setup.under.machine.disk.overhead_ns = us * 1_000;
 }
 
 fn read_ahead(part: &mut Part, kib: u64) {
-    part.setup.machine.disk.read_ahead_bytes = kib << 10;
+    part.setup.under.machine.disk.read_ahead_bytes = kib << 10;
 }
 
 fn queue(part: &mut Part, requests: u64) {
-    part.setup.machine.disk.queue = requests as usize;
+    part.setup.under.machine.disk.queue = requests as usize;
 }
 
 /// Of 100 bytes, 80 to a page, 400 keys to a leaf, as the model has them.

@@ -1,13 +1,18 @@
 //! S1 of the field: sessions that update and commit, with the flash log in each of its modes, on three disks.
 //!
 //! The disk with a write cache takes as long as S1's did without flash logging (its summary, as quantiles), the flash as long as lets it
-//! win about as many races as it did there. What S1 says of the tail is nothing, its data were cut at 4 ms; the tails here are made up.
+//! win about as many races as it did there. What S1 says of the tail is nothing, its data were cut at 4 ms; the tails here are assumed.
 
 use super::arm::{Arm, Configuration};
-use super::medium::{Model, Quantiles, Stalls};
+use super::real::Real;
 use super::report::{self, Row};
+use super::told::REPRODUCED_PERCENT;
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::devices::DeviceModel;
+use crate::redo::Share;
+use crate::what_if::Devices;
 use flashlog::Mode;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) const NAME: &str = "redo-s1";
@@ -17,71 +22,9 @@ pub(super) const SYNCS: u64 = 20_000;
 /// S1 had 20.
 const SESSIONS: [usize; 4] = [1, 10, 20, 100];
 
-const WRITE_CACHE: Quantiles = &[(0, 10_000), (500_000_000, 20_000), (999_000_000, 60_000), (1_000_000_000, 400_000)];
-/// S1 without flash logging: 29, 435, 481, 535, at most 3,998 us; mean 508.7, deviation about 176.
-const S1_DISK: Quantiles = &[
-    (0, 15_000),
-    (10_000_000, 300_000),
-    (250_000_000, 415_000),
-    (500_000_000, 461_000),
-    (750_000_000, 515_000),
-    (950_000_000, 700_000),
-    (990_000_000, 1_150_000),
-    (999_000_000, 2_200_000),
-    (1_000_000_000, 3_980_000),
-];
-/// Flash of 2010: no quicker than a disk with a controller cache.
-const S1_FLASH: Quantiles = &[
-    (0, 150_000),
-    (20_000_000, 420_000),
-    (250_000_000, 620_000),
-    (500_000_000, 720_000),
-    (750_000_000, 860_000),
-    (990_000_000, 1_500_000),
-    (999_900_000, 2_500_000),
-    (1_000_000_000, 4_000_000),
-];
-const SLOW: Quantiles =
-    &[(0, 2_000_000), (500_000_000, 4_000_000), (990_000_000, 7_000_000), (1_000_000_000, 12_000_000)];
-const NOTHING: Quantiles = &[(0, 0), (1_000_000_000, 0)];
-
-const CACHED: Model = Model {
-    volatile_cache: true,
-    write: WRITE_CACHE,
-    flush: S1_DISK,
-    ns_per_kib: 200,
-    parallel: 32,
-    claims_page_bytes: 512,
-    page_bytes: 512,
-    part_of_page: NOTHING,
-    stalls: None,
-};
-const STALLS: Stalls = Stalls {
-    every: Duration::from_secs(3),
-    length: (Duration::from_millis(200), Duration::from_secs(2)),
-    writes: false,
-};
-const FLASH: Model = Model {
-    volatile_cache: false,
-    write: S1_FLASH,
-    flush: NOTHING,
-    ns_per_kib: 1_000,
-    parallel: 16,
-    claims_page_bytes: 4096,
-    page_bytes: 4096,
-    part_of_page: NOTHING,
-    stalls: None,
-};
-
-/// The disks: name, what it costs.
-fn disks() -> [(&'static str, Model); 4] {
-    [
-        ("healthy", CACHED),
-        ("stalls", Model { stalls: Some(STALLS), ..CACHED }),
-        ("hangs", Model { stalls: Some(Stalls { writes: true, ..STALLS }), ..CACHED }),
-        ("4 ms", Model { volatile_cache: false, write: SLOW, flush: NOTHING, parallel: 64, ..CACHED }),
-    ]
-}
+/// The disks: the name of each, and its description.
+const DISKS: [(&str, &str); 4] =
+    [("healthy", "s1-disk"), ("stalls", "s1-disk-stalls"), ("hangs", "s1-disk-hangs"), ("4 ms", "s1-disk-4ms")];
 
 /// An update and its commit. What a stall of two seconds leaves unflushed keeps within the log's memory.
 const RECORD_BYTES: u64 = 1024;
@@ -94,38 +37,101 @@ fn configurations() -> Vec<Configuration> {
     [Configuration::Disk, Configuration::Flash].into_iter().chain(log).collect()
 }
 
-pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Experiment, RunError> {
-    let known = disks().map(|(name, _)| name);
+/// PostgreSQL's page of redo, on devices of the user's.
+const PAGE_RECORD_BYTES: u64 = 8192;
+/// Sessions stand for databases: none writes to a block of the cell that another is writing to.
+const BLOCK_BYTES: u64 = 16 << 10;
+
+/// A disk and the flash beside it.
+struct Pair {
+    name: String,
+    disk: Arc<DeviceModel>,
+    flash: Arc<DeviceModel>,
+    record_bytes: u64,
+    apart_bytes: u64,
+}
+
+fn pairs(options: &RunOptions) -> Result<Vec<Pair>, RunError> {
+    if let Some(Devices { disk, flash }) = &options.devices {
+        let name = format!("{} and {}", disk.name(), flash.name());
+        return Ok(vec![Pair {
+            name,
+            disk: disk.clone(),
+            flash: flash.clone(),
+            record_bytes: PAGE_RECORD_BYTES,
+            apart_bytes: BLOCK_BYTES,
+        }]);
+    }
+    let known = DISKS.map(|(name, _)| name);
     if let Some(name) = options.disks.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(RunError::NoDisk { name: name.clone(), known: known.join(", ") });
     }
+    let wanted = |name: &str| options.disks.is_empty() || options.disks.iter().any(|disk| disk == name);
+    let pair = |(name, disk): &(&str, &str)| Pair {
+        name: (*name).to_owned(),
+        disk: DeviceModel::built_in(disk),
+        flash: DeviceModel::built_in("s1-flash"),
+        record_bytes: RECORD_BYTES,
+        apart_bytes: RECORD_BYTES,
+    };
+    Ok(DISKS.iter().filter(|(name, _)| wanted(name)).map(pair).collect())
+}
+
+pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Experiment, RunError> {
     let sessions = if options.sessions.is_empty() { SESSIONS.to_vec() } else { options.sessions.clone() };
-    let mut rows: Vec<Row> = Vec::new();
-    let mut bounds = Vec::new();
-    for (name, disk) in
-        disks().into_iter().filter(|(name, _)| options.disks.is_empty() || options.disks.iter().any(|d| d == name))
-    {
+    let mut real = Real::of(options)?;
+    let (mut rows, mut bounds): (Vec<Row>, Vec<Bound>) = (Vec::new(), Vec::new());
+    for pair in pairs(options)? {
         for &sessions in &sessions {
-            let part = format!("{name}, {sessions} sessions");
+            let part = format!("{}, {sessions} sessions", pair.name);
+            let arm = |configuration| Arm {
+                seed: options.seed,
+                configuration,
+                disk: pair.disk.clone(),
+                flash: pair.flash.clone(),
+                sessions,
+                syncs: options.syncs.unwrap_or(SYNCS),
+                record_bytes: pair.record_bytes,
+                apart_bytes: pair.apart_bytes,
+                think: THINK,
+                is_served: options.real.is_some(),
+            };
             let first = rows.len();
             for configuration in configurations() {
-                let arm = Arm {
-                    seed: options.seed,
-                    configuration,
-                    disk,
-                    flash: FLASH,
-                    sessions,
-                    syncs: options.syncs.unwrap_or(SYNCS),
-                    record_bytes: RECORD_BYTES,
-                    think: THINK,
-                };
-                rows.push(super::measure(NAME, part.clone(), "", arm, tell)?);
+                rows.push(super::measure(NAME, part.clone(), "", arm(configuration), tell)?);
             }
             super::compare(&mut rows[first..]);
-            bounds.extend(judge(name, &rows[first..]));
+            bounds.extend(judge(&pair.name, &rows[first..]));
+            let Some(real) = &mut real else { continue };
+            let measured = rows.len();
+            for configuration in configurations() {
+                let outcomes = real.commits(&arm(configuration), tell)?;
+                rows.push(Row::new(NAME, format!("{part}, measured"), configuration, "", outcomes));
+            }
+            super::compare(&mut rows[measured..]);
+            bounds.extend(rows[measured..].iter().filter_map(adds_up));
+            bounds.extend(
+                rows[first..measured].iter().zip(&rows[measured..]).map(|(foretold, row)| agrees(foretold, row)),
+            );
         }
     }
-    Ok(Experiment { told: report::told(&rows), bounds, notes: field_table() })
+    let notes = if options.devices.is_some() { String::new() } else { field_table() };
+    Ok(Experiment { told: report::told(&rows), bounds, notes })
+}
+
+/// A median that was foretold beside the one that was measured.
+fn agrees(foretold: &Row, measured: &Row) -> Bound {
+    let median = |row: &Row| row.quantile_us(Share(1, 2));
+    let (model, real) = (median(foretold), median(measured));
+    let holds = (model / real - 1.0).abs() * 100.0 <= REPRODUCED_PERCENT;
+    let figures = format!("{model:.0} us foretold, {real:.0} us measured");
+    Bound::of(measured, "median foretold within 20 % of what was measured", holds, figures)
+}
+
+/// Every redo write is counted once, where there is a flash log.
+fn adds_up(row: &Row) -> Option<Bound> {
+    let log = row.outcomes.log?;
+    Some(Bound::of(row, "firsts and skips are the redo writes", log.adds_up(), format!("{log:?}")))
 }
 
 /// What the design asks of the log, held against one part.
@@ -133,11 +139,7 @@ fn judge(disk: &str, rows: &[Row]) -> Vec<Bound> {
     let of = |configuration| rows.iter().find(|row| row.configuration == configuration);
     let mut bounds = Vec::new();
     let Some(flash) = of(Configuration::Flash) else { return bounds };
-    for row in rows {
-        if let Some(log) = row.outcomes.log {
-            bounds.push(Bound::of(row, "firsts and skips are the redo writes", log.adds_up(), format!("{log:?}")));
-        }
-    }
+    bounds.extend(rows.iter().filter_map(adds_up));
     for mode in [Mode::Auto, Mode::Hedge] {
         let Some(row) = of(Configuration::Log(mode)) else { continue };
         match disk {
@@ -156,7 +158,7 @@ fn judge(disk: &str, rows: &[Row]) -> Vec<Bound> {
                 let text = format!("p99.99 {:.0} us, bound {bound_us:.0} us", row.p99_99_us());
                 bounds.push(Bound::of(row, "p99.99 within delay and flash", row.p99_99_us() <= bound_us, text));
             }
-            _ if mode == Mode::Auto => {
+            "4 ms" if mode == Mode::Auto => {
                 let ratio = row.mean_us() / flash.mean_us();
                 bounds.push(Bound::of(
                     row,

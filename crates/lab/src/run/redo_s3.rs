@@ -4,9 +4,9 @@
 //! with records of 4 KiB.
 
 use super::arm::{Arm, Configuration};
-use super::medium::{Model, Quantiles};
 use super::report::{self, Row};
 use super::{Bound, Experiment, RunError, RunOptions};
+use crate::devices::DeviceModel;
 use flashlog::Mode;
 use std::time::Duration;
 
@@ -17,27 +17,6 @@ pub(super) const ABOUT: &str =
 pub(super) const SYNCS: u64 = 10_000;
 const SESSIONS: [usize; 2] = [1, 10];
 
-/// A disk with a controller cache, one of 36: 10 sessions do not queue.
-const SPINDLES: Quantiles = &[(0, 150_000), (500_000_000, 300_000), (990_000_000, 900_000), (1_000_000_000, 4_000_000)];
-/// A page, as flash of 2010 took it.
-const PAGE: Quantiles = &[(0, 250_000), (500_000_000, 350_000), (990_000_000, 700_000), (1_000_000_000, 3_000_000)];
-/// Less than a page: read, changed, written, one after another.
-const PART: Quantiles = &[(0, 600_000), (500_000_000, 850_000), (990_000_000, 1_600_000), (1_000_000_000, 5_000_000)];
-const NOTHING: Quantiles = &[(0, 0), (1_000_000_000, 0)];
-
-const DISK: Model = Model {
-    volatile_cache: false,
-    write: SPINDLES,
-    flush: NOTHING,
-    ns_per_kib: 1_000,
-    parallel: 36,
-    claims_page_bytes: 512,
-    page_bytes: 512,
-    part_of_page: NOTHING,
-    stalls: None,
-};
-const FLASH: Model =
-    Model { write: PAGE, parallel: 12, claims_page_bytes: 512, page_bytes: 4096, part_of_page: PART, ..DISK };
 /// The redo of one of the field's transactions comes with little work in between.
 const THINK: Duration = Duration::from_micros(100);
 
@@ -59,12 +38,14 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             let arm = Arm {
                 seed: options.seed,
                 configuration,
-                disk: DISK,
-                flash: FLASH,
+                disk: DeviceModel::built_in("s3-disk"),
+                flash: DeviceModel::built_in("s3-flash"),
                 sessions,
                 syncs: options.syncs.unwrap_or(SYNCS),
                 record_bytes,
+                apart_bytes: record_bytes,
                 think: THINK,
+                is_served: false,
             };
             rows.push(super::measure(NAME, format!("{sessions} sessions"), detail, arm, tell)?);
         }

@@ -28,6 +28,17 @@ pub(super) struct Row {
 }
 
 impl Row {
+    pub(super) fn new(
+        experiment: &'static str,
+        part: String,
+        configuration: Configuration,
+        detail: &'static str,
+        outcomes: Outcomes,
+    ) -> Row {
+        let (versus_disk, welch, flash_elapsed_s, field_elapsed_s) = (None, None, None, None);
+        Row { experiment, part, configuration, detail, outcomes, versus_disk, welch, flash_elapsed_s, field_elapsed_s }
+    }
+
     pub(super) fn name(&self) -> String {
         let Row { configuration, detail, .. } = self;
         if detail.is_empty() { configuration.name() } else { format!("{}, {detail}", configuration.name()) }

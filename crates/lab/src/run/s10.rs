@@ -2,7 +2,7 @@
 
 use super::database::{Keys, Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
-use super::machine::{Machine, RACK_DENSE, RACK_SCATTERED};
+use super::machine::{Machine, RACK_DENSE, RACK_SCATTERED, Under};
 use super::ranges;
 use super::{Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
@@ -22,7 +22,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let part = |name: &str, machine: &Machine, keys: Keys, frames: usize, cpu_ns: u64| {
         let setup = Setup {
             seed: options.seed,
-            machine: *machine,
+            under: Under::new(machine, options),
             storage: Storage::Disk,
             load: Load::Reads(keys),
             operations: lookups,
@@ -34,7 +34,10 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             flash_bytes: (keys.pages() * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
         };
         Part {
-            name: format!("{lookups} look-ups, {name}"),
+            name: match setup.under.devices {
+                None => format!("{lookups} look-ups, {name}"),
+                Some(_) => format!("{lookups} look-ups, {}", setup.under.name(name)),
+            },
             arms: vec![
                 (Storage::Disk, [Some(1_240.0), None]),
                 (Storage::LineCache(PAGE_BYTES), [Some(429.0), None]),

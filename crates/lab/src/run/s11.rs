@@ -3,7 +3,7 @@
 use super::ablation;
 use super::database::{Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
-use super::machine::QUAD_CORES_SCANNED;
+use super::machine::{QUAD_CORES_SCANNED, Under};
 use super::ranges;
 use super::sets;
 use super::{Bound, Experiment, RunError, RunOptions};
@@ -28,7 +28,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let pages = options.syncs.unwrap_or(TABLE_BYTES / PAGE_BYTES / SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: *QUAD_CORES_SCANNED,
+        under: Under::new(&QUAD_CORES_SCANNED, options),
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,
@@ -41,7 +41,10 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         flash_bytes: (pages * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
     };
     let part = Part {
-        name: "full scan".to_owned(),
+        name: match setup.under.devices {
+            None => "full scan".to_owned(),
+            Some(_) => setup.under.name("full scan"),
+        },
         arms: vec![
             (Storage::Disk, [Some(147.0), Some(147.0)]),
             (Storage::LineCache(LINE_BYTES), [Some(147.0), Some(36.0)]),
@@ -77,5 +80,5 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     add("with defaults the third is 4 times as fast as the first", defaults[0], defaults[2], 4.0);
     add("with scans filling the first is no slower than without a cache", disk[0] * 1.01, filling[0], 1.0);
     add("with defaults the first is no slower than without a cache", disk[0] * 1.01, defaults[0], 1.0);
-    Ok(Experiment { told: field::told(&rows), bounds, notes: notes.to_owned() })
+    Ok(Experiment { told: field::told(&rows), bounds, notes: field::notes_of(notes, options) })
 }

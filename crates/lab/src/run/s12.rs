@@ -170,7 +170,8 @@ fn run_arm(arm: &Arm, seed: u64, reads: Option<u64>) -> Result<Outcomes, Stuck> 
                     home: on_cell::DISK,
                     bytes: table_bytes,
                 };
-                let made = on_cell::make([&disk, &flash], wanted, |spec| spec.fill = fill, &world).await;
+                let made =
+                    on_cell::make([&disk.device(), &flash.device()], wanted, |spec| spec.fill = fill, &world).await;
                 made.fill(&disk, table_bytes);
                 (made.device.clone(), None, Some(made))
             }

@@ -3,14 +3,11 @@
 use super::chart::{Axis, Bar, Bars, Chart, Curve, Curves};
 use super::database::PAGE_BYTES;
 use super::field::run_all;
-use super::machine::QUAD_CORES_SCANNED;
+use super::machine::{QUAD_CORES_SCANNED, Under};
 use super::on_cell::{self, Wanted};
 use super::sort::{self, Outcomes, PAGES_MIN, Parts};
 use super::told::{Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
-use crate::model::Modelled;
-use crate::model::flash::Flash;
-use crate::model::raid::Raid;
 use cell::CellConfig;
 use celldisk::{CachingMode, GridDiskSpec, Purpose};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
@@ -54,11 +51,14 @@ impl Temp {
     }
 }
 
+/// One sort.
 struct Arm {
     seed: u64,
     temp: Temp,
     pages: usize,
+    /// It has memory for one of so many parts.
     part: usize,
+    under: Under,
 }
 
 struct Row {
@@ -86,6 +86,11 @@ impl Row {
     }
 }
 
+/// Bytes of the temporary segment.
+fn temp_bytes(table_bytes: u64) -> u64 {
+    (table_bytes * TEMP_TIMES).next_multiple_of(16 << 20)
+}
+
 /// One sort in a world of its own.
 fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
     let plain = ExecutorConfig::plain(arm.seed);
@@ -93,19 +98,16 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
     let executor = Executor::new(limits);
     let (_process, world) = process_of(&executor);
     executor.run(async {
-        let machine = &QUAD_CORES_SCANNED;
         let table_bytes = arm.pages as u64 * PAGE_BYTES;
-        let temp_bytes = (table_bytes * TEMP_TIMES).next_multiple_of(16 << 20);
-        let disks = || Raid::of_disks(machine.disk, machine.disks, machine.stripe_bytes, &world);
-        let table = Modelled::new(disks(), table_bytes, true);
-        table.fill(0, table_bytes);
+        let temp_bytes = temp_bytes(table_bytes);
+        let table = arm.under.disk(table_bytes, true, &world);
+        table.content.fill(0, table_bytes);
         // The table's disks and those of the temporary segment are not the same.
-        let disk = Modelled::new(disks(), temp_bytes + LABELS_BYTES, arm.temp != Temp::Flash);
-        let keeps = arm.temp != Temp::Disk;
-        let flash = Modelled::new(Flash::new(machine.flash, &world), 2 * temp_bytes + LABELS_BYTES, keeps);
+        let disk = arm.under.disk(temp_bytes + LABELS_BYTES, arm.temp != Temp::Flash, &world);
+        let flash = arm.under.flash(2 * temp_bytes + LABELS_BYTES, arm.temp != Temp::Disk, &world);
         let (temp, _made) = match arm.temp {
-            Temp::Disk => (disk.device(), None),
-            Temp::Flash => (flash.device(), None),
+            Temp::Disk => (disk.device.clone(), None),
+            Temp::Flash => (flash.device.clone(), None),
             Temp::Cached | Temp::OnFlash => {
                 let is_cached = arm.temp == Temp::Cached;
                 let home = if is_cached { on_cell::DISK } else { on_cell::FLASH };
@@ -115,12 +117,12 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
                     spec.purpose = Purpose::Temp;
                     spec.caching_mode = if is_cached { CachingMode::WriteBack } else { CachingMode::None };
                 };
-                let made = on_cell::make([&disk, &flash], wanted, shape, &world).await;
+                let made = on_cell::make([&disk.device, &flash.device], wanted, shape, &world).await;
                 (made.device.clone(), Some(made))
             }
         };
         let parts = Parts {
-            table: table.device(),
+            table: table.device,
             temp,
             temp_pages: (temp_bytes / PAGE_BYTES) as usize,
             pages: arm.pages,
@@ -134,13 +136,17 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
 
 pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Experiment, RunError> {
     let pages = options.syncs.unwrap_or(TABLE_BYTES / PAGE_BYTES).max(1) as usize;
+    let under = Under::new(&QUAD_CORES_SCANNED, options);
+    let on_temp = temp_bytes(pages as u64 * PAGE_BYTES) + LABELS_BYTES;
+    under.check_room(on_temp, 2 * on_temp)?;
     let mut rows = Vec::new();
     for part in PARTS {
         if part > 1 && pages.div_ceil(part) < PAGES_MIN {
             continue;
         }
         tell(&format!("{NAME}: memory for a {part}th"));
-        let arms: Vec<Arm> = TEMPS.map(|temp| Arm { seed: options.seed, temp, pages, part }).into();
+        let arms: Vec<Arm> =
+            TEMPS.map(|temp| Arm { seed: options.seed, temp, pages, part, under: under.clone() }).into();
         for (arm, outcomes) in arms.iter().zip(run_all(&arms, run_arm)) {
             let outcomes = outcomes.map_err(|source| RunError::Stuck {
                 part: format!("memory for a {part}th"),

@@ -291,7 +291,7 @@ fn cache(seed: u64, &(is_ours, config, name): &(bool, FtlConfig, &str), reads: u
         let (device, _made): (Device, _) = if is_ours {
             let config = CellConfig::default();
             let wanted = Wanted { config, cache: Some(None), home: on_cell::DISK, bytes: table_bytes };
-            let made = on_cell::make([&disk, &flash], wanted, |_| (), &world).await;
+            let made = on_cell::make([&disk.device(), &flash.device()], wanted, |_| (), &world).await;
             made.fill(&disk, table_bytes);
             (made.device.clone(), Some(made))
         } else {

@@ -122,7 +122,7 @@ fn cached(seed: u64, reads: u64) -> Result<(f64, f64), Stuck> {
         let flash = Modelled::new(Flash::new(machine.flash, &world), cache_bytes + (256 << 20), true);
         let (config, cache) = (CellConfig::default(), Some(Some(cache_bytes)));
         let wanted = Wanted { config, cache, home: on_cell::DISK, bytes: TABLE_BYTES };
-        let made = on_cell::make([&disk, &flash], wanted, |_| (), &world).await;
+        let made = on_cell::make([&disk.device(), &flash.device()], wanted, |_| (), &world).await;
         made.fill(&disk, TABLE_BYTES);
         let (blocks, hits) = (TABLE_BYTES / BLOCK, &made.grid_disk.counters.cache_hits.requests);
         let hot = blocks * HOT.1 / 100;

@@ -2,7 +2,7 @@
 
 use super::database::{Keys, Load, PAGE_BYTES, SCAN_PAGES, Setup, Storage};
 use super::field::{self, Part};
-use super::machine::{DUAL_CORE, Machine, QUAD_CORES, QUAD_CORES_SCANNED};
+use super::machine::{DUAL_CORE, Machine, QUAD_CORES, QUAD_CORES_SCANNED, Under};
 use super::ranges::{self, Range};
 use super::{Experiment, RunError, RunOptions};
 use celldisk::CachingMode;
@@ -22,6 +22,7 @@ const BACK: Storage = Storage::Cell { mode: CachingMode::WriteBack, fills_scans:
 /// What is not in the field's report about one machine.
 struct Unknown {
     machine: &'static LazyLock<Machine>,
+    table: &'static str,
     keys: Keys,
     /// Fitted to the reads without flash.
     frames: usize,
@@ -47,6 +48,7 @@ const ROWS_QUAD: Keys = Keys { count: 10_000_000, row_pages: 125_000, leaf_pages
 
 static DUAL: Unknown = Unknown {
     machine: &DUAL_CORE,
+    table: "1,000,000 rows",
     keys: ROWS_DUAL,
     frames: 13_000,
     // Assumed: more than the table, in every arm.
@@ -74,6 +76,7 @@ static DUAL: Unknown = Unknown {
 
 static QUAD: Unknown = Unknown {
     machine: &QUAD_CORES,
+    table: "10,000,000 rows",
     keys: ROWS_QUAD,
     frames: 12_000,
     flash_bytes: 2 << 30,
@@ -128,7 +131,17 @@ fn arms(field: Figures, ours: &[Storage]) -> Vec<(Storage, [Option<f64>; 2])> {
 
 fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions) -> Part {
     let &Unknown {
-        machine, keys, flash_bytes, reads, read_cpu_ns, updates, update_frames, update_cpu_ns, ranges, ..
+        machine,
+        table,
+        keys,
+        flash_bytes,
+        reads,
+        read_cpu_ns,
+        updates,
+        update_frames,
+        update_cpu_ns,
+        ranges,
+        ..
     } = unknown;
     let frames = if is_update { update_frames } else { unknown.frames };
     let (operations, cpu_ns, load, ours): (_, _, _, &[Storage]) = if is_update {
@@ -139,7 +152,7 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
     let operations = options.syncs.unwrap_or(operations);
     let setup = Setup {
         seed: options.seed,
-        machine: **machine,
+        under: Under::new(machine, options),
         storage: Storage::Disk,
         load,
         operations,
@@ -151,7 +164,8 @@ fn part(unknown: &Unknown, field: Figures, is_update: bool, options: &RunOptions
         frames,
         flash_bytes,
     };
-    let name = format!("{operations} {}, {}", if is_update { "updates" } else { "reads" }, machine.name);
+    let what = if is_update { "updates" } else { "reads" };
+    let name = format!("{operations} {what}, {}", setup.under.name(table));
     Part {
         name,
         arms: arms(field, ours),
@@ -189,7 +203,7 @@ pub(super) fn scan(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<E
     let pages = options.syncs.unwrap_or(SCAN_BYTES / PAGE_BYTES / SCAN_SCALE);
     let setup = Setup {
         seed: options.seed,
-        machine: *QUAD_CORES_SCANNED,
+        under: Under::new(&QUAD_CORES_SCANNED, options),
         storage: Storage::Disk,
         load: Load::Scan(pages),
         operations: 1,
@@ -204,7 +218,7 @@ pub(super) fn scan(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<E
     };
     let ours = [THROUGH, Storage::Cell { mode: CachingMode::WriteThrough, fills_scans: true }];
     let part = Part {
-        name: format!("full scan, {}", QUAD_CORES_SCANNED.name),
+        name: format!("full scan, {}", setup.under.name("its table")),
         arms: arms(SCAN_QUAD, &ours),
         setup,
         passes: &["first", "second"],

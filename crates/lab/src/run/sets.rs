@@ -156,12 +156,12 @@ fn reduced(mut part: Part) -> Part {
             setup.operations = less(setup.operations);
             setup.later_operations = less(setup.later_operations).min(setup.operations);
             // What a drive reads ahead stays the same share of the table.
-            setup.machine.disk.read_ahead_bytes = less(setup.machine.disk.read_ahead_bytes);
+            setup.under.machine.disk.read_ahead_bytes = less(setup.under.machine.disk.read_ahead_bytes);
         }
         Load::Scan(pages) => *pages = less(*pages),
     }
     setup.frames = (setup.frames as u64 / by) as usize;
-    setup.machine.flash.random_burst /= by;
+    setup.under.machine.flash.random_burst /= by;
     // Whole lines of a cache.
     setup.flash_bytes = less(setup.flash_bytes).next_multiple_of(1 << 20);
     part.scale *= by;

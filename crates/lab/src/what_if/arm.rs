@@ -39,7 +39,7 @@ impl Placement {
 }
 
 /// The word of the command line for a mode.
-pub(super) fn mode_name(mode: CachingMode) -> &'static str {
+pub(crate) fn mode_name(mode: CachingMode) -> &'static str {
     match mode {
         CachingMode::WriteThrough => "write-through",
         CachingMode::WriteBack => "write-back",

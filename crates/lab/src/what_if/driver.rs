@@ -27,7 +27,7 @@ pub(super) enum Target {
 }
 
 /// What a request takes beside the devices: the way there and back, which requests share with nobody, and processors, which they share.
-pub(super) struct Beside {
+pub(crate) struct Beside {
     pub(super) way_ns: u64,
     pub(super) cpu_ns: u64,
     /// When the processors have done what they were given.
@@ -39,7 +39,7 @@ impl Beside {
         Arc::new(Beside { way_ns, cpu_ns, free_ns: AtomicU64::new(0) })
     }
 
-    async fn pass(&self, clock: &dyn Clock) {
+    pub(super) async fn pass(&self, clock: &dyn Clock) {
         let now = clock.now().0;
         // One thread at a time asks, in virtual time.
         let done = self.free_ns.load(Ordering::Relaxed).max(now) + self.cpu_ns;

@@ -74,11 +74,7 @@ pub(super) fn measure(
     calls: &Arc<Vec<Call>>,
     placements: &[Placement],
 ) -> Result<Vec<Vec<Run>>, RealError> {
-    for (given, device) in [(&options.disk, &setting.disk), (&options.flash, &setting.flash)] {
-        if given.is_none() && device.delay().is_none() {
-            return Err(RealError::Model { name: device.name().to_owned() });
-        }
-    }
+    options.check([&setting.disk, &setting.flash])?;
     let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
     let passes = if setting.warm { 2 } else { 1 };
     let bar = super::bar((options.runs * placements.len() * passes * calls.len()) as u64, "requests in real time");
@@ -99,9 +95,89 @@ pub(super) fn measure(
 
 /// Devices that carry what a run has put there, and nothing else.
 #[derive(Default)]
-struct Made {
+pub(crate) struct Made {
     disk: bool,
     flash: bool,
+}
+
+/// What a served cell is made on.
+pub(crate) struct Layout {
+    /// Its disk is what the flash is in other runs.
+    pub(crate) on_flash: bool,
+    /// Bytes of its disk.
+    pub(crate) disk_bytes: u64,
+    /// Bytes of its flash, if it has any.
+    pub(crate) flash_bytes: Option<u64>,
+    /// Sizes of `[flash_cache]`.
+    pub(crate) tuning: Vec<(&'static str, String)>,
+}
+
+impl RealOptions {
+    /// That a served cell can have these devices.
+    ///
+    /// # Errors
+    /// One is modelled in virtual time only, and no device is given in its place.
+    pub(crate) fn check(&self, [disk, flash]: [&DeviceModel; 2]) -> Result<(), RealError> {
+        for (given, device) in [(&self.disk, disk), (&self.flash, flash)] {
+            if given.is_none() && device.delay().is_none() {
+                return Err(RealError::Model { name: device.name().to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What to make: on the devices that are given, or on files with the models as delays.
+    pub(crate) fn plan(&self, name: &str, [disk, flash]: [&DeviceModel; 2], layout: Layout, ours: &Made) -> Plan {
+        let size = |bytes: u64| format!("{}M", bytes >> 20);
+        let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
+        let model = |given: &Option<PathBuf>, model: &DeviceModel| match given {
+            Some(_) => None,
+            None => model.delay().map(ToString::to_string),
+        };
+        let mut plan = Plan {
+            binary: self.binary.clone(),
+            name: name.to_owned(),
+            within: self.dir.clone(),
+            tuning: layout.tuning,
+            ..Plan::default()
+        };
+        let (mut uses, mut all_ours) = (0, true);
+        let mut takes = |given: &Option<PathBuf>, ours: bool| {
+            uses += usize::from(given.is_some());
+            all_ours &= given.is_none() || ours;
+        };
+        let (given, device, is_ours) =
+            if layout.on_flash { (&self.flash, flash, ours.flash) } else { (&self.disk, disk, ours.disk) };
+        takes(given, is_ours);
+        plan.disk = text(given).unwrap_or_else(|| size(layout.disk_bytes));
+        plan.disk_model = model(given, device);
+        if let Some(bytes) = layout.flash_bytes {
+            takes(&self.flash, ours.flash);
+            plan.flash = Some(text(&self.flash).unwrap_or_else(|| size(bytes)));
+            plan.flash_model = model(&self.flash, flash);
+        }
+        plan.force = uses > 0 && all_ours;
+        plan
+    }
+}
+
+impl Made {
+    /// Start a cell; from here on its devices are formatted, by nobody else.
+    pub(crate) fn start(&mut self, plan: &Plan, on_flash: bool) -> Result<Server, ServerError> {
+        let server = Server::start(plan)?;
+        self.disk |= !on_flash;
+        self.flash |= on_flash || plan.flash.is_some();
+        Ok(server)
+    }
+}
+
+/// Take away what `init` made on flash: caches are created as they are wanted.
+pub(crate) fn clear_flash(server: &Server) -> Result<(), ServerError> {
+    server.cellcli("drop flashcache")?;
+    server.cellcli("drop flashlog").map(drop).or_else(|error| match error {
+        ServerError::Failed { .. } => Ok(()),
+        other => Err(other),
+    })
 }
 
 struct One<'a> {
@@ -114,65 +190,25 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// What to make, and whether each device is given.
     fn plan(&self, ours: &Made) -> Plan {
-        let size = |content: u64| format!("{}M", device_bytes(content) >> 20);
-        let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
-        let model = |given: &Option<PathBuf>, model: &DeviceModel| match given {
-            Some(_) => None,
-            None => model.delay().map(ToString::to_string),
-        };
-        let (given, flash_given) = (&self.options.disk, &self.options.flash);
-        let mut plan = Plan {
-            binary: self.options.binary.clone(),
-            name: NAME.to_owned(),
-            within: self.options.dir.clone(),
-            ..Plan::default()
-        };
-        let content = size(self.workload.span_bytes());
-        let (mut uses, mut all_ours) = (0, true);
-        let mut takes = |given: &Option<PathBuf>, ours: bool| {
-            uses += usize::from(given.is_some());
-            all_ours &= given.is_none() || ours;
-        };
-        match self.placement {
-            Placement::Flash => {
-                takes(flash_given, ours.flash);
-                plan.disk = text(flash_given).unwrap_or(content);
-                plan.disk_model = model(flash_given, &self.setting.flash);
-            }
-            Placement::Disk | Placement::Cached { .. } => {
-                takes(given, ours.disk);
-                plan.disk = text(given).unwrap_or(content);
-                plan.disk_model = model(given, &self.setting.disk);
-            }
-        }
-        if let Placement::Cached { flash_bytes, .. } = self.placement {
-            takes(flash_given, ours.flash);
-            plan.flash = Some(text(flash_given).unwrap_or_else(|| size(self.setting.cache_bytes(flash_bytes))));
-            plan.flash_model = model(flash_given, &self.setting.flash);
+        let (mut flash_bytes, mut tuning) = (None, Vec::new());
+        if let Placement::Cached { flash_bytes: bytes, .. } = self.placement {
+            flash_bytes = Some(device_bytes(self.setting.cache_bytes(bytes)));
             let kib = |bytes: u32| format!("{}K", bytes >> 10);
-            plan.tuning = vec![
-                ("segment", kib(self.setting.segment_bytes(flash_bytes))),
-                ("block", kib(self.setting.block_bytes)),
-            ];
+            tuning.push(("segment", kib(self.setting.segment_bytes(bytes))));
+            tuning.push(("block", kib(self.setting.block_bytes)));
         }
-        plan.force = uses > 0 && all_ours;
-        plan
+        let disk_bytes = device_bytes(self.workload.span_bytes());
+        let layout = Layout { on_flash: self.placement == Placement::Flash, disk_bytes, flash_bytes, tuning };
+        self.options.plan(NAME, [&self.setting.disk, &self.setting.flash], layout, ours)
     }
 
     fn run(&self, ours: &mut Made, progress: Arc<dyn Fn(u64) + Send + Sync>) -> Result<Run, RealError> {
-        let server = Server::start(&self.plan(ours))?;
-        // From here on they are formatted, by nobody else.
-        ours.disk |= self.placement != Placement::Flash;
-        ours.flash |= self.placement != Placement::Disk;
+        let plan = self.plan(ours);
+        let server = ours.start(&plan, self.placement == Placement::Flash)?;
         let mode = match self.placement {
             Placement::Cached { mode, flash_bytes } => {
-                server.cellcli("drop flashcache")?;
-                server.cellcli("drop flashlog").map(drop).or_else(|error| match error {
-                    ServerError::Failed { .. } => Ok(()),
-                    other => Err(other),
-                })?;
+                clear_flash(&server)?;
                 let kib = self.setting.cache_bytes(flash_bytes) >> 10;
                 server.cellcli(&format!("create flashcache all size={kib}K"))?;
                 mode_name(mode)

@@ -170,7 +170,7 @@ fn devices_are_two_names_or_a_pair() {
     let names = |text: &str| text.parse::<Devices>().map(|d| (d.disk.name().to_owned(), d.flash.name().to_owned()));
     let both = |disk: &str, flash: &str| Ok((disk.to_owned(), flash.to_owned()));
     assert_eq!(names("sata-7200,pcie-flash"), both("sata-7200", "pcie-flash"));
-    assert_eq!(names("fixed:2ms:8,x25-e"), both("fixed:2000000ns:8", "x25-e"));
+    assert_eq!(names("fixed:2ms:8,x25-e"), both("fixed:2ms:8", "x25-e"));
     assert_eq!(names("exadata-v2-cell"), both("exadata-v2-disks", "exadata-v2-flash"));
     for (wrong, part) in [
         ("x25-e", "the disk first"),

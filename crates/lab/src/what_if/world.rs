@@ -29,6 +29,8 @@ const CPU_CACHED_NS: u64 = 11_000;
 /// the mean of requests of 1 to 16 ms on a virtual machine, beside what is above.
 const ASLEEP_AFTER_NS: u64 = 200_000;
 const WAKE_NS: u64 = 45_000;
+/// There and back over a unix socket of this host, for each request (the default of `--way`).
+const WAY_NS: u64 = 26_000;
 const DISK: &str = "CD_00";
 const FLASH: &str = "FD_00";
 
@@ -51,8 +53,41 @@ struct Counted {
 
 fn device(size_bytes: u64, model: &DeviceModel, world: &World, prng: Prng) -> Counted {
     let Made { device, translated } = model.over(Sparse::new(size_bytes), world, prng);
-    let waking = Arc::new(Waking { inner: device, clock: world.clock.clone() });
-    Counted { device: Stats::new(waking, world.clock.clone()), translated }
+    Counted { device: Stats::new(waking(device, world), world.clock.clone()), translated }
+}
+
+/// A device as a client of a served cell has it.
+pub(crate) struct Served {
+    inner: Device,
+    beside: Arc<Beside>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Served {
+    /// `inner` with the way over a socket of this host, and the processors' work for each request.
+    pub(crate) fn new(inner: Device, is_cached: bool, world: &World) -> Arc<Served> {
+        let beside = Beside::new(WAY_NS, if is_cached { CPU_CACHED_NS } else { CPU_NS });
+        Arc::new(Served { inner, beside, clock: world.clock.clone() })
+    }
+}
+
+impl Io for Served {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        let (beside, clock, inner) = (self.beside.clone(), self.clock.clone(), self.inner.clone());
+        Completion::future(async move {
+            beside.pass(&*clock).await;
+            inner.submit(op).await
+        })
+    }
+}
+
+/// The same device; its answers find a processor asleep when they took long.
+pub(crate) fn waking(inner: Device, world: &World) -> Device {
+    Arc::new(Waking { inner, clock: world.clock.clone() })
 }
 
 /// A device whose answers find a processor asleep when they took long.

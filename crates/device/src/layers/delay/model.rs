@@ -165,6 +165,13 @@ impl FromStr for Model {
     }
 }
 
+/// A time in the largest unit that it is a multiple of.
+fn in_units(ns: u64) -> (u64, &'static str) {
+    let units = [(1_000 * MS, "s"), (MS, "ms"), (US, "us")];
+    let found = units.into_iter().find(|(unit, _)| ns > 0 && ns.is_multiple_of(*unit));
+    found.map_or((ns, "ns"), |(unit, name)| (ns / unit, name))
+}
+
 /// A time with its unit, at most an hour.
 fn parse_time_ns(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -186,7 +193,10 @@ impl fmt::Display for Model {
         }
         match self {
             Model::Disk(_) => f.write_str("disk"),
-            Model::Parallel(m) if m.read_ns.0 == m.read_ns.1 => write!(f, "fixed:{}ns:{}", m.read_ns.0, m.parallel),
+            Model::Parallel(m) if m.read_ns.0 == m.read_ns.1 => {
+                let (time, unit) = in_units(m.read_ns.0);
+                write!(f, "fixed:{time}{unit}:{}", m.parallel)
+            }
             Model::Parallel(_) => f.write_str("parallel"),
         }
     }
