@@ -45,7 +45,7 @@ def experiments_run_on_a_served_cell_too():
 
         def measured(name, count):
             outputs = ("--json", rows, "--report", page)
-            done = run([binary(), "lab", "run", name, *real, "--syncs", count, "--sessions", 2, *outputs], ok=None)
+            done = run([binary(), "lab", "run", name, *real, "--syncs", str(count), "--sessions", "2", *outputs], ok=None)
             check(done.returncode in (0, 1), f"exit code {done.returncode}: {done.stderr}")
             with open(page) as file:
                 contains(file.read(), "measured", "the page")
