@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import signal
 import time
 
 import nbdclient
@@ -160,15 +161,16 @@ def a_recording_tells_every_request_and_whose_it_is():
         said = [recorder.stderr.read().strip() for recorder in recorders]
         equal(said, ["15 requests recorded", "10 requests recorded"], "what they say in the end")
         with open(paths[0]) as file:
-            equal(file.readline().strip(), "# flashcell trace capture v1", "the first line")
+            equal(file.readline().strip(), "# flashcell trace capture v2", "the first line")
         rows = recorded(paths[0])
         want = [("write", "0", "12288"), ("read", "4096", "4096"), ("flush", "0", "0"), ("trim", "4096", "4096")]
         want.append(("zero", "32768", "8192"))
         for grid_disk, database in (("data", "SALES"), ("data", ""), ("other", "")):
-            own = [tuple(row[3:]) for row in rows if row[1:3] == [grid_disk, database]]
+            own = [tuple(row[3:6]) for row in rows if row[1:3] == [grid_disk, database]]
             equal(own, want, f"requests of {grid_disk}@{database}")
         times = [int(row[0]) for row in rows]
         check(times == sorted(times), "in the order they began")
+        check(all(0 < int(row[6]) < 6e9 for row in rows), f"each has taken its time: {rows}")
         rows = place.path("rows.json")
         run([binary(), "lab", "policies", paths[1], "--sizes", "100", "--policies", "lru", "--json", rows])
         with open(rows) as file:
@@ -177,4 +179,33 @@ def a_recording_tells_every_request_and_whose_it_is():
         equal((row["references"], row["misses"]), (12, 5), "references and misses of what was recorded")
         said = run([binary(), "trace", "record", "-c", cell.dir, paths[0]], ok=False).stderr
         contains(said, "hint: ", "a file that is there")
+        cell.stop()
+
+
+@test_alone
+def a_recording_tells_how_long_each_request_took():
+    page, slow_ns = 4096, 20_000_000
+    with Place("trace-latency") as place:
+        cell = place.cell(disks=("96M",), flash=("64M",), griddisks=("data:16M",), model="fixed:20ms:4").start()
+        client = nbdclient.Client(cell.socket)
+        path = place.path("own.trace")
+        recorder = record(place, "trace", cell, path)
+        # From the disk, then from flash when it is filled.
+        for n in range(20):
+            client.read(n * page, page)
+        time.sleep(0.5)
+        for n in range(20):
+            client.read(n * page, page)
+        # The last of them before the cell is asked again: what is there when it is interrupted is taken.
+        client.write(0, b"\1" * page)
+        recorder.send_signal(signal.SIGINT)
+        said = recorder.communicate(timeout=20)[1]
+        equal(recorder.returncode, -signal.SIGINT, "how it ended: as whoever interrupts it expects")
+        contains(said, "41 requests recorded", "what it says in the end")
+        took = [int(row[6]) for row in recorded(path)]
+        equal(len(took), 41, "lines")
+        check(all(slow_ns <= ns < 10 * slow_ns for ns in took[:20:4]), f"reads of the disk: {took[:20]}")
+        check(sorted(took[20:40])[10] < slow_ns / 2, f"reads of flash: {took[20:40]}")
+        check(took[40] >= slow_ns, f"a write through to the disk: {took[40]}")
+        client.disconnect()
         cell.stop()

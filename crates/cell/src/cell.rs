@@ -338,13 +338,14 @@ impl Cell {
     /// Whoever does not ask for some seconds begins again.
     #[must_use]
     pub fn recorded_redo(&self, after: Option<u64>) -> Recorded<RedoWrite> {
-        self.records.redo.since(after)
+        self.records.redo.since(after, false)
     }
 
-    /// The same of requests of clients that have begun.
+    /// The same of requests of clients, in the order they begin. It ends before the first that is under way for less than a second, unless this
+    /// is the `last` question.
     #[must_use]
-    pub fn recorded_trace(&self, after: Option<u64>) -> Recorded<TracedRequest> {
-        self.records.trace.since(after)
+    pub fn recorded_trace(&self, after: Option<u64>, last: bool) -> Recorded<TracedRequest> {
+        self.records.trace.since(after, last)
     }
 
     /// The I/O plan and the databases it knows.

@@ -13,6 +13,10 @@ use std::time::Duration;
 pub const RECORDED_MAX: usize = 1 << 16;
 /// Given up, and handed out, together: whoever asks holds requests up for as long as it takes to name a few bundles.
 const BUNDLE: usize = 1 << 12;
+/// What has not ended yet is waited for so long, with what came after it, before it is handed out as it is.
+const HELD_BACK: Duration = Duration::from_secs(1);
+/// And no longer than until so many wait behind it: none is given up for the sake of another's end.
+const HELD_BACK_MAX: u64 = RECORDED_MAX as u64 / 2;
 /// Nobody has asked for so long: nothing is kept any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
 
@@ -25,6 +29,12 @@ pub struct Recorded<T> {
     pub missed: u64,
     /// In the order they came.
     pub items: Vec<T>,
+}
+
+/// What is kept of something that may still be under way.
+pub(crate) trait Kept: Clone {
+    /// Since when it is under way; none once all is known of it that will be.
+    fn under_way_since(&self) -> Option<Instant>;
 }
 
 struct State<T> {
@@ -67,7 +77,7 @@ pub(crate) struct Recorder<T> {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl<T: Clone> Recorder<T> {
+impl<T: Kept> Recorder<T> {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Recorder<T> {
         let (bundles, asked) = (VecDeque::new(), Instant::default());
         let state = Mutex::new(State { first: 0, bundles, bundled: 0, open: Vec::new(), asked });
@@ -79,11 +89,13 @@ impl<T: Clone> Recorder<T> {
         self.on.load(Ordering::Acquire)
     }
 
-    /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on.
-    pub(crate) fn since(&self, after: Option<u64>) -> Recorded<T> {
+    /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on. It ends before the first that is
+    /// still under way, unless this is the `last` question or that one has been waited for long enough.
+    pub(crate) fn since(&self, after: Option<u64>, last: bool) -> Recorded<T> {
+        let now = self.clock.now();
         let (first, next, bundles) = {
             let mut state = lock(&self.state);
-            state.asked = self.clock.now();
+            state.asked = now;
             self.on.store(true, Ordering::Release);
             state.close();
             // A number of another life of the cell says nothing here.
@@ -103,8 +115,14 @@ impl<T: Clone> Recorder<T> {
         };
         let after = after.unwrap_or(next);
         let all = bundles.iter().rev().flat_map(|bundle| bundle.iter());
-        let items = all.skip(after.saturating_sub(first) as usize).cloned().collect();
-        Recorded { next, missed: first.saturating_sub(after), items }
+        let begin = after.max(first);
+        let ends = |(number, item): &(u64, &T)| {
+            let waited = item.under_way_since().map(|begun| now.ns_since(begun));
+            last || next - number > HELD_BACK_MAX || waited.is_none_or(|ns| ns > HELD_BACK.as_nanos() as u64)
+        };
+        let items = (begin..).zip(all.skip((begin - first) as usize)).take_while(ends);
+        let items: Vec<T> = items.map(|(_, item)| item.clone()).collect();
+        Recorded { next: begin + items.len() as u64, missed: begin - after, items }
     }
 
     pub(crate) fn keep(&self, item: T) {
@@ -132,6 +150,12 @@ mod tests {
     use super::*;
     use device::{Prng, WallTime};
 
+    impl Kept for u64 {
+        fn under_way_since(&self) -> Option<Instant> {
+            None
+        }
+    }
+
     #[derive(Default)]
     struct Hands(std::sync::atomic::AtomicU64);
 
@@ -151,34 +175,91 @@ mod tests {
     fn each_asker_gets_what_came_since_and_hears_of_what_went_unseen() {
         let clock = Arc::new(Hands::default());
         let record = Recorder::new(clock.clone());
-        let first = record.since(None);
+        let first = record.since(None, false);
         assert_eq!(first, Recorded { next: 0, missed: 0, items: Vec::new() });
         record.keep(1);
         record.keep(2);
-        let got = record.since(Some(first.next));
+        let got = record.since(Some(first.next), false);
         assert_eq!((got.next, got.missed, got.items.len()), (2, 0, 2));
-        assert_eq!(record.since(Some(2)).items, []);
+        assert_eq!(record.since(Some(2), false).items, []);
         let mut prng = Prng::new(1);
         let many = RECORDED_MAX as u64 + 1 + prng.below(100);
         (0..many).for_each(|n| record.keep(n));
-        let got = record.since(Some(2));
+        let got = record.since(Some(2), false);
         assert_eq!((got.next, got.missed + got.items.len() as u64), (2 + many, many));
         assert!(got.items.len() <= RECORDED_MAX && got.items.len() > RECORDED_MAX - BUNDLE, "{}", got.items.len());
         assert!(got.items.iter().copied().eq(got.missed..many), "all that are left, in their order");
-        assert_eq!(record.since(Some(2 + many - 5)).items, (many - 5..many).collect::<Vec<u64>>());
-        assert_eq!(record.since(Some(u64::MAX)).items, [], "of another life");
+        assert_eq!(record.since(Some(2 + many - 5), false).items, (many - 5..many).collect::<Vec<u64>>());
+        assert_eq!(record.since(Some(u64::MAX), false).items, [], "of another life");
+    }
+
+    /// Number, when it began, and whether it is under way.
+    #[derive(Clone, Debug)]
+    struct Slow(u64, Instant, Arc<AtomicBool>);
+
+    impl Kept for Slow {
+        fn under_way_since(&self) -> Option<Instant> {
+            self.2.load(Ordering::Relaxed).then_some(self.1)
+        }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_under_way_is_waited_for_and_not_for_ever() {
+        let clock = Arc::new(Hands::default());
+        let record = Recorder::new(clock.clone());
+        let begin = |number, is_under_way| {
+            let slow = Slow(number, clock.now(), Arc::new(AtomicBool::new(is_under_way)));
+            record.keep(slow.clone());
+            slow.2
+        };
+        let since = |after, last| {
+            let got = record.since(Some(after), last);
+            assert_eq!(got.missed, 0);
+            (got.next, got.items.iter().map(|item| item.0).collect::<Vec<u64>>())
+        };
+        record.since(None, false);
+        begin(0, false);
+        let held = begin(1, true);
+        begin(2, false);
+        assert_eq!(since(0, false), (1, vec![0]), "up to the one that is under way");
+        assert_eq!(since(1, false), (1, vec![]));
+        assert_eq!(since(1, true), (3, vec![1, 2]), "the last question gets all there is");
+        held.store(false, Ordering::Relaxed);
+        assert_eq!(since(1, false), (3, vec![1, 2]), "in the order they began");
+        begin(3, true);
+        clock.0.fetch_add(500 * MS, Ordering::Relaxed);
+        begin(4, true);
+        clock.0.fetch_add(500 * MS, Ordering::Relaxed);
+        assert_eq!(since(3, false), (3, vec![]));
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(since(3, false), (4, vec![3]), "one that never ends is handed out, the next is waited for");
+    }
+
+    #[test]
+    fn none_is_lost_because_another_does_not_end() {
+        let clock = Arc::new(Hands::default());
+        let record = Recorder::new(clock.clone());
+        record.since(None, false);
+        let begin = |number| record.keep(Slow(number, clock.now(), Arc::new(AtomicBool::new(number == 0))));
+        (0..HELD_BACK_MAX).for_each(begin);
+        assert_eq!(record.since(Some(0), false).next, 0, "waited for");
+        begin(HELD_BACK_MAX);
+        let got = record.since(Some(0), false);
+        assert_eq!((got.next, got.missed), (HELD_BACK_MAX + 1, 0), "and no longer");
     }
 
     #[test]
     fn nothing_is_kept_for_nobody() {
         let clock = Arc::new(Hands::default());
         let record = Recorder::new(clock.clone());
-        record.since(None);
+        record.since(None, false);
         record.keep(1);
         clock.0.store(FORGOTTEN_AFTER.as_nanos() as u64 + 1, Ordering::Relaxed);
         record.keep(2);
         assert!(!record.on.load(Ordering::Relaxed));
-        let got = record.since(Some(0));
+        let got = record.since(Some(0), false);
         assert_eq!((got.next, got.missed, got.items.len()), (1, 1, 0), "what was kept is gone, and said so");
     }
 }

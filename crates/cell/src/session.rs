@@ -8,6 +8,7 @@ use crate::client_io::{ClientRead, ClientWrite};
 use crate::grid_disk::GridDisk;
 use crate::iorm::{Leave, Ticket, Verb};
 use crate::request::{Context, Extent, RequestError, ZeroFlags};
+use crate::traced::Begun;
 use device::{Bufs, SharedBufs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,9 +69,17 @@ impl Session {
     }
 
     /// The answer to a request: what became of it, unless the session has heard of a loss since it began.
-    fn answer<T>(&self, result: Result<T, RequestError>) -> Result<T, RequestError> {
+    fn answer<T>(&self, begun: Begun, result: Result<T, RequestError>) -> Result<T, RequestError> {
         let heard = self.check_promises();
-        self.counted(result.and_then(|answer| heard.map(|()| answer)))
+        self.ends(begun, result.and_then(|answer| heard.map(|()| answer)))
+    }
+
+    /// A request has this answer.
+    fn ends<T>(&self, begun: Begun, result: Result<T, RequestError>) -> Result<T, RequestError> {
+        if result.is_ok() {
+            begun.answered(&self.disk);
+        }
+        self.counted(result)
     }
 
     fn check_change(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
@@ -79,8 +88,8 @@ impl Session {
     }
 
     /// A request has been let through.
-    fn begins(&self, kind: ActiveKind, offset: u64, len: u64) {
-        self.disk.trace(&self.context, kind, offset, len);
+    fn begins(&self, kind: ActiveKind, offset: u64, len: u64) -> Begun {
+        self.disk.trace(&self.context, kind, offset, len)
     }
 
     /// Count what failed. What fails while the grid disk goes away fails because of that: its device may be gone already.
@@ -120,12 +129,12 @@ impl Session {
         if let Err(error) = self.check(offset, len) {
             return (self.counted(Err(error)), bufs);
         }
-        self.begins(ActiveKind::Read, offset, len);
+        let begun = self.begins(ActiveKind::Read, offset, len);
         let mut read = ClientRead::new(&self.context, offset, len);
         if len <= PIECE_BYTES_MAX {
             let (result, bufs) = self.read_piece(&mut read, offset, bufs).await;
             read.count(&self.disk);
-            return (self.answer(result), bufs);
+            return (self.answer(begun, result), bufs);
         }
         let mut rest = bufs;
         let mut done = Bufs::new();
@@ -142,7 +151,7 @@ impl Session {
             at += len;
         }
         read.count(&self.disk);
-        (self.answer(result), done)
+        (self.answer(begun, result), done)
     }
 
     /// Write `data` at `offset`; any offset and length.
@@ -155,12 +164,12 @@ impl Session {
         self.disk.await_writes().await;
         let len = data.len_bytes() as u64;
         let epoch = self.check_change(offset, len)?;
-        self.begins(ActiveKind::Write, offset, len);
+        let begun = self.begins(ActiveKind::Write, offset, len);
         let mut write = ClientWrite::new(&self.context, offset, len);
         let result = self.write_pieces(&mut write, offset, data, fua).await;
         write.count(&self.disk.counters);
         self.counted(result)?;
-        self.answer(self.wrote(epoch))
+        self.answer(begun, self.wrote(epoch))
     }
 
     async fn write_pieces(
@@ -200,11 +209,11 @@ impl Session {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.disk.await_release().await;
         self.counted(self.check(0, 0))?;
-        self.begins(ActiveKind::Flush, 0, 0);
+        let begun = self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
         self.disk.watch.flushes();
         let result = self.disk.flush_for(&self.context).await;
-        if self.disk.believes_later_flush() { self.counted(result) } else { self.answer(result) }
+        if self.disk.believes_later_flush() { self.ends(begun, result) } else { self.answer(begun, result) }
     }
 
     /// The content of a range is dead. It reads as zeroes or as before afterwards, and stays so.
@@ -216,21 +225,21 @@ impl Session {
         self.disk.await_release().await;
         self.disk.await_writes().await;
         let epoch = self.check_change(offset, len)?;
-        self.begins(ActiveKind::Trim, offset, len);
+        let begun = self.begins(ActiveKind::Trim, offset, len);
         self.disk.counters.trims.requests.one();
         self.disk.counters.trims.bytes.add(len);
         if !self.disk.limits().fast_zeroes {
             // Zeroing would cost as much as writing, and a bare discard reads as anything: keep the old content.
-            return Ok(());
+            return self.ends(begun, Ok(()));
         }
         // Whole parts only: the odd edges keep their content, which trim permits.
         let logical = self.disk.logical_bytes.max(crate::grid_disk::PART_BYTES);
         let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
         if start < end {
             let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }, epoch).await;
-            return self.answer(result);
+            return self.answer(begun, result);
         }
-        Ok(())
+        self.ends(begun, Ok(()))
     }
 
     /// Make a range read as zeroes.
@@ -245,11 +254,11 @@ impl Session {
         if flags.fast && !self.disk.zeroes_fast(len, flags.no_hole) {
             return self.counted(Err(RequestError::NotSupported));
         }
-        self.begins(ActiveKind::Zero, offset, len);
+        let begun = self.begins(ActiveKind::Zero, offset, len);
         self.disk.counters.zeroes.requests.one();
         self.disk.counters.zeroes.bytes.add(len);
         let result = self.zero_pieces(offset, len, flags, epoch).await;
-        self.answer(result)
+        self.answer(begun, result)
     }
 
     async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags, epoch: u64) -> Result<(), RequestError> {
@@ -275,7 +284,7 @@ impl Session {
         let _going = self.active.begin(ActiveKind::Prefetch, offset, len);
         self.disk.await_release().await;
         self.counted(self.check(offset, len))?;
-        self.begins(ActiveKind::Prefetch, offset, len);
+        let begun = self.begins(ActiveKind::Prefetch, offset, len);
         let mut done = 0;
         let mut populates = false;
         while done < len {
@@ -290,7 +299,7 @@ impl Session {
         if populates {
             self.disk.counters.cache_populates.one();
         }
-        self.answer(Ok(()))
+        self.answer(begun, Ok(()))
     }
 
     /// Where the bytes from `offset` on live: at most `extents_max` extents, at least one, covering at most `len`.
@@ -301,7 +310,8 @@ impl Session {
         self.disk.await_release().await;
         self.counted(self.check(offset, len))?;
         let result = self.disk.extents(offset, len, extents_max).await;
-        self.answer(result)
+        let heard = self.check_promises();
+        self.counted(result.and_then(|extents| heard.map(|()| extents)))
     }
 }
 

@@ -1,14 +1,15 @@
-//! Requests of clients as they begin, for `flashcell trace record`: what a policy is to be tried on.
+//! Requests of clients in the order they begin, for `flashcell trace record`: what a policy is to be tried on, and how long each took.
 //!
 //! Never tells what was read or written, only where.
 
 use crate::active::ActiveKind;
 use crate::grid_disk::GridDisk;
-use crate::recorder::Recorder;
+use crate::recorder::{Kept, Recorder};
 use crate::redo::RedoWrite;
 use crate::request::Context;
-use device::{Clock, WallTime};
+use device::{Clock, Instant, WallTime};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One request of a client that was let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,70 @@ pub struct TracedRequest {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
+    took: Took,
+}
+
+impl TracedRequest {
+    /// How long it took, in nanoseconds; none while it is under way, and of one that has failed or was given up.
+    #[must_use]
+    pub fn latency_ns(&self) -> Option<u64> {
+        Some(self.took.ns()).filter(|ns| *ns < NEVER)
+    }
+}
+
+impl Kept for TracedRequest {
+    fn under_way_since(&self) -> Option<Instant> {
+        (self.took.ns() == UNDER_WAY).then_some(self.took.begun)
+    }
+}
+
+/// In place of the nanoseconds that a request took.
+const UNDER_WAY: u64 = u64::MAX;
+/// It has ended without an answer that counts.
+const NEVER: u64 = u64::MAX - 1;
+
+/// What a request and its record share: the request says here how long it took.
+#[derive(Clone, Debug)]
+struct Took {
+    begun: Instant,
+    ns: Arc<AtomicU64>,
+}
+
+impl Took {
+    fn ns(&self) -> u64 {
+        self.ns.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Took {
+    fn eq(&self, other: &Took) -> bool {
+        (self.begun, self.ns()) == (other.begun, other.ns())
+    }
+}
+
+impl Eq for Took {}
+
+/// Held over a request. One that is let go without an answer has no latency. Empty where nobody records.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Begun(Option<Took>);
+
+impl Begun {
+    /// The request has been answered, and well.
+    pub(crate) fn answered(mut self, disk: &GridDisk) {
+        if let (Some(took), Some(records)) = (self.0.take(), disk.records.get()) {
+            let ns = records.trace.clock.now().ns_since(took.begun);
+            took.ns.store(ns.min(NEVER - 1), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(took) = &self.0 {
+            took.ns.store(NEVER, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a cell records for who asks.
@@ -41,11 +106,13 @@ impl Records {
 
 impl GridDisk {
     /// A request begins, if somebody wants to know.
-    pub(crate) fn trace(&self, context: &Context, kind: ActiveKind, offset: u64, len: u64) {
+    pub(crate) fn trace(&self, context: &Context, kind: ActiveKind, offset: u64, len: u64) -> Begun {
         let Some(trace) = self.records.get().map(|records| &records.trace).filter(|trace| trace.is_on()) else {
-            return;
+            return Begun(None);
         };
+        let took = Took { begun: trace.clock.now(), ns: Arc::new(AtomicU64::new(UNDER_WAY)) };
         let (at, grid_disk, database) = (trace.clock.wall(), self.name(), context.database.clone());
-        trace.keep(TracedRequest { at, grid_disk, database, kind, offset, len });
+        trace.keep(TracedRequest { at, grid_disk, database, kind, offset, len, took: took.clone() });
+        Begun(Some(took))
     }
 }

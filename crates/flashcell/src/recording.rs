@@ -4,7 +4,7 @@ use clap::Args;
 use lab::redo::capture as redo;
 use lab::trace::capture as trace;
 use lab::trace::kernel::{self, Queued, SECTOR_BYTES};
-use server::{Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
+use server::{RecordEnd, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
@@ -72,6 +72,7 @@ fn request_line(text: &mut String, request: &RecordedRequest) {
         },
         offset_bytes: request.offset_bytes,
         bytes: request.bytes,
+        latency_ns: request.latency_ns,
     };
     let _ = writeln!(text, "{line}");
 }
@@ -112,7 +113,8 @@ fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], s
             let bytes = |sectors: u64| if moves { sectors.saturating_mul(SECTOR_BYTES) } else { 0 };
             let (offset_bytes, bytes) =
                 (bytes(queued.sector.saturating_sub(device.first_sector)), bytes(queued.sectors));
-            let line = trace::Record { time_ns, grid_disk: &device.name, database: "", kind, offset_bytes, bytes };
+            let (grid_disk, database, latency_ns) = (device.name.as_str(), "", None);
+            let line = trace::Record { time_ns, grid_disk, database, kind, offset_bytes, bytes, latency_ns };
             let _ = writeln!(text, "{line}");
             lines += 1;
         }
@@ -235,7 +237,8 @@ fn record<T: Recordable>(
         lines += text.bytes().filter(|byte| *byte == b'\n').count();
         out.keep(&text)
     };
-    let missed = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
+    let RecordEnd { missed, held } = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
     out.end(lines, what, missed);
+    drop(held);
     Ok(true)
 }

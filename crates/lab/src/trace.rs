@@ -57,6 +57,8 @@ pub struct Request {
     pub op: Op,
     /// When, in nanoseconds since whenever the trace counts from; where it says so in a unit that is known.
     pub time_ns: Option<u64>,
+    /// How long it took where it was recorded, in nanoseconds; where the trace says so.
+    pub latency_ns: Option<u64>,
 }
 
 impl Request {
@@ -249,6 +251,7 @@ struct RawRequest {
     count: u64,
     op: Op,
     time_ns: Option<u64>,
+    latency_ns: Option<u64>,
 }
 
 /// A device as a trace names it.
@@ -480,8 +483,8 @@ impl TraceReader {
                 return Err(self.bad("a request of more than 4 GiB"));
             }
             let device = self.devices.number(raw.device).map_err(|what| self.bad(what))?;
-            let RawRequest { start, count, op, time_ns, .. } = raw;
-            return Ok(Some(Request { device, start, count, op, time_ns }));
+            let RawRequest { start, count, op, time_ns, latency_ns, .. } = raw;
+            return Ok(Some(Request { device, start, count, op, time_ns, latency_ns }));
         }
         Ok(None)
     }

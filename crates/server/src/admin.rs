@@ -8,7 +8,7 @@
 //! | `GET /v1/openapi.json` | all of this, for programs |
 //! | `POST /v1/flashcache/held` | what of ranges of a grid disk is on flash |
 //! | `POST /v1/redo/record` | redo writes as they are answered, since the question before |
-//! | `POST /v1/trace/record` | requests as they begin, since the question before |
+//! | `POST /v1/trace/record` | requests in the order they begin, since the question before |
 //! | `GET /v1/status` | what is served, in JSON |
 //! | `GET /metrics` | OpenMetrics, Prometheus text |
 //!

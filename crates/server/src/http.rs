@@ -125,6 +125,11 @@ impl Client {
         Ok(Client::with(address, identity, CONNECT, PATIENCE, BODY_BYTES_MAX))
     }
 
+    /// The same, which waits no longer than this for an answer.
+    pub(crate) fn patient_for(self, patience: Duration) -> Client {
+        Client { patience, ..self }
+    }
+
     /// A client with its own bounds.
     pub(crate) fn with(
         address: Address,

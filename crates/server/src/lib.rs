@@ -43,7 +43,7 @@ pub use admin::{Held, Recordable, RecordedKind, RecordedOutcome, RecordedRequest
 pub use config::{Config, ConfigError};
 pub use http::AskError;
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
-pub use record::{RecordError, record};
+pub use record::{RecordEnd, RecordError, record};
 pub use serve::{ServeError, log_to_stderr, serve};
 pub use tls::{TRUST_VARIABLE, TlsError};
 pub use watch::{Events, WatchError, WatchedDevice, watch};

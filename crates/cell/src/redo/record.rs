@@ -3,7 +3,7 @@
 //! Never looks at a request for nobody: the recorder says whether somebody asks.
 
 use crate::grid_disk::GridDisk;
-use crate::recorder::Recorder;
+use crate::recorder::{Kept, Recorder};
 use crate::request::Context;
 use device::{Completion, Instant, Op, WallTime};
 use flashlog::{Answered, Verdict};
@@ -22,6 +22,13 @@ pub struct RedoWrite {
     pub database: Option<Arc<str>>,
     /// Who answered it.
     pub answered: Answered,
+}
+
+impl Kept for RedoWrite {
+    /// It is kept when it has been answered.
+    fn under_way_since(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// A redo write that is recorded when it is answered.

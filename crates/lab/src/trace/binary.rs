@@ -52,7 +52,14 @@ pub(super) fn vscsi(format: Format, record: &[u8]) -> Parsed {
     };
     let start = lbn.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
     let time_ns = le_u64(record, 24).and_then(|us| us.checked_mul(1000));
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op, time_ns }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(0),
+        start,
+        count: u64::from(length),
+        op,
+        time_ns,
+        latency_ns: None,
+    }))
 }
 
 /// Bytes that follow a magic.
@@ -79,7 +86,14 @@ pub(super) fn nbd(magic: &[u8], rest: &[u8]) -> Parsed {
         2..=7 => return Ok(None),
         _ => return Err("no request type of NBD"),
     };
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: u64::from(length), op, time_ns: None }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(0),
+        start,
+        count: u64::from(length),
+        op,
+        time_ns: None,
+        latency_ns: None,
+    }))
 }
 
 /// Bytes of a record of libCacheSim's oracleGeneral.
@@ -107,7 +121,14 @@ pub(super) fn oracle(record: &[u8]) -> Parsed {
         return Err("an object of no bytes");
     }
     let time_ns = Some(u64::from(seconds) * 1_000_000_000);
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start: object, count: 1, op: Op::Unknown, time_ns }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(0),
+        start: object,
+        count: 1,
+        op: Op::Unknown,
+        time_ns,
+        latency_ns: None,
+    }))
 }
 
 /// Bytes of a record of blktrace, before what the driver adds.
@@ -157,5 +178,5 @@ pub(super) fn blktrace(record: &[u8]) -> Parsed {
     let op = if action & BLKTRACE_WRITE == 0 { Op::Read } else { Op::Write };
     let start = sector.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
     let device = DeviceName::Number(u64::from(device));
-    Ok(Some(RawRequest { device, start, count: u64::from(bytes), op, time_ns: Some(time) }))
+    Ok(Some(RawRequest { device, start, count: u64::from(bytes), op, time_ns: Some(time), latency_ns: None }))
 }

@@ -229,6 +229,7 @@ impl Columns {
                 Some((at, unit)) => Some(scaled_ns(field(at)?, unit).ok_or("the time is not a number")?),
                 None => None,
             },
+            latency_ns: None,
         }))
     }
 }

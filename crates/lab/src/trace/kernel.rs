@@ -142,7 +142,14 @@ impl KernelText {
             return if kind.iter().all(u8::is_ascii_uppercase) { Ok(None) } else { Err("neither a read nor a write") };
         };
         let start = sector.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
-        Ok(Some(RawRequest { device: DeviceName::Text(disk.to_vec()), start, count, op, time_ns: Some(time_ns) }))
+        Ok(Some(RawRequest {
+            device: DeviceName::Text(disk.to_vec()),
+            start,
+            count,
+            op,
+            time_ns: Some(time_ns),
+            latency_ns: None,
+        }))
     }
 
     /// `command-pid [cpu] flags seconds: block_…: major,minor rwbs [bytes (command)] sector + sectors …`. The first event of a file decides
@@ -169,7 +176,7 @@ impl KernelText {
             fields.get(plus + 1).and_then(|word| number(word)).ok_or("the number of sectors is not a number")?;
         let bytes = |sectors: u64| sectors.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB");
         let device = DeviceName::Text(device.to_vec());
-        Ok(Some(RawRequest { device, start: bytes(sector)?, count: bytes(sectors)?, op, time_ns }))
+        Ok(Some(RawRequest { device, start: bytes(sector)?, count: bytes(sectors)?, op, time_ns, latency_ns: None }))
     }
 
     /// That event is counted.

@@ -110,8 +110,8 @@ fn formats_are_told_and_read() {
     assert_eq!((told, requests.len()), (Format::FioLog, 1));
     let (_, requests) = read(b"device,rw,length,offset,time\nb,write,100,5,1\na,r,7,0,2\n", None);
     let got: Vec<Request> = requests.into_iter().map(|r| r.unwrap()).collect();
-    assert_eq!(got[0], Request { device: 0, start: 5, count: 100, op: Op::Write, time_ns: None });
-    assert_eq!(got[1], Request { device: 1, start: 0, count: 7, op: Op::Read, time_ns: None });
+    assert_eq!(got[0], Request { device: 0, start: 5, count: 100, op: Op::Write, time_ns: None, latency_ns: None });
+    assert_eq!(got[1], Request { device: 1, start: 0, count: 7, op: Op::Read, time_ns: None, latency_ns: None });
 }
 
 /// What is said of a piece before it is replayed.
@@ -194,7 +194,7 @@ fn binary_records_are_told_and_read() {
         let (told, requests) = read(&blktrace_piece(little), None);
         assert_eq!(told, Format::Blktrace);
         let got: Vec<Request> = requests.into_iter().map(|r| r.unwrap()).collect();
-        let first = Request { device: 0, start: 4096, count: 4096, op: Op::Read, time_ns: Some(0) };
+        let first = Request { device: 0, start: 4096, count: 4096, op: Op::Read, time_ns: Some(0), latency_ns: None };
         assert_eq!(got, [first, Request { start: 8192, op: Op::Write, time_ns: Some(250_000_000), ..first }]);
     }
     let mut later = blktrace_piece(true);
@@ -256,10 +256,21 @@ fn columns_are_as_the_command_line_says() {
         reader.map(|request| request.map_err(|error| error.to_string())).collect()
     };
     let got = read("time=1:ms,op=3,offset=4:sectors,bytes=5:1024,device=2", "1.5,a,R,8,4\n2,b,write,16,1\n");
-    let first = Request { device: 0, start: 4096, count: 4096, op: Op::Read, time_ns: Some(1_500_000) };
+    let first =
+        Request { device: 0, start: 4096, count: 4096, op: Op::Read, time_ns: Some(1_500_000), latency_ns: None };
     assert_eq!(
         got,
-        [Ok(first), Ok(Request { device: 1, start: 8192, count: 1024, op: Op::Write, time_ns: Some(2_000_000) })]
+        [
+            Ok(first),
+            Ok(Request {
+                device: 1,
+                start: 8192,
+                count: 1024,
+                op: Op::Write,
+                time_ns: Some(2_000_000),
+                latency_ns: None
+            })
+        ]
     );
     let got = read("space,offset=1,bytes=2,op=3:r1", "# remark\n4096  512 1\n0 512 0\n1 2 3\n");
     assert_eq!((got[0].as_ref().unwrap().op, got[1].as_ref().unwrap().op), (Op::Read, Op::Write));
@@ -286,7 +297,7 @@ fn columns_are_as_the_command_line_says() {
 
 #[test]
 fn a_request_becomes_the_blocks_it_touches() {
-    let request = Request { device: 0, start: 4095, count: 2, op: Op::Read, time_ns: None };
+    let request = Request { device: 0, start: 4095, count: 2, op: Op::Read, time_ns: None, latency_ns: None };
     assert_eq!(request.blocks(Unit::Bytes, 4096), 0..2);
     assert_eq!(request.blocks(Unit::Blocks, 4096), 4095..4097);
 }

@@ -99,7 +99,14 @@ impl TextState {
         };
         let start = words.next().and_then(number).ok_or("the offset is not a number")?;
         let count = words.next().and_then(number).ok_or("the length is not a number")?;
-        Ok(Some(RawRequest { device: DeviceName::Text(name.to_vec()), start, count, op, time_ns: None }))
+        Ok(Some(RawRequest {
+            device: DeviceName::Text(name.to_vec()),
+            start,
+            count,
+            op,
+            time_ns: None,
+            latency_ns: None,
+        }))
     }
 }
 
@@ -165,7 +172,14 @@ fn lis(line: &[u8]) -> Parsed {
     let mut words = words(line);
     let start = words.next().and_then(number).ok_or("the first column is not a block number")?;
     let count = words.next().and_then(number).ok_or("the second column is not a count")?;
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count, op: Op::Unknown, time_ns: None }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(0),
+        start,
+        count,
+        op: Op::Unknown,
+        time_ns: None,
+        latency_ns: None,
+    }))
 }
 
 fn lirs(line: &[u8]) -> Parsed {
@@ -173,7 +187,14 @@ fn lirs(line: &[u8]) -> Parsed {
         return Ok(None);
     }
     let start = number(line.trim_ascii()).ok_or("not a block number")?;
-    Ok(Some(RawRequest { device: DeviceName::Number(0), start, count: 1, op: Op::Unknown, time_ns: None }))
+    Ok(Some(RawRequest {
+        device: DeviceName::Number(0),
+        start,
+        count: 1,
+        op: Op::Unknown,
+        time_ns: None,
+        latency_ns: None,
+    }))
 }
 
 fn msr(line: &[u8]) -> Parsed {
@@ -185,7 +206,7 @@ fn msr(line: &[u8]) -> Parsed {
     let count = number(count).ok_or("the size is not a number")?;
     // Windows counts in 100 ns.
     let time_ns = number(time).and_then(|ticks| ticks.checked_mul(100));
-    Ok(Some(RawRequest { device, start, count, op, time_ns }))
+    Ok(Some(RawRequest { device, start, count, op, time_ns, latency_ns: None }))
 }
 
 /// `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
@@ -218,7 +239,7 @@ fn blkparse(line: &[u8]) -> Parsed {
     let count = words.next().and_then(number).ok_or("the number of sectors is not a number")?;
     let bytes = |sectors: u64| sectors.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB");
     let device = DeviceName::Text(device.to_vec());
-    Ok(Some(RawRequest { device, start: bytes(start)?, count: bytes(count)?, op, time_ns }))
+    Ok(Some(RawRequest { device, start: bytes(start)?, count: bytes(count)?, op, time_ns, latency_ns: None }))
 }
 
 fn disksim(line: &[u8], unit_bytes: u64) -> Parsed {
@@ -236,6 +257,7 @@ fn disksim(line: &[u8], unit_bytes: u64) -> Parsed {
         count: bytes(count)?,
         op,
         time_ns: None,
+        latency_ns: None,
     }))
 }
 
@@ -248,5 +270,5 @@ fn spelled(line: &[u8]) -> Parsed {
     let count = words.next().and_then(number).ok_or("the size is not a number")?;
     let op = words.next().and_then(op_of).ok_or("neither a read nor a write")?;
     let time_ns = time.and_then(seconds_ns);
-    Ok(Some(RawRequest { device: DeviceName::Text(device.to_vec()), start, count, op, time_ns }))
+    Ok(Some(RawRequest { device: DeviceName::Text(device.to_vec()), start, count, op, time_ns, latency_ns: None }))
 }

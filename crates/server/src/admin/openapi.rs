@@ -146,7 +146,8 @@ fn recordings() -> [(&'static str, Value); 2] {
         "outcome": {"type": "string", "enum": ["disk-first", "flash-first", "failed"]},
     });
     let requests = json!({
-        "time_ns": number, "grid_disk": name, "database": name, "offset_bytes": number, "bytes": number,
+        "time_ns": number, "latency_ns": {"type": ["integer", "null"], "minimum": 0},
+        "grid_disk": name, "database": name, "offset_bytes": number, "bytes": number,
         "request": {"type": "string", "enum": ["read", "write", "flush", "trim", "zero", "prefetch"]},
     });
     [
@@ -171,7 +172,9 @@ fn recording(id: &str, summary: &str, properties: &Value) -> Value {
         "type": "object",
         "additionalProperties": false,
         "properties": {"after": {"type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX,
-            "description": "`next` of the answer before; without it recording begins"}},
+            "description": "`next` of the answer before; without it recording begins"},
+            "last": {"type": "boolean", "default": false,
+            "description": "nothing is asked after this: requests under way come too, without a latency, in place of being waited for"}},
     }}}});
     operation
 }

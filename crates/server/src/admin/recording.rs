@@ -1,4 +1,4 @@
-//! Redo writes as they are answered and requests as they begin, for `flashcell redo record` and `flashcell trace record`: what is
+//! Redo writes as they are answered and requests in the order they begin, for `flashcell redo record` and `flashcell trace record`: what is
 //! asked and answered, and the paths.
 //!
 //! Never keeps anything: the cell does, as long as somebody asks.
@@ -21,8 +21,8 @@ pub trait Recordable: Serialize + DeserializeOwned + Send + 'static {
     /// What the cell keeps of it.
     type Kept;
 
-    /// What has come since.
-    fn since(cell: &Cell, after: Option<u64>) -> Recorded<Self::Kept>;
+    /// What has come since; `last`: what is under way too, in place of waiting for its end.
+    fn since(cell: &Cell, after: Option<u64>, last: bool) -> Recorded<Self::Kept>;
 
     /// As it is answered.
     fn of(kept: Self::Kept) -> Self;
@@ -38,6 +38,9 @@ pub(crate) struct RecordRequest {
     /// `next` of the answer before; none: begin.
     #[serde(default)]
     pub(crate) after: Option<u64>,
+    /// Nothing is asked after this: what is under way comes as it is.
+    #[serde(default)]
+    pub(crate) last: bool,
 }
 
 /// The answer.
@@ -79,7 +82,8 @@ impl Recordable for RecordedWrite {
     const PATH: &'static str = "/v1/redo/record";
     type Kept = cell::RedoWrite;
 
-    fn since(cell: &Cell, after: Option<u64>) -> Recorded<cell::RedoWrite> {
+    /// Those that are kept have been answered.
+    fn since(cell: &Cell, after: Option<u64>, _: bool) -> Recorded<cell::RedoWrite> {
         cell.recorded_redo(after)
     }
 
@@ -107,6 +111,8 @@ impl Recordable for RecordedWrite {
 pub struct RecordedRequest {
     /// When it began, nanoseconds since 1970.
     pub time_ns: u64,
+    /// How long it took, nanoseconds; none of one that has failed, and of one that was under way for longer than it is waited for.
+    pub latency_ns: Option<u64>,
     /// The grid disk.
     pub grid_disk: String,
     /// The database that asked; empty where the connection names none.
@@ -141,13 +147,14 @@ impl Recordable for RecordedRequest {
     const PATH: &'static str = "/v1/trace/record";
     type Kept = cell::TracedRequest;
 
-    fn since(cell: &Cell, after: Option<u64>) -> Recorded<cell::TracedRequest> {
-        cell.recorded_trace(after)
+    fn since(cell: &Cell, after: Option<u64>, last: bool) -> Recorded<cell::TracedRequest> {
+        cell.recorded_trace(after, last)
     }
 
     fn of(request: cell::TracedRequest) -> RecordedRequest {
         RecordedRequest {
             time_ns: request.at.0,
+            latency_ns: request.latency_ns(),
             grid_disk: request.grid_disk,
             database: request.database.as_deref().unwrap_or_default().to_owned(),
             request: match request.kind {
@@ -185,7 +192,7 @@ pub(super) async fn recorded<T: Recordable>(
     let context = shared.context.clone();
     // Up to tens of thousands of them: not on the one thread of the service.
     let answer = tokio::task::spawn_blocking(move || {
-        let Recorded { next, missed, items } = T::since(&context.cell, request.after);
+        let Recorded { next, missed, items } = T::since(&context.cell, request.after, request.last);
         let mine = |item: &T| own.as_ref().is_none_or(|own| item.database().eq_ignore_ascii_case(own));
         RecordAnswer { next, missed, recorded: items.into_iter().map(T::of).filter(mine).collect() }
     });
