@@ -11,6 +11,7 @@ import stat
 import subprocess
 import time
 
+from attached import hosted
 from harness import MIB, Place, Skip, binary, check, contains, equal, need, run, test_alone, wait_until
 
 TRACING = "/sys/kernel/tracing"
@@ -67,7 +68,12 @@ class Recorder:
 
 def numbers(lines):
     """(what, offset, bytes) of each line."""
-    return [(kind, int(offset), int(count)) for _, _, _, kind, offset, count in lines]
+    return [(kind, int(offset), int(count)) for _, _, _, kind, offset, count, _ in lines]
+
+
+def took_ns(lines, *wanted):
+    """The latencies of lines that are like this; each has one."""
+    return [int(line[6]) for line, one in zip(lines, numbers(lines)) if one in wanted]
 
 
 def direct(path):
@@ -102,6 +108,8 @@ def a_device_without_a_cell_is_recorded_and_what_flash_would_give_is_told():
         equal([one for one in got if one in wanted][:4], wanted, "what was asked, in order")
         equal([one for one in got if 40 * MIB <= one[1] < 41 * MIB], [("read", at, PAGE) for at in hot], "the reads")
         equal({line[1] for line in lines}, {os.path.basename(device)}, "devices that were recorded")
+        took = took_ns(lines, *wanted) + [int(line[6]) for line in lines if line[3] == "read" and 40 * MIB <= int(line[4]) < 41 * MIB]
+        check(len(took) >= 3004 and all(0 < ns < 1e9 for ns in took), f"each has taken its time: {sorted(took)[:9]}")
         check(all(begun_ns <= int(line[0]) <= time.time_ns() for line in lines), "times are those of the clock")
         contains(said, f"{len(lines)} requests recorded\n", "what is said at the end")
         equal(recorder.process.returncode, -signal.SIGINT, "how it ended: as whoever interrupts it expects")
@@ -194,3 +202,25 @@ def what_cannot_be_recorded_is_refused_by_name():
         nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
         contains(refused("--device", device, prefix=nobody), "run it as root", "somebody else than root")
         equal(instances(), [], "instances that are left")
+
+
+@test_alone
+def a_slow_disk_shows_in_what_is_recorded():
+    need_tracing()
+    slow_ns = 20_000_000
+    with hosted(disks=("96M",), flash=("64M",), griddisks=("data:32M:none",), model="fixed:20ms:8") as (cell, host, place):
+        device = host.attach("data", "-c", cell.dir).stdout.strip()
+        recorder = Recorder(place, place.path("slow.trace"), "--device", device)
+        page = mmap.mmap(-1, PAGE)
+        fd = direct(device)
+        for n in range(10):
+            os.preadv(fd, [page], n * MIB)
+            os.pwritev(fd, [page], 16 * MIB + n * MIB)
+        os.fsync(fd)
+        os.close(fd)
+        _, lines = recorder.end()
+        reads = took_ns(lines, *(("read", n * MIB, PAGE) for n in range(10)))
+        writes = took_ns(lines, *(("write", 16 * MIB + n * MIB, PAGE) for n in range(10)))
+        for name, took in (("reads", reads), ("writes", writes)):
+            check(len(took) >= 10 and all(slow_ns <= ns < 1e9 for ns in took) and min(took) < 5 * slow_ns, f"{name}: {took}")
+        took_ns(lines, ("flush", 0, 0))

@@ -4,6 +4,7 @@ use clap::Args;
 use lab::redo::capture as redo;
 use lab::trace::capture as trace;
 use lab::trace::kernel::{self, Queued, SECTOR_BYTES};
+use lab::trace::pairs::Pairs;
 use server::{RecordEnd, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -94,8 +95,15 @@ pub(crate) fn record_trace(options: &TraceRecord) -> Result<bool, crate::Failure
     })
 }
 
-/// The lines of a request that the kernel tells of, one for each thing that it does; none where nobody watches that part of the disk.
-fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], since_epoch_ns: i128) -> usize {
+/// The lines of a request that the kernel tells of, one for each thing that it does, with the latency of all of it; none where nobody watches
+/// that part of the disk.
+fn queued_lines(
+    text: &mut String,
+    (queued, latency_ns): &(Queued, Option<u64>),
+    devices: &[WatchedDevice],
+    since_epoch_ns: i128,
+) -> usize {
+    let latency_ns = *latency_ns;
     let of_disk = devices.iter().filter(|device| device.disk == queued.disk);
     let holds = |device: &&WatchedDevice| {
         queued.sector.checked_sub(device.first_sector).is_some_and(|sector| sector < device.sectors)
@@ -113,7 +121,7 @@ fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], s
             let bytes = |sectors: u64| if moves { sectors.saturating_mul(SECTOR_BYTES) } else { 0 };
             let (offset_bytes, bytes) =
                 (bytes(queued.sector.saturating_sub(device.first_sector)), bytes(queued.sectors));
-            let (grid_disk, database, latency_ns) = (device.name.as_str(), "", None);
+            let (grid_disk, database) = (device.name.as_str(), "");
             let line = trace::Record { time_ns, grid_disk, database, kind, offset_bytes, bytes, latency_ns };
             let _ = writeln!(text, "{line}");
             lines += 1;
@@ -126,6 +134,7 @@ fn queued_lines(text: &mut String, queued: &Queued, devices: &[WatchedDevice], s
 fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
     let mut out = Output::make(&options.options.file, trace::head())?;
     let (mut requests, mut missed, mut odd) = (0, 0, 0_u64);
+    let mut pairs = Pairs::default();
     let (time, mut begun) = (options.options.time(), false);
     let held = server::watch(&options.devices, time, &mut |devices, events| {
         if !std::mem::replace(&mut begun, true) {
@@ -139,11 +148,17 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
         }
         let mut text = String::new();
         for line in events.lines.split(|byte| *byte == b'\n') {
-            match kernel::queued(line) {
-                Ok(Some(queued)) => requests += queued_lines(&mut text, &queued, devices, events.since_epoch_ns),
+            match kernel::event(line) {
+                Ok(Some(event)) => pairs.add(event),
                 Ok(None) => missed += kernel::lost(line).unwrap_or(0),
                 Err(_) => odd += 1,
             }
+            while let Some(request) = pairs.next(None, false) {
+                requests += queued_lines(&mut text, &request, devices, events.since_epoch_ns);
+            }
+        }
+        while let Some(request) = pairs.next(events.until_ns, events.is_last) {
+            requests += queued_lines(&mut text, &request, devices, events.since_epoch_ns);
         }
         out.keep(&text)
     })?;

@@ -8,6 +8,7 @@ mod binary;
 pub mod capture;
 mod columns;
 pub mod kernel;
+pub mod pairs;
 mod sniff;
 mod text;
 mod understood;

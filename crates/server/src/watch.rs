@@ -1,7 +1,8 @@
 //! `flashcell trace record --device`: what a block device of this host is asked, by the kernel's own events, before any cell has it.
 //!
-//! The events are those of `block_bio_queue`: what programs and file systems ask for, before the elevator merges or splits it. They come
-//! through an instance of tracefs that is this process's own, so that nobody else's tracing is disturbed, and that goes with it; what a killed
+//! The events are those of `block_bio_queue`: what programs and file systems ask for, before the elevator merges or splits it; and where the
+//! kernel has them those of ends, for how long each took (of `lab`'s pairs; Linux 6.18 tells of ends by request for a disk whose driver takes
+//! requests, and by `bio` for other devices, never both). They come through an instance of tracefs that is this process's own, so that nobody else's tracing is disturbed, and that goes with it; what a killed
 //! process left is removed by who comes next. Never changes anything else; never reads what is read or written.
 
 use device::HeldSignals;
@@ -16,13 +17,15 @@ use std::time::{Duration, Instant};
 /// Where tracefs is.
 const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const EVENT: &str = "events/block/block_bio_queue";
+/// What is taken: the first has to be there.
+const EVENTS: [&str; 3] = [EVENT, "events/block/block_rq_complete", "events/block/block_bio_complete"];
 /// Instances are named by this and the process that made them. Another namespace may have a process of the same number.
 const INSTANCE: &str = "flashcell-trace-";
 const SAME_NUMBER_MAX: u32 = 16;
 /// So old an instance is read by the process that made it, or that process is gone: the kernel removes none that is read.
 const MADE: Duration = Duration::from_secs(60);
-/// The kernel's memory for events, of each processor (a second of 80,000 requests) and of all.
-const BUFFER_KIB_MAX: u64 = 8192;
+/// The kernel's memory for events, of each processor (a second of 80,000 requests, and of their ends) and of all.
+const BUFFER_KIB_MAX: u64 = 16384;
 const BUFFERS_KIB_MAX: u64 = 256 << 10;
 const BUFFER_KIB_MIN: u64 = 1024;
 /// How the kernel writes events, whatever others have made the default. Not every kernel has all.
@@ -175,12 +178,28 @@ impl Instance {
         // The kernel's own form of a device number.
         let of_disk = |(major, minor): &(u32, u32)| format!("dev == {}", u64::from(*major) << 20 | u64::from(*minor));
         let filter = disks.iter().map(of_disk).collect::<Vec<_>>().join(" || ");
-        self.set(&format!("{EVENT}/filter"), &filter, "choose the disks")?;
+        for event in self.events() {
+            self.set(&format!("{event}/filter"), &filter, "choose the disks")?;
+        }
         let pipe =
             OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(self.0.join("trace_pipe"));
         let pipe = pipe.map_err(|source| WatchError::Trace { what: "read the kernel's events", source })?;
-        self.set(&format!("{EVENT}/enable"), "1", "ask for the kernel's events")?;
+        // Ends before beginnings: none begins without its end.
+        for event in self.events().rev() {
+            self.set(&format!("{event}/enable"), "1", "ask for the kernel's events")?;
+        }
         Ok(pipe)
+    }
+
+    /// Let no more come: what is still to be read has an end then.
+    fn end(&self) {
+        for event in self.events() {
+            let _ = self.set(&format!("{event}/enable"), "0", "end the kernel's events");
+        }
+    }
+
+    fn events(&self) -> impl DoubleEndedIterator<Item = &'static str> {
+        EVENTS.into_iter().filter(|event| self.0.join(event).exists())
     }
 }
 
@@ -220,6 +239,10 @@ pub struct Events<'a> {
     pub lines: &'a [u8],
     /// What has to be added to their times to have nanoseconds since 1970.
     pub since_epoch_ns: i128,
+    /// By the clock of their times: everything up to then has come. None: more is to be read.
+    pub until_ns: Option<u64>,
+    /// Nothing comes after these.
+    pub is_last: bool,
 }
 
 /// Watch block devices for so long, or until ^C, or until `keep` wants no more (a broken pipe). A signal that ended it acts when what is
@@ -250,14 +273,15 @@ pub fn watch(
         let pause = if more { Duration::ZERO } else { left.map_or(EVERY, |left| left.min(EVERY)) };
         let ends = held.pause(pause).is_err() || left.is_some_and(|left| left <= pause);
         if ends {
-            // What is still to be read has an end then.
-            let _ = instance.set(&format!("{EVENT}/enable"), "0", "end the kernel's events");
+            instance.end();
         }
         loop {
+            let now_ns = monotonic_ns();
             let taken = take(&mut pipe, &mut text);
             more = taken.map_err(|source| WatchError::Trace { what: "read the kernel's events", source })?;
             let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            match keep(&devices, &Events { lines: &text[..whole], since_epoch_ns }) {
+            let (until_ns, is_last) = ((!more).then_some(now_ns), ends && !more);
+            match keep(&devices, &Events { lines: &text[..whole], since_epoch_ns, until_ns, is_last }) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(held),
                 kept => kept.map_err(WatchError::Output)?,
             }
@@ -291,11 +315,17 @@ fn take(pipe: &mut File, text: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
+fn ns_of(clock: ClockId) -> i128 {
+    let time = clock_gettime(clock);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
 /// Between the monotonic clock and nanoseconds since 1970.
 fn since_epoch_ns() -> i128 {
-    let ns = |clock| {
-        let time = clock_gettime(clock);
-        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
-    };
-    ns(ClockId::Realtime) - ns(ClockId::Monotonic)
+    ns_of(ClockId::Realtime) - ns_of(ClockId::Monotonic)
+}
+
+/// By the clock of the events.
+fn monotonic_ns() -> u64 {
+    u64::try_from(ns_of(ClockId::Monotonic)).unwrap_or(0)
 }
