@@ -8,7 +8,7 @@ import signal
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, record, recorded, run, test_alone, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, need, record, recorded, run, test_alone, wait_until
 
 BLOCK = 16 * 1024
 SEGMENT_BLOCKS = 32
@@ -207,5 +207,42 @@ def a_recording_tells_how_long_each_request_took():
         check(all(slow_ns <= ns < 10 * slow_ns for ns in took[:20:4]), f"reads of the disk: {took[:20]}")
         check(sorted(took[20:40])[10] < slow_ns / 2, f"reads of flash: {took[20:40]}")
         check(took[40] >= slow_ns, f"a write through to the disk: {took[40]}")
+        client.disconnect()
+        cell.stop()
+
+
+@test_alone
+def a_packed_recording_holds_what_a_plain_one_does():
+    need("zstd")
+    page = 4096
+    with Place("trace-packed") as place:
+        cell = place.cell(disks=("96M",), flash=("64M",), griddisks=("data:16M",)).start()
+        client = nbdclient.Client(cell.socket)
+        paths = [place.path(name) for name in ("own.trace", "own.trace.zst", "killed.trace.zst")]
+        recorders = [record(place, "trace", cell, path) for path in paths]
+        for n in range(4000):
+            client.read(n * 17 % 4096 * page, page)
+        # Longer than lines are gathered for.
+        time.sleep(6)
+        client.read(0, page)
+        time.sleep(0.5)
+        recorders[2].kill()
+        for recorder in recorders[:2]:
+            recorder.send_signal(signal.SIGTERM)
+            contains(recorder.communicate(timeout=20)[1], "4001 requests recorded", "what it says in the end")
+        plain, packed, killed = (recorded(path) for path in paths)
+        equal(packed, plain, "lines")
+        equal(killed, plain[:len(killed)], "lines of the one that was killed")
+        check(len(killed) >= 4000, f"{len(killed)} lines before the one that was killed")
+        run(["zstd", "--test", *paths[1:]])
+        sizes = [os.path.getsize(path) for path in paths]
+        check(sizes[1] < sizes[0] / 2, f"bytes: {sizes}")
+        answers = []
+        for path in paths[:2]:
+            rows = place.path("rows.json")
+            run([binary(), "lab", "what-if", path, "--flash", "8M", "--json", rows])
+            with open(rows) as file:
+                answers.append({**json.load(file), "trace": None})
+        equal(answers[1], answers[0], "what is foretold")
         client.disconnect()
         cell.stop()

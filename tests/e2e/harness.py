@@ -366,8 +366,12 @@ def record(place, what, cell, path, *options):
 
 def recorded(path):
     """The columns of each line of a recording."""
-    with open(path) as file:
-        return [line.rstrip("\n").split(",") for line in file if not line.startswith(("#", "time_ns"))]
+    if path.endswith(".zst"):
+        text = run(["zstd", "--decompress", "--stdout", path]).stdout
+    else:
+        with open(path) as file:
+            text = file.read()
+    return [line.split(",") for line in text.splitlines() if not line.startswith(("#", "time_ns"))]
 
 
 def read_line(process, seconds):

@@ -5,12 +5,13 @@ use lab::redo::capture as redo;
 use lab::trace::capture as trace;
 use lab::trace::kernel::{self, Queued, SECTOR_BYTES};
 use lab::trace::pairs::Pairs;
+use lab::zstd;
 use server::{RecordEnd, Recordable, RecordedKind, RecordedOutcome, RecordedRequest, RecordedWrite, WatchedDevice};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub(crate) struct RedoRecord {
@@ -38,7 +39,7 @@ struct RecordOptions {
     /// Record for so long, like 60s; until ^C unless given
     #[arg(long = "for", value_name = "TIME", value_parser = lab::redo::parse_time_ps)]
     time_ps: Option<i64>,
-    /// Where to write; a file that is there is not overwritten, - for standard output
+    /// Where to write; a file that is there is not overwritten, - for standard output. Packed with zstd where its name ends in .zst
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
 }
@@ -165,7 +166,7 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
     if odd > 0 {
         let _ = writeln!(io::stderr(), "{odd} events of the kernel have a form that is not known; they are left out");
     }
-    out.end(requests, "requests", missed);
+    out.end(requests, "requests", missed)?;
     if requests == 0 {
         let _ = writeln!(
             io::stderr(),
@@ -176,55 +177,87 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
     Ok(true)
 }
 
-/// Where a recording goes: whole lines in one write, so that ^C ends no line in the middle.
+/// So much text is packed at once where it comes fast enough: smaller frames of zstd pack worse.
+const FRAME_BYTES: usize = 128 << 10;
+/// A frame is written after so long in any case: what a killed recorder loses.
+const FRAME_EVERY: Duration = Duration::from_secs(5);
+
+/// Where a recording goes: whole lines in one write, or a whole frame of zstd, so that nothing that ends it ends one in the middle.
 struct Output {
     out: Box<dyn Write>,
     head: Option<String>,
     /// The file that was made, and how much of it is whole lines.
     made: Option<(PathBuf, File, u64)>,
+    /// What is packed: text that is to be a frame, and since when.
+    gathered: Option<(String, Instant)>,
 }
 
 impl Output {
     fn make(file: &Path, head: String) -> Result<Output, String> {
         if file.as_os_str() == "-" {
-            return Ok(Output { out: Box::new(io::stdout()), head: Some(head), made: None });
+            return Ok(Output { out: Box::new(io::stdout()), head: Some(head), made: None, gathered: None });
         }
         let made = File::options().write(true).create_new(true).open(file);
         let out = made.map_err(|error| {
             format!("cannot make {}: {error}\nhint: name a file that is not there yet", file.display())
         })?;
         let again = out.try_clone().map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-        Ok(Output { out: Box::new(out), head: Some(head), made: Some((file.to_owned(), again, 0)) })
+        let gathered = file.extension().is_some_and(|name| name == "zst").then(|| (String::new(), Instant::now()));
+        Ok(Output { out: Box::new(out), head: Some(head), made: Some((file.to_owned(), again, 0)), gathered })
     }
 
     fn keep(&mut self, text: &str) -> io::Result<()> {
-        let text = [self.head.as_deref().unwrap_or_default(), text].concat();
-        let kept = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        // The head at once: whoever waits for a recording to begin looks for it.
+        if let Some(head) = &self.head {
+            let text = [head, text].concat();
+            let kept = if self.gathered.is_some() {
+                self.write(&zstd::pack(text.as_bytes()))
+            } else {
+                self.write(text.as_bytes())
+            };
+            self.head = self.head.take().filter(|_| kept.is_err());
+            return kept;
+        }
+        let Some((gathered, since)) = &mut self.gathered else { return self.write(text.as_bytes()) };
+        if gathered.is_empty() {
+            *since = Instant::now();
+        }
+        gathered.push_str(text);
+        if gathered.len() >= FRAME_BYTES || since.elapsed() >= FRAME_EVERY { self.write_gathered() } else { Ok(()) }
+    }
+
+    fn write_gathered(&mut self) -> io::Result<()> {
+        let text = self.gathered.as_mut().map(|(text, _)| std::mem::take(text)).unwrap_or_default();
+        if text.is_empty() { Ok(()) } else { self.write(&zstd::pack(text.as_bytes())) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let kept = self.out.write_all(bytes).and_then(|()| self.out.flush());
         match (&kept, &mut self.made) {
-            (Ok(()), Some((_, _, whole))) => *whole += text.len() as u64,
+            (Ok(()), Some((_, _, whole))) => *whole += bytes.len() as u64,
             // A device that is full ends a line anywhere.
             (Err(_), Some((_, file, whole))) => drop(file.set_len(*whole)),
             (_, None) => {}
         }
-        if kept.is_ok() {
-            self.head = None;
-        }
         kept
     }
 
-    /// Say what there is.
-    fn end(self, lines: usize, what: &str, missed: u64) {
+    /// Write what is left, and say what there is.
+    fn end(mut self, lines: usize, what: &str, missed: u64) -> Result<(), String> {
+        self.write_gathered().map_err(|error| format!("cannot write the recording: {error}"))?;
         let missed = match missed {
             0 => String::new(),
             missed => format!("; {missed} more came too fast to be kept"),
         };
         let _ = writeln!(io::stderr(), "{lines} {what} recorded{missed}");
+        Ok(())
     }
 }
 
 impl Drop for Output {
-    /// Nothing was recorded, for a reason that is told: the next try may have the name.
+    /// What was recorded before an error is kept. Nothing was, for a reason that is told: the next try may have the name.
     fn drop(&mut self) {
+        let _ = self.write_gathered();
         if let (Some(_), Some((file, ..))) = (&self.head, &self.made) {
             let _ = std::fs::remove_file(file);
         }
@@ -253,7 +286,7 @@ fn record<T: Recordable>(
         out.keep(&text)
     };
     let RecordEnd { missed, held } = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
-    out.end(lines, what, missed);
+    out.end(lines, what, missed)?;
     drop(held);
     Ok(true)
 }

@@ -3,6 +3,7 @@
 //! Shared by the readers of block traces and of redo times. Never holds more of a file than one buffer and one line, never
 //! judges what it reads.
 
+use crate::zstd;
 use std::io::{self, BufRead, BufReader, Read};
 
 /// The longest line that is handed out: what is measured stands in shorter ones; SQL text, which does not, is passed over.
@@ -37,9 +38,8 @@ impl Input {
     pub(crate) fn over(raw: Box<dyn Read + Send>) -> io::Result<(Input, Vec<u8>)> {
         let mut packed = BufReader::with_capacity(HEAD_BYTES, raw);
         let magic = packed.fill_buf()?;
-        let mut plain: Box<dyn Read + Send> = if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
-            Box::new(decoder.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?)
+        let mut plain: Box<dyn Read + Send> = if magic.starts_with(&zstd::MAGIC) {
+            Box::new(zstd::Frames::new(packed))
         } else if magic.starts_with(&[0x1f, 0x8b]) {
             Box::new(flate2::bufread::MultiGzDecoder::new(packed))
         } else if magic.starts_with(&XZ_MAGIC) {

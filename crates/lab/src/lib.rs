@@ -16,6 +16,7 @@ pub mod run;
 mod served;
 pub mod trace;
 pub mod what_if;
+pub mod zstd;
 
 pub use demo::{DemoError, DemoOptions, demo};
 pub use policies::{PoliciesOptions, policies};
