@@ -38,6 +38,14 @@ def what_if(place, path, *more, ok=True):
         return json.load(file), done
 
 
+def trace_that_took(place, name, read_ns):
+    """A trace of version 2: reads that took so long, and writes of which nothing is known."""
+    head = HEAD.replace("v1", "v2").replace("bytes\n", "bytes,latency_ns\n")
+    took = {"read": read_ns, "write": ""}
+    lines = (f"{10**7 * n},DATA,,{verb},{at},{PAGE},{took[verb]}\n" for n, (verb, at) in enumerate(hot_and_cold(500, 0.3)))
+    return place.file(name, (head + "".join(lines)).encode())
+
+
 def configuration(answer, mode, flash_bytes=None):
     found = [row for row in answer["configurations"] if row["mode"] == mode and flash_bytes in (None, row["flash_bytes"])]
     equal(len(found), 1, f"configurations of {mode}")
@@ -78,6 +86,8 @@ def a_recording_tells_what_flash_would_give():
         check(small["read_hit_ratio"] < large["read_hit_ratio"], "more flash, more hits")
         check(flash["lifetime_years"] > 0 and large["cost"] > disk["cost"], "wear and cost")
         check(disk["flush_p99_ns"] is not None, "flushes are part of it")
+        check(all(ns > 0 for ns in answer["recorded"].values()) and len(answer["recorded"]) == 5, f"what was recorded: {answer['recorded']}")
+        contains(done.stdout, "| as recorded ", "the report")
         for part in ("Advice", "| data ", "USD"):
             contains(done.stdout, part, "the report")
         ratios = [point["miss_ratio"] for point in answer["curve"]]
@@ -86,6 +96,24 @@ def a_recording_tells_what_flash_would_give():
         span_s = (int(recorded(recording)[-1][0]) - int(recorded(recording)[0][0])) / 1e9
         elapsed = configuration(half, "flash")["elapsed_s"]
         check(2 * span_s <= elapsed <= 2 * span_s + 1, f"an open loop takes as long as the trace: {elapsed} of {span_s}")
+
+
+@test
+def what_was_recorded_is_beside_what_is_foretold():
+    with Place("what-if-recorded") as place:
+        options = ("--flash", "8M", "--modes", "write-through", "--sessions", "4")
+        # The disk of these tests takes 2 ms.
+        near, told = what_if(place, trace_that_took(place, "near.trace", 2_100_000), *options)
+        none = {"write_p50_ns": None, "write_p99_ns": None, "flush_p99_ns": None}
+        equal(near["recorded"], {"read_p50_ns": 2_100_000, "read_p99_ns": 2_100_000, **none}, "what was recorded")
+        contains(told.stdout, "| as recorded ", "the report")
+        check("2.10 " in told.stdout and "were recorded" not in told.stdout, "a model that is near is not called far off")
+        _, told = what_if(place, trace_that_took(place, "far.trace", 9_000_000), *options)
+        contains(told.stdout, "9.00 ms were recorded", "the report")
+        contains(told.stdout, "`--devices fixed:9000us:PARALLEL,FLASH`", "the way out")
+        old, told = what_if(place, trace(place, "old.trace", 500, 0.3), *options)
+        equal(old["recorded"], None, "what a trace without latencies has recorded")
+        check("as recorded" not in told.stdout and "were recorded" not in told.stdout, "and in the report")
 
 
 @test

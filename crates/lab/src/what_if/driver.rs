@@ -64,6 +64,13 @@ pub(super) struct Pace {
 pub(super) struct Times(Vec<u64>);
 
 impl Times {
+    /// Of these, in any order.
+    pub(super) fn of(ns: Vec<u64>) -> Times {
+        let mut times = Times(ns);
+        times.sort();
+        times
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64
     }

@@ -14,6 +14,9 @@ const DAYS_A_YEAR: f64 = 365.0;
 /// What is measured may deviate by so much from what was foretold, or by the spread of what was measured.
 const WITHIN: f64 = 0.10;
 
+/// A model of the disk that is so many times slower or faster than what was recorded is told.
+const FAR_OFF: u64 = 2;
+
 /// Requests that pass the cache by for one reason are told where they are more than one in so many of all.
 const PASSED_ONE_IN: u64 = 50;
 
@@ -198,6 +201,9 @@ impl Report<'_> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}\n", self.head());
         text.push_str(&self.configurations());
+        if let Some(note) = self.far_off() {
+            let _ = writeln!(text, "\n{note}");
+        }
         let _ = writeln!(text, "\n{}", self.basis());
         text.push_str(&self.passed());
         if !self.curve.is_empty() {
@@ -278,8 +284,17 @@ impl Report<'_> {
         ];
         let has_flushes = self.runs.iter().any(|run| run.tally.flushes.count() > 0);
         let mut lines = vec![head.map(str::to_owned).to_vec()];
+        if let Some(recorded) = &self.workload.recorded {
+            let mut line = vec!["-".to_owned(); head.len()];
+            "as recorded".clone_into(&mut line[0]);
+            let known = [recorded.read_p50_ns, recorded.read_p99_ns, recorded.write_p50_ns, recorded.write_p99_ns];
+            line.splice(4..8, known.map(ms));
+            lines.push(line);
+        }
         if has_flushes {
             lines[0].insert(8, "flush p99, ms".to_owned());
+            let recorded = self.workload.recorded.and_then(|recorded| recorded.flush_p99_ns);
+            lines.iter_mut().skip(1).for_each(|line| line.insert(8, ms(recorded)));
         }
         for run in &self.runs {
             let (tally, written) = (&run.tally, self.written(run));
@@ -305,6 +320,29 @@ impl Report<'_> {
             lines.push(line);
         }
         table(&lines, &[0])
+    }
+
+    /// Where the disk alone is foretold to be another one than what was recorded.
+    fn far_off(&self) -> Option<String> {
+        let recorded_ns = self.workload.recorded?.read_p50_ns?;
+        let disk = self.runs.iter().find(|run| run.placement == Placement::Disk)?;
+        let foretold_ns = disk.tally.reads.quantile_ns(500)?;
+        if !is_far_off(recorded_ns, foretold_ns) {
+            return None;
+        }
+        let pace = match self.setting.pace.speed_milli {
+            None => {
+                " Asked as fast as they are answered, reads wait for one another: `--speed 1` asks as the trace does."
+            }
+            Some(_) => "",
+        };
+        Some(format!(
+            "The disk alone is foretold to take {} ms for a read (p50), and {} ms were recorded. Unless the recording is of a cell with flash, the model is of another disk: \
+             `--devices fixed:{}us:PARALLEL,FLASH` is a start, with as many at a time as the disk takes.{pace}",
+            ms(Some(foretold_ns)),
+            ms(Some(recorded_ns)),
+            recorded_ns.div_ceil(1000).max(1)
+        ))
     }
 
     fn basis(&self) -> String {
@@ -458,10 +496,23 @@ impl Report<'_> {
                 json_string(&line.reason)
             )
         };
+        let recorded = self.workload.recorded.map_or_else(
+            || "null".to_owned(),
+            |of| {
+                format!(
+                    "{{\"read_p50_ns\":{},\"read_p99_ns\":{},\"write_p50_ns\":{},\"write_p99_ns\":{},\"flush_p99_ns\":{}}}",
+                    ns(of.read_p50_ns),
+                    ns(of.read_p99_ns),
+                    ns(of.write_p50_ns),
+                    ns(of.write_p99_ns),
+                    ns(of.flush_p99_ns)
+                )
+            },
+        );
         let joined = |items: Vec<String>| items.join(",\n  ");
         format!(
             "{{\"trace\":{},\"requests\":{},\"footprint_bytes\":{},\"span_bytes\":{},\"client_bytes\":{},\"disk\":{},\"flash\":{},\
-             \"prices\":{},\"currency\":{},\"chosen\":{},\n \"configurations\":[\n  {}],\n \"curve\":[\n  {}],\n \"summary\":[\n  {}],\n \
+             \"prices\":{},\"currency\":{},\"chosen\":{},\"recorded\":{recorded},\n \"configurations\":[\n  {}],\n \"curve\":[\n  {}],\n \"summary\":[\n  {}],\n \
              \"advice\":[\n  {}]}}\n",
             json_string(&self.name),
             self.workload.requests(),
@@ -481,6 +532,10 @@ impl Report<'_> {
     }
 }
 
+fn is_far_off(one_ns: u64, other_ns: u64) -> bool {
+    one_ns.max(other_ns) > one_ns.min(other_ns).saturating_mul(FAR_OFF)
+}
+
 fn figures_of_share(share_ppm: u64) -> String {
     format!("{}", share_ppm as f64 / 1e4)
 }
@@ -495,4 +550,15 @@ fn pin(line: &advice::Line) -> Option<String> {
     };
     let offset = if offset == 0 { "0".to_owned() } else { size_text(offset) };
     Some(format!("    flashcell pin {} {offset} {} {policy}", line.device, size_text(len)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_far_off;
+
+    #[test]
+    fn far_off_is_beyond_twice_either_way() {
+        assert!(!is_far_off(1000, 2000) && !is_far_off(2000, 1000) && !is_far_off(0, 0));
+        assert!(is_far_off(1000, 2001) && is_far_off(2001, 1000) && is_far_off(0, 1));
+    }
 }

@@ -3,12 +3,12 @@
 //! Never does I/O but reading the trace, never holds more than the requests and the blocks they touch.
 
 use super::WhatIfError;
-use super::driver::{Destination, Target};
+use super::driver::{self, Destination, Target};
 use crate::trace::{Columns, Format, Op, Request, TraceReader, Understood, Unit};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The most requests of a trace: 32 bytes each while it is replayed.
+/// The most requests of a trace: 32 bytes each while it is replayed, 40 while it is read.
 pub(super) const CALLS_MAX: usize = 50_000_000;
 /// The most distinct blocks that are told apart.
 const BLOCKS_MAX: usize = 1 << 28;
@@ -89,6 +89,48 @@ impl DeviceUse {
     }
 }
 
+/// How long requests took where the trace was recorded, in nanoseconds, of those of which it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recorded {
+    pub(super) read_p50_ns: Option<u64>,
+    pub(super) read_p99_ns: Option<u64>,
+    pub(super) write_p50_ns: Option<u64>,
+    pub(super) write_p99_ns: Option<u64>,
+    pub(super) flush_p99_ns: Option<u64>,
+}
+
+/// Latencies by what the request does.
+#[derive(Default)]
+struct Latencies {
+    reads: Vec<u64>,
+    writes: Vec<u64>,
+    flushes: Vec<u64>,
+}
+
+impl Latencies {
+    fn add(&mut self, verb: Verb, ns: Option<u64>) {
+        let of = match verb {
+            Verb::Read => &mut self.reads,
+            Verb::Write => &mut self.writes,
+            Verb::Flush => &mut self.flushes,
+        };
+        of.extend(ns);
+    }
+
+    /// None where no request has one.
+    fn recorded(self) -> Option<Recorded> {
+        let [reads, writes, flushes] = [self.reads, self.writes, self.flushes].map(driver::Times::of);
+        let recorded = Recorded {
+            read_p50_ns: reads.quantile_ns(500),
+            read_p99_ns: reads.quantile_ns(990),
+            write_p50_ns: writes.quantile_ns(500),
+            write_p99_ns: writes.quantile_ns(990),
+            flush_p99_ns: flushes.quantile_ns(990),
+        };
+        [&reads, &writes, &flushes].iter().any(|times| times.count() > 0).then_some(recorded)
+    }
+}
+
 /// See the module.
 pub(super) struct Workload {
     pub(super) calls: Vec<Call>,
@@ -99,6 +141,8 @@ pub(super) struct Workload {
     pub(super) distinct_blocks: u64,
     /// From the first request to the last, where the trace tells times.
     pub(super) span_ns: Option<u64>,
+    /// Where the trace says how long requests took.
+    pub(super) recorded: Option<Recorded>,
     /// What was understood, in words.
     pub(super) understood: String,
 }
@@ -127,7 +171,7 @@ impl Workload {
         let mut understood = Understood::default();
         let mut calls: Vec<Call> = Vec::new();
         let mut objects: HashMap<u64, u64> = HashMap::new();
-        let mut times = Times::default();
+        let (mut times, mut latencies) = (Times::default(), Latencies::default());
         let limit = reading.requests_max.unwrap_or(usize::MAX);
         while calls.len() < limit {
             let Some(request) = reader.next() else { break };
@@ -151,6 +195,7 @@ impl Workload {
                 Op::Flush => Verb::Flush,
                 Op::Read | Op::Unknown => Verb::Read,
             };
+            latencies.add(verb, request.latency_ns);
             calls.push(Call { offset, len, at_ns: request.time_ns.unwrap_or(0), device: request.device, verb });
         }
         if !calls.iter().any(|call| call.verb != Verb::Flush) {
@@ -167,6 +212,7 @@ impl Workload {
             references: 0,
             distinct_blocks: 0,
             span_ns: times.span_ns(),
+            recorded: latencies.recorded(),
             understood: format!("read as {format}: {}", understood.told(unit)),
         };
         workload.count(path)?;
@@ -299,6 +345,16 @@ pub(super) mod tests {
         assert_eq!((a.name.as_str(), a.reads, a.in_order, a.read_again, a.span_bytes), ("a", 3, 1, 2, 16 << 20));
         assert_eq!((b.writes, b.flushes, b.written_bytes, b.span_bytes), (1, 1, 16384, 48 << 20));
         assert_eq!(b.parts[32].first, 1);
+    }
+
+    #[test]
+    fn what_was_recorded_is_told_where_it_is_known() {
+        assert_eq!(workload("1,a,,read,0,8192\n2,a,,flush,0,0,\n").unwrap().recorded, None);
+        let reads: String = (1..=200).map(|n| format!("{n},a,,read,0,8192,{}\n", 1000 * (201 - n))).collect();
+        let w = workload(&format!("{reads}900,a,,write,0,8192,70\n901,a,,write,0,8192,\n")).unwrap();
+        let (write_p50_ns, write_p99_ns, flush_p99_ns) = (Some(70), Some(70), None);
+        let (read_p50_ns, read_p99_ns) = (Some(100_000), Some(198_000));
+        assert_eq!(w.recorded, Some(Recorded { read_p50_ns, read_p99_ns, write_p50_ns, write_p99_ns, flush_p99_ns }));
     }
 
     #[test]
