@@ -218,7 +218,7 @@ def a_packed_recording_holds_what_a_plain_one_does():
     with Place("trace-packed") as place:
         cell = place.cell(disks=("96M",), flash=("64M",), griddisks=("data:16M",)).start()
         client = nbdclient.Client(cell.socket)
-        paths = [place.path(name) for name in ("own.trace", "own.trace.zst", "killed.trace.zst")]
+        paths = [place.path(name) for name in ("own.trace", "own.trace.zst", "killed.trace.zst", "left.trace.zst")]
         recorders = [record(place, "trace", cell, path) for path in paths]
         for n in range(4000):
             client.read(n * 17 % 4096 * page, page)
@@ -230,8 +230,12 @@ def a_packed_recording_holds_what_a_plain_one_does():
         for recorder in recorders[:2]:
             recorder.send_signal(signal.SIGTERM)
             contains(recorder.communicate(timeout=20)[1], "4001 requests recorded", "what it says in the end")
-        plain, packed, killed = (recorded(path) for path in paths)
+        client.disconnect()
+        cell.stop()
+        check(recorders[3].wait(timeout=30) == 1, "a cell that stops is an error")
+        plain, packed, killed, left = (recorded(path) for path in paths)
         equal(packed, plain, "lines")
+        equal(left, plain, "lines of a recorder whose cell has stopped")
         equal(killed, plain[:len(killed)], "lines of the one that was killed")
         check(len(killed) >= 4000, f"{len(killed)} lines before the one that was killed")
         run(["zstd", "--test", *paths[1:]])
@@ -244,5 +248,3 @@ def a_packed_recording_holds_what_a_plain_one_does():
             with open(rows) as file:
                 answers.append({**json.load(file), "trace": None})
         equal(answers[1], answers[0], "what is foretold")
-        client.disconnect()
-        cell.stop()

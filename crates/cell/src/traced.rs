@@ -116,3 +116,21 @@ impl GridDisk {
         Begun(Some(took))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_let_go_has_ended_without_a_latency() {
+        let took = Took { begun: Instant(7), ns: Arc::new(AtomicU64::new(UNDER_WAY)) };
+        let (at, grid_disk, kind) = (WallTime(1), "data".to_owned(), ActiveKind::Read);
+        let request = TracedRequest { at, grid_disk, database: None, kind, offset: 0, len: 512, took: took.clone() };
+        assert_eq!((request.under_way_since(), request.latency_ns()), (Some(Instant(7)), None));
+        let ended = request.clone();
+        drop(Begun(Some(took.clone())));
+        assert_eq!((ended.under_way_since(), ended.latency_ns()), (None, None));
+        took.ns.store(250, Ordering::Relaxed);
+        assert_eq!((request.under_way_since(), request.latency_ns()), (None, Some(250)));
+    }
+}

@@ -161,12 +161,12 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
         while let Some(request) = pairs.next(events.until_ns, events.is_last) {
             requests += queued_lines(&mut text, &request, devices, events.since_epoch_ns);
         }
-        out.keep(&text)
+        out.keep(&text, events.is_last)
     })?;
     if odd > 0 {
         let _ = writeln!(io::stderr(), "{odd} events of the kernel have a form that is not known; they are left out");
     }
-    out.end(requests, "requests", missed)?;
+    out.end(requests, "requests", missed);
     if requests == 0 {
         let _ = writeln!(
             io::stderr(),
@@ -206,7 +206,8 @@ impl Output {
         Ok(Output { out: Box::new(out), head: Some(head), made: Some((file.to_owned(), again, 0)), gathered })
     }
 
-    fn keep(&mut self, text: &str) -> io::Result<()> {
+    /// Keep whole lines; `is_last`: none come after these.
+    fn keep(&mut self, text: &str, is_last: bool) -> io::Result<()> {
         // The head at once: whoever waits for a recording to begin looks for it.
         if let Some(head) = &self.head {
             let text = [head, text].concat();
@@ -223,7 +224,8 @@ impl Output {
             *since = Instant::now();
         }
         gathered.push_str(text);
-        if gathered.len() >= FRAME_BYTES || since.elapsed() >= FRAME_EVERY { self.write_gathered() } else { Ok(()) }
+        let is_frame = is_last || gathered.len() >= FRAME_BYTES || since.elapsed() >= FRAME_EVERY;
+        if is_frame { self.write_gathered() } else { Ok(()) }
     }
 
     fn write_gathered(&mut self) -> io::Result<()> {
@@ -242,15 +244,13 @@ impl Output {
         kept
     }
 
-    /// Write what is left, and say what there is.
-    fn end(mut self, lines: usize, what: &str, missed: u64) -> Result<(), String> {
-        self.write_gathered().map_err(|error| format!("cannot write the recording: {error}"))?;
+    /// Say what there is.
+    fn end(self, lines: usize, what: &str, missed: u64) {
         let missed = match missed {
             0 => String::new(),
             missed => format!("; {missed} more came too fast to be kept"),
         };
         let _ = writeln!(io::stderr(), "{lines} {what} recorded{missed}");
-        Ok(())
     }
 }
 
@@ -279,14 +279,14 @@ fn record<T: Recordable>(
 ) -> Result<bool, crate::Failure> {
     let mut out = Output::make(&options.file, head)?;
     let mut lines = 0;
-    let mut keep = |items: &[T]| {
+    let mut keep = |items: &[T], is_last: bool| {
         let mut text = String::new();
         items.iter().for_each(|item| line(&mut text, item));
         lines += text.bytes().filter(|byte| *byte == b'\n').count();
-        out.keep(&text)
+        out.keep(&text, is_last)
     };
     let RecordEnd { missed, held } = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
-    out.end(lines, what, missed)?;
+    out.end(lines, what, missed);
     drop(held);
     Ok(true)
 }

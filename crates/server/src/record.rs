@@ -48,14 +48,15 @@ pub struct RecordEnd {
     pub held: HeldSignals,
 }
 
-/// Record what a cell does for so long, or until ^C, or until `keep` wants no more (a broken pipe).
+/// Record what a cell does for so long, or until ^C, or until `keep` wants no more (a broken pipe). `keep` is told when nothing comes after
+/// that; signals are still held back then, also where the cell has gone away.
 ///
 /// # Errors
 /// The cell is not known, does not answer or is of another release; or `keep` fails otherwise.
 pub fn record<T: Recordable>(
     cell: Option<&str>,
     time: Option<Duration>,
-    keep: &mut dyn FnMut(&[T]) -> io::Result<()>,
+    keep: &mut dyn FnMut(&[T], bool) -> io::Result<()>,
 ) -> Result<RecordEnd, RecordError> {
     let held = HeldSignals::hold().map_err(RecordError::Signals)?;
     let client = Client::new(address_of(cell)?)?.patient_for(PATIENCE);
@@ -64,15 +65,21 @@ pub fn record<T: Recordable>(
     };
     let begun = Instant::now();
     let mut next = ask(None, false)?.next;
-    let mut missed = 0;
+    let (mut missed, mut is_kept) = (0, false);
     loop {
         let left = time.map(|time| time.saturating_sub(begun.elapsed()));
         let interrupted = held.pause(left.map_or(EVERY, |left| left.min(EVERY))).is_err();
         let last = interrupted || left.is_some_and(|left| left <= EVERY);
-        let answer = ask(Some(next), last)?;
+        let answer = ask(Some(next), last).inspect_err(|_| {
+            if is_kept {
+                // The error tells why it ends here.
+                let _ = keep(&[], true);
+            }
+        })?;
+        is_kept = true;
         next = answer.next;
         missed += answer.missed;
-        match keep(&answer.recorded) {
+        match keep(&answer.recorded, last) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(RecordEnd { missed, held }),
             kept => kept.map_err(RecordError::Output)?,
         }

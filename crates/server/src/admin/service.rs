@@ -230,6 +230,8 @@ mod tests {
         let after = |body: &str| object_of::<RecordRequest>(body.as_bytes()).map(|request| request.after);
         assert_eq!(after("{}"), Ok(None));
         assert_eq!(after(" {\"after\": 7}"), Ok(Some(7)));
+        let last = |body: &str| object_of::<RecordRequest>(body.as_bytes()).map(|request| request.last);
+        assert_eq!((last("{\"after\": 7}"), last("{\"after\": 7, \"last\": true}")), (Ok(false), Ok(true)));
         for body in ["[]", " [7]", "7", "null", "", "{\"after\": 7, \"x\": 1}"] {
             assert!(after(body).is_err(), "{body}");
         }
