@@ -16,7 +16,7 @@ const BUNDLE: usize = 1 << 12;
 /// What has not ended yet is waited for so long, with what came after it, before it is handed out as it is.
 const HELD_BACK: Duration = Duration::from_secs(1);
 /// And no longer than until so many wait behind it: none is given up for the sake of another's end.
-const HELD_BACK_MAX: u64 = RECORDED_MAX as u64 / 2;
+const HELD_BACK_MAX: u64 = RECORDED_MAX as u64 / 8;
 /// Nobody has asked for so long: nothing is kept any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
 

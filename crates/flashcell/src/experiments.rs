@@ -46,11 +46,14 @@ pub(crate) struct LabRun {
     report: Option<PathBuf>,
 }
 
+/// What a trace is replayed on, and a served cell is made on, unless stated.
+pub(crate) const DEVICES: &str = "sata-7200,pcie-flash";
+
 /// A run against a served cell as well.
 #[derive(Args)]
 pub(crate) struct RealArgs {
     /// Run the same against a served cell as well, on files with the models as delays, and compare; exit code 1 where it is off
-    #[arg(long, requires = "devices")]
+    #[arg(long)]
     real: bool,
     /// So often; once for experiments, five times for a trace unless stated
     #[arg(long, value_name = "N", requires = "real", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -71,18 +74,17 @@ impl RealArgs {
         if !self.real {
             return Ok(None);
         }
-        Ok(Some(RealOptions {
-            binary: std::env::current_exe()?,
-            runs: self.runs.unwrap_or(runs) as usize,
-            dir: self.dir,
-            disk: self.real_disk,
-            flash: self.real_flash,
-        }))
+        let (binary, runs) = (std::env::current_exe()?, self.runs.unwrap_or(runs) as usize);
+        Ok(Some(RealOptions::new(binary, runs, self.dir, self.real_disk, self.real_flash)))
     }
 }
 
 /// Carry it out; whether every bound holds.
 pub(crate) fn run(asked: LabRun) -> Result<bool, Failure> {
+    let real = asked.real.options(1)?;
+    // A served cell is on devices that it can have.
+    let served = || real.is_some().then(|| DEVICES.parse::<Devices>()).transpose();
+    let devices = if asked.devices.is_some() { asked.devices } else { served()? };
     let options = lab::run::RunOptions {
         names: asked.names,
         all: asked.all,
@@ -92,8 +94,8 @@ pub(crate) fn run(asked: LabRun) -> Result<bool, Failure> {
         disks: asked.disks,
         ablation: asked.ablation,
         sets: asked.sets.map(|n| n as usize),
-        devices: asked.devices,
-        real: asked.real.options(1)?,
+        devices,
+        real,
         json: asked.json,
         report: asked.report,
     };

@@ -166,7 +166,7 @@ fn record_devices(options: &TraceRecord) -> Result<bool, crate::Failure> {
     if odd > 0 {
         let _ = writeln!(io::stderr(), "{odd} events of the kernel have a form that is not known; they are left out");
     }
-    out.end(requests, "requests", missed);
+    out.end(requests, "requests", missed, "events of the kernel");
     if requests == 0 {
         let _ = writeln!(
             io::stderr(),
@@ -245,10 +245,10 @@ impl Output {
     }
 
     /// Say what there is.
-    fn end(self, lines: usize, what: &str, missed: u64) {
+    fn end(self, lines: usize, what: &str, missed: u64, missed_what: &str) {
         let missed = match missed {
             0 => String::new(),
-            missed => format!("; {missed} more came too fast to be kept"),
+            missed => format!("; {missed} more {missed_what} came too fast to be kept"),
         };
         let _ = writeln!(io::stderr(), "{lines} {what} recorded{missed}");
     }
@@ -286,7 +286,7 @@ fn record<T: Recordable>(
         out.keep(&text, is_last)
     };
     let RecordEnd { missed, held } = server::record(options.cell.as_deref(), options.time(), &mut keep)?;
-    out.end(lines, what, missed);
+    out.end(lines, what, missed, what);
     drop(held);
     Ok(true)
 }

@@ -1,6 +1,6 @@
 //! The command line of `flashcell lab what-if`.
 
-use crate::experiments::RealArgs;
+use crate::experiments::{DEVICES, RealArgs};
 use crate::{Failure, block_bytes, segment_bytes};
 use clap::Args;
 use lab::what_if::{DEFAULT_PRICES, Devices, FlashSize, Mode, WhatIfOptions};
@@ -15,7 +15,7 @@ pub(crate) struct WhatIf {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "5%,20%,50%")]
     flash: Vec<FlashSize>,
     /// The disk and the flash: names that `lab devices` lists, files in TOML, fixed:TIME[:PARALLEL]; or one name or file that is a pair
-    #[arg(long, value_name = "DISK,FLASH", default_value = "sata-7200,pcie-flash")]
+    #[arg(long, value_name = "DISK,FLASH", default_value = DEVICES)]
     devices: Devices,
     /// Modes of the cache: write-through, write-back, write-back-ordered
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "write-through,write-back")]

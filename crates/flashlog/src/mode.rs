@@ -158,9 +158,9 @@ pub(crate) fn disk_leg(mode: Mode, disk: &Estimate, waits: &Estimate, flash: imp
     }
 }
 
-/// After how long a write that nobody has synced yet is given to the ring as well: at once where both legs of a sync would be
-/// asked at once and flash is clearly quicker at writes too, as on a volume of a network, whose cache is a round trip away. Else
-/// when a cache should have taken it. `syncs` are those of the disk: whoever waits for one that long is served by flash, and a
+/// After how long a write that nobody has synced yet is given to the ring as well: at once where flash is clearly quicker at writes, and at a
+/// write and its sync together, as on a volume of a network, whose cache is a round trip away. What the disk's syncs take does not
+/// say it alone: after a write that took all the time they take none. Else when a cache should have taken it. `syncs` are those of the disk: whoever waits for one that long is served by flash, and a
 /// write is not waited for any longer. `flash` is asked only in a mode that goes by it.
 pub(crate) fn write_delay(
     mode: Mode,
@@ -173,9 +173,12 @@ pub(crate) fn write_delay(
         Mode::Flash => return Duration::ZERO,
         Mode::Race | Mode::Auto => {
             let flash = flash();
-            let races_syncs = mode == Mode::Race || is_clearly_quicker(flash.sync_ns, syncs.quantile(500));
+            let both = |write: Option<u64>, sync: Option<u64>| Some(write?.saturating_add(sync?));
+            let (write_ns, sync_ns) = (writes.quantile(500), syncs.quantile(500));
+            let races =
+                mode == Mode::Race || is_clearly_quicker(both(flash.write_ns, flash.sync_ns), both(write_ns, sync_ns));
             let knows_writes = writes.samples() >= LEARN_SAMPLES && flash.syncs >= LEARN_SAMPLES;
-            if races_syncs && knows_writes && is_clearly_quicker(flash.write_ns, writes.quantile(500)) {
+            if races && knows_writes && is_clearly_quicker(flash.write_ns, write_ns) {
                 return Duration::ZERO;
             }
         }
@@ -282,8 +285,12 @@ mod tests {
         assert!(races(Mode::Race, flash(100_000, 450_000, 100)) && races(Mode::Auto, flash(100_000, 100_000, 100)));
         assert!(!races(Mode::Hedge, flash(100_000, 100_000, 100)));
         assert!(!races(Mode::Race, flash(900_000, 100_000, 100)), "the disk takes writes as quickly");
-        assert!(!races(Mode::Auto, flash(100_000, 450_000, 100)), "its sync would wait for the disk");
+        assert!(races(Mode::Auto, flash(100_000, 450_000, 100)), "both together");
+        assert!(!races(Mode::Auto, flash(100_000, 1_200_000, 100)), "its sync would wait for the disk");
         assert!(!races(Mode::Race, flash(100_000, 100_000, 3)), "nothing is known");
+        // Each write is durable, or nearly: a sync behind it finds nothing to do.
+        let at_once = |ns| write_delay(Mode::Auto, &writes, &disk(1_000), || flash(ns, ns, 100), 950).is_zero();
+        assert!(at_once(100_000) && !at_once(600_000), "two steps of flash take longer than the disk");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Input {
     pub(crate) fn over(raw: Box<dyn Read + Send>) -> io::Result<(Input, Vec<u8>)> {
         let mut packed = BufReader::with_capacity(HEAD_BYTES, raw);
         let magic = packed.fill_buf()?;
-        let mut plain: Box<dyn Read + Send> = if magic.starts_with(&zstd::MAGIC) {
+        let mut plain: Box<dyn Read + Send> = if zstd::is_packed(magic) {
             Box::new(zstd::Frames::new(packed))
         } else if magic.starts_with(&[0x1f, 0x8b]) {
             Box::new(flate2::bufread::MultiGzDecoder::new(packed))

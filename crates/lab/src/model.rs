@@ -33,9 +33,9 @@ pub(crate) trait Timing: Send + Sync {
     fn is_rotational(&self) -> bool;
     /// A completed write is durable only after a flush.
     fn has_volatile_cache(&self) -> bool;
-    /// The page that it says it has.
-    fn page_bytes(&self) -> u32 {
-        if self.is_rotational() { 512 } else { 4096 }
+    /// The page that it says it has, where that is part of the model.
+    fn claimed_page_bytes(&self) -> Option<u32> {
+        None
     }
 }
 
@@ -73,12 +73,14 @@ impl Timed {
 impl Io for Timed {
     fn geometry(&self) -> Geometry {
         let is_rotational = self.timing.is_rotational();
+        let inner = self.inner.geometry();
         Geometry {
             rotational: is_rotational,
             volatile_cache: self.timing.has_volatile_cache(),
             discard_bytes: if is_rotational { 0 } else { 4096 },
             fast_zeroes: false,
-            ..self.inner.geometry()
+            page_bytes: self.timing.claimed_page_bytes().unwrap_or(inner.page_bytes),
+            ..inner
         }
     }
 
@@ -159,10 +161,11 @@ impl Modelled {
 
 impl Io for Modelled {
     fn geometry(&self) -> Geometry {
+        let is_rotational = self.timing.is_rotational();
         Geometry {
             size_bytes: self.size_bytes,
             logical_bytes: 512,
-            page_bytes: self.timing.page_bytes(),
+            page_bytes: self.timing.claimed_page_bytes().unwrap_or(if is_rotational { 512 } else { 4096 }),
             rotational: self.timing.is_rotational(),
             volatile_cache: self.timing.is_rotational() || self.timing.has_volatile_cache(),
             discard_bytes: if self.timing.is_rotational() { 0 } else { 4096 },

@@ -407,8 +407,7 @@ mod tests {
         assert!(said.contains("seagate-7200.7 holds"), "{said}");
         let said = refused(RunOptions { devices: Some(devices("sata-7200,sata-ssd")), ..options("s13", &[]) });
         assert!(said.starts_with("s13 has its own devices") && said.contains("s9-reads"), "{said}");
-        let (binary, runs, dir, disk, flash) = (PathBuf::from("none"), 1, None, None, None);
-        let real = Some(RealOptions { binary, runs, dir, disk, flash });
+        let real = Some(RealOptions::new(PathBuf::from("none"), 1, None, None, None));
         let on = |text: &str| Some(devices(text));
         let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,x25-e"), ..options("s11", &[]) });
         assert!(said.starts_with("x25-e is modelled in virtual time only"), "{said}");

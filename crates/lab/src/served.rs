@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 /// A cell this small is ready in well under a second; a busy machine takes longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// What makes a cell, as [`ServerError::Failed`] names it.
+pub(crate) const INIT: &str = "init";
 /// A clean stop of an idle cell.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -19,8 +21,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The directory cannot be made.
-    #[error("no temporary directory: {0}\nhint: set TMPDIR to a directory with 300 MB of space")]
-    Directory(std::io::Error),
+    #[error("no directory for the cell's files{within}: {source}\nhint: --dir or TMPDIR names one with room for them", within = within.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display())))]
+    Directory {
+        /// Where it was to be made, if that was said.
+        within: Option<PathBuf>,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The configuration could not be adjusted.
     #[error("{path}: {source}")]
     Config {
@@ -84,15 +91,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Make a cell and serve it.
-    pub(crate) fn start(plan: &Plan) -> Result<Server, ServerError> {
+    /// Make a cell: its directory, which goes when it is let go of.
+    pub(crate) fn make(plan: &Plan) -> Result<(TempDir, PathBuf), ServerError> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("flashcell-");
         let dir = match &plan.within {
             Some(within) => builder.tempdir_in(within),
             None => builder.tempdir(),
         };
-        let dir = dir.map_err(ServerError::Directory)?;
+        let dir = dir.map_err(|source| ServerError::Directory { within: plan.within.clone(), source })?;
         let cell = dir.path().join(&plan.name);
         let mut init = Command::new(&plan.binary);
         init.arg("init").arg("--sparse").arg(&cell).args(["--disk", &plan.disk]);
@@ -103,8 +110,14 @@ impl Server {
         if plan.force {
             init.arg("--force");
         }
-        run(init, "init")?;
+        run(init, INIT)?;
         adjust(&cell.join("cell.toml"), plan)?;
+        Ok((dir, cell))
+    }
+
+    /// Make a cell and serve it.
+    pub(crate) fn start(plan: &Plan) -> Result<Server, ServerError> {
+        let (dir, cell) = Server::make(plan)?;
 
         let log = cell.join("serve.log");
         let spawn = || {

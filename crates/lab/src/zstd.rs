@@ -8,8 +8,15 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::io::{self, BufRead, ErrorKind, Read};
 
-/// A file begins so.
-pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A frame begins so.
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// A frame of another program's own begins so, but for the lower half of its first byte.
+const SKIPPED: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
+
+/// Whether a file that begins so is packed with zstd.
+pub(crate) fn is_packed(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC) || head.len() >= 4 && head[0] & 0xf0 == SKIPPED[0] && head[1..4] == SKIPPED[1..]
+}
 
 /// A frame that holds these.
 #[must_use]
@@ -103,6 +110,10 @@ mod tests {
         assert!(packed.starts_with(&MAGIC) && packed.len() < second.len() / 2, "{}", packed.len());
         assert!(unpacked(&packed).unwrap() == [first.clone(), second].concat());
         assert_eq!(unpacked(b"").unwrap(), b"");
+        // pzstd's files begin with one that is skipped.
+        assert!(
+            is_packed(&packed) && is_packed(&[0x5a, 0x2a, 0x4d, 0x18]) && !is_packed(b"P*M") && !is_packed(b"time")
+        );
         // Cut within a frame, or followed by something else: told, and not taken for the end.
         for damaged in [packed[..packed.len() - 1].to_vec(), [pack(&first), b"tail".to_vec()].concat()] {
             assert!(unpacked(&damaged).unwrap_err().to_string().starts_with("not whole as zstd"));

@@ -44,7 +44,7 @@ pub use config::{Config, ConfigError};
 pub use http::AskError;
 pub use init::{GridDiskPlan, InitError, InitPlan, init};
 pub use record::{RecordEnd, RecordError, record};
-pub use serve::{ServeError, log_to_stderr, serve};
+pub use serve::{ServeError, log_to_stderr, serve, stop_with_parent};
 pub use tls::{TRUST_VARIABLE, TlsError};
 pub use watch::{Events, WatchError, WatchedDevice, watch};
 

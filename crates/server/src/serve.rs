@@ -624,6 +624,14 @@ async fn bind(addresses: &[Address], certificates: &Certificates) -> Result<Vec<
     Ok(listeners)
 }
 
+/// Be told to stop, as by SIGTERM, when the thread that started this process ends.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn stop_with_parent() -> std::io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?)
+}
+
 /// Logs of this process go to stderr from here on: level `info`, or what the variable `FLASHCELL_LOG` says (`error`,
 /// `warn`, `info`, `debug`, `trace`). Call it once.
 pub fn log_to_stderr() {

@@ -275,7 +275,14 @@ impl Reader<'_> {
         let name = |share: &str| format!("{what}_{share}_ns");
         let of = |share: &str| self.figure(&name(share));
         if of("most") == 0 {
-            return Ok(Quantiles::new());
+            // A distribution without an end would be none.
+            return match SHARES.iter().find(|(share, _)| of(share) > 0) {
+                Some((share, _)) => {
+                    let (stated, most) = (name(share), name("most"));
+                    Err(self.wrong(format!("{stated} is stated, and {most} is not"), "least and most at least"))
+                }
+                None => Ok(Quantiles::new()),
+            };
         }
         let is_stated = |share: &str| matches!(share, "least" | "most") || of(share) > 0;
         let stated: Vec<(&str, u64)> = SHARES.into_iter().filter(|(share, _)| is_stated(share)).collect();
@@ -291,6 +298,12 @@ impl Reader<'_> {
             if of(name) > 0 && !(of(name).is_power_of_two() && of(name) >= 512) {
                 return Err(self.wrong(format!("{name} = {} is no page", of(name)), "a power of two from 512 on"));
             }
+        }
+        if of("stall_every_ms") == 0
+            && let Some(name) = ["stall_least_ms", "stall_most_ms", "stall_all"].into_iter().find(|name| of(name) > 0)
+        {
+            let what = format!("{name} is stated, and stall_every_ms is not");
+            return Err(self.wrong(what, "stall_every_ms: how long it goes without a stall, in the mean"));
         }
         let ms = |name: &str| Duration::from_millis(of(name));
         let stalls = Stalls {

@@ -240,7 +240,9 @@ fn quantiles_and_elevators() {
     for (figures, what) in [
         ("time_median_ns = 300001", "time_median_ns = 300001 is more than time_most_ns"),
         ("page_bytes = 5000", "page_bytes = 5000 is no page"),
-        ("stall_least_ms = 2\nstall_most_ms = 1", "stall_least_ms = 2 is more than"),
+        ("stall_every_ms = 1\nstall_least_ms = 2\nstall_most_ms = 1", "stall_least_ms = 2 is more than"),
+        ("stall_most_ms = 1", "stall_every_ms is not"),
+        ("flush_median_ns = 7", "flush_median_ns is stated, and flush_most_ns is not"),
     ] {
         let said = one("read_ns", figures, "").unwrap_err();
         assert!(said.contains(what) && said.contains("hint: "), "{said}");

@@ -193,8 +193,8 @@ impl Timing for Elevator {
         self.timing.has_volatile_cache()
     }
 
-    fn page_bytes(&self) -> u32 {
-        self.timing.page_bytes()
+    fn claimed_page_bytes(&self) -> Option<u32> {
+        self.timing.claimed_page_bytes()
     }
 }
 

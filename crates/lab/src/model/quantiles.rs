@@ -130,8 +130,8 @@ impl Timing for Quantiled {
         self.model.volatile_cache
     }
 
-    fn page_bytes(&self) -> u32 {
-        self.model.claimed_page_bytes
+    fn claimed_page_bytes(&self) -> Option<u32> {
+        Some(self.model.claimed_page_bytes)
     }
 }
 

@@ -10,7 +10,7 @@ use super::client::Database;
 use super::database::{Counts, LABELS_BYTES, PAGE_BYTES, Pass, Setup, Storage};
 use crate::model::Asked;
 use crate::served::{Server, ServerError};
-use crate::what_if::real::{Layout, Made, clear_flash};
+use crate::what_if::real::{Layout, clear_flash};
 use crate::what_if::{Devices, RealError, RealOptions, mode_name};
 use buffercache::Version;
 use buffercache::page::{PART_BYTES, Stamp};
@@ -46,7 +46,6 @@ fn grid_disk(server: &Server, name: &str, home: &str, bytes: u64, more: &str) ->
 pub(super) struct Real<'a> {
     options: &'a RealOptions,
     devices: &'a Devices,
-    made: Made,
     runtime: Runtime,
 }
 
@@ -59,7 +58,7 @@ impl<'a> Real<'a> {
         let (Some(options), Some(devices)) = (&options.real, &options.devices) else { return Ok(None) };
         options.check([&devices.disk, &devices.flash])?;
         let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() })?;
-        Ok(Some(Real { options, devices, made: Made::default(), runtime }))
+        Ok(Some(Real { options, devices, runtime }))
     }
 
     /// How often each arm is run.
@@ -68,10 +67,9 @@ impl<'a> Real<'a> {
     }
 
     /// A cell with a disk, and flash beside it if it has any, that nothing is on yet.
-    fn serve(&mut self, layout: Layout) -> Result<Server, RealError> {
-        let (on_flash, has_flash) = (layout.on_flash, layout.flash_bytes.is_some());
-        let plan = self.options.plan(NAME, [&self.devices.disk, &self.devices.flash], layout, &self.made);
-        let server = self.made.start(&plan, on_flash)?;
+    fn serve(&self, layout: Layout) -> Result<Server, RealError> {
+        let has_flash = layout.flash_bytes.is_some();
+        let server = self.options.start(NAME, [&self.devices.disk, &self.devices.flash], layout)?;
         if has_flash {
             clear_flash(&server)?;
         }
@@ -79,7 +77,7 @@ impl<'a> Real<'a> {
     }
 
     /// A cell for this storage, the grid disk of the database on it and, where a vendor's cache wants it, one on flash.
-    fn serve_database(&mut self, setup: &Setup, table_bytes: u64) -> Result<Server, RealError> {
+    fn serve_database(&self, setup: &Setup, table_bytes: u64) -> Result<Server, RealError> {
         let cached = !matches!(setup.storage, Storage::Disk | Storage::Flash);
         let config = CellConfig::default();
         let server = self.serve(Layout {
@@ -103,7 +101,7 @@ impl<'a> Real<'a> {
     ///
     /// # Errors
     /// The server did not do its part, or a page is not what it must be.
-    pub(super) fn run(&mut self, setup: &Setup, tell: &mut dyn FnMut(&str)) -> Result<Vec<Pass>, RealError> {
+    pub(super) fn run(&self, setup: &Setup, tell: &mut dyn FnMut(&str)) -> Result<Vec<Pass>, RealError> {
         let table_bytes = setup.load.pages() * PAGE_BYTES;
         let server = self.serve_database(setup, table_bytes)?;
         let world = self.runtime.world(setup.seed);
@@ -159,7 +157,7 @@ impl<'a> Real<'a> {
     ///
     /// # Errors
     /// The server did not do its part, or a commit was refused.
-    pub(super) fn commits(&mut self, arm: &Arm, tell: &mut dyn FnMut(&str)) -> Result<Outcomes, RealError> {
+    pub(super) fn commits(&self, arm: &Arm, tell: &mut dyn FnMut(&str)) -> Result<Outcomes, RealError> {
         let runs = self.runs();
         let mut outcomes = Vec::new();
         for run in 1..=runs {
@@ -170,7 +168,7 @@ impl<'a> Real<'a> {
         Ok(outcomes.swap_remove(outcomes.len() / 2))
     }
 
-    fn commits_once(&mut self, arm: &Arm) -> Result<Outcomes, RealError> {
+    fn commits_once(&self, arm: &Arm) -> Result<Outcomes, RealError> {
         let mode = if let Configuration::Log(mode) = arm.configuration { Some(mode) } else { None };
         let server = self.serve(Layout {
             on_flash: arm.configuration == Configuration::Flash,

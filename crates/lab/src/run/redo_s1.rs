@@ -79,7 +79,7 @@ fn pairs(options: &RunOptions) -> Result<Vec<Pair>, RunError> {
 
 pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Experiment, RunError> {
     let sessions = if options.sessions.is_empty() { SESSIONS.to_vec() } else { options.sessions.clone() };
-    let mut real = Real::of(options)?;
+    let real = Real::of(options)?;
     let (mut rows, mut bounds): (Vec<Row>, Vec<Bound>) = (Vec::new(), Vec::new());
     for pair in pairs(options)? {
         for &sessions in &sessions {
@@ -102,7 +102,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             }
             super::compare(&mut rows[first..]);
             bounds.extend(judge(&pair.name, &rows[first..]));
-            let Some(real) = &mut real else { continue };
+            let Some(real) = &real else { continue };
             let measured = rows.len();
             for configuration in configurations() {
                 let outcomes = real.commits(&arm(configuration), tell)?;

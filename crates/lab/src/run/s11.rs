@@ -60,6 +60,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         ranges: &ranges::S11,
         reduced: 8,
     };
+    field::check_room(std::slice::from_ref(&part))?;
     if options.ablation {
         return ablation::run(NAME, &[part], options, tell);
     }
@@ -76,8 +77,11 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         let text = format!("full scan: {what}: {slow:.1} s and {fast:.1} s, {:.2} times", slow / fast);
         bounds.push(Bound { text, holds: slow >= times * fast });
     };
-    add("with scans filling the second is 4 times as fast as the first", filling[0], filling[1], 4.0);
-    add("with defaults the third is 4 times as fast as the first", defaults[0], defaults[2], 4.0);
+    // How much flash can win is the devices'.
+    if options.devices.is_none() {
+        add("with scans filling the second is 4 times as fast as the first", filling[0], filling[1], 4.0);
+        add("with defaults the third is 4 times as fast as the first", defaults[0], defaults[2], 4.0);
+    }
     add("with scans filling the first is no slower than without a cache", disk[0] * 1.01, filling[0], 1.0);
     add("with defaults the first is no slower than without a cache", disk[0] * 1.01, defaults[0], 1.0);
     Ok(Experiment { told: field::told(&rows), bounds, notes: field::notes_of(notes, options) })

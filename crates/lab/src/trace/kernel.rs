@@ -232,14 +232,13 @@ impl KernelText {
             // Flushes and discards.
             return if kind.iter().all(u8::is_ascii_uppercase) { Ok(None) } else { Err("neither a read nor a write") };
         };
-        // LAT is counted from when the driver was asked to the end, QUE from when the request was made until then: a program waits for both.
-        let latency_ns = fields[last + 1..]
-            .iter()
-            .try_fold(0_u64, |sum, field| sum.checked_add(scaled_ns(field, NS_PER_MS)?))
-            .ok_or("the latency is not a number")?;
+        // LAT is counted from when the driver was asked to the end, QUE from when the request was made until then: a program waits for both. One
+        // that biosnoop has not seen being made has a QUE of -1.
+        let latency_ns =
+            fields[last + 1..].iter().try_fold(0_u64, |sum, field| sum.checked_add(scaled_ns(field, NS_PER_MS)?));
         let start = sector.checked_mul(SECTOR_BYTES).ok_or("an address beyond 64 PiB")?;
         let (device, time_ns) = (DeviceName::Text(disk.to_vec()), Some(time_ns));
-        Ok(Some(RawRequest { device, start, count, op, time_ns, latency_ns: Some(latency_ns) }))
+        Ok(Some(RawRequest { device, start, count, op, time_ns, latency_ns }))
     }
 
     /// The first event of a file decides which one counts: a request passes through several.
@@ -297,9 +296,10 @@ mod tests {
         };
         let names = "TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)";
         assert_eq!(took(names, "0.1 bash 7 sda R 8 512 0.74"), Ok(Some(740_000)));
-        assert_eq!(took(names, "0.1 bash 7 sda R 8 512 fast"), Err("the latency is not a number"));
+        assert_eq!(took(names, "0.1 bash 7 sda R 8 512 fast"), Ok(None));
         let names = "TIME(s) COMM PID DISK T SECTOR BYTES QUE(ms) LAT(ms)";
         assert_eq!(took(names, "0.1 my daemon 7 sda W 8 512 0.010 12.345"), Ok(Some(12_355_000)));
+        assert_eq!(took(names, "0.1 my daemon 7 sda W 8 512 -1.000 12.345"), Ok(None));
     }
 
     #[test]

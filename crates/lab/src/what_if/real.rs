@@ -8,19 +8,20 @@ use super::driver::{Destination, Target, drive};
 use super::workload::{Call, Workload};
 use super::world::grid_disk_name;
 use crate::devices::DeviceModel;
-use crate::served::{Plan, Server, ServerError};
+use crate::served::{INIT, Plan, Server, ServerError};
 use device::layers::Model;
+use device::sync::lock;
 use device::{Runtime, RuntimeConfig, RuntimeError};
 use nbd::client::{Client, ClientError, ClientOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// What the cell is called; its cell disks are named after it.
 const NAME: &str = "whatif";
 /// Bytes of a megabyte of the metrics, in thousandths of which they are read.
 const MB: u64 = 1 << 20;
 
-/// How to run it.
+/// How to run it. Clones know of each other what they have made.
 #[derive(Clone, Debug)]
 pub struct RealOptions {
     /// The `flashcell` binary.
@@ -33,6 +34,8 @@ pub struct RealOptions {
     pub disk: Option<PathBuf>,
     /// The same for flash.
     pub flash: Option<PathBuf>,
+    /// Of the devices that are given.
+    made: Arc<Mutex<Made>>,
 }
 
 /// Why there is no measurement.
@@ -49,6 +52,14 @@ pub enum RealError {
     Model {
         /// Which.
         name: String,
+    },
+    /// A device that is given.
+    #[error(
+        "a device that is given cannot be used: {told}\nhint: name one that carries nothing; what `wipefs -a` or `blkdiscard` makes so is lost"
+    )]
+    Given {
+        /// What `flashcell init` said.
+        told: String,
     },
     /// No connection.
     #[error("no connection to the served cell: {0}\nhint: is the machine short of memory or of file descriptors?")]
@@ -80,11 +91,10 @@ pub(super) fn measure(
     let bar = super::bar((options.runs * placements.len() * passes * calls.len()) as u64, "requests in real time");
     let progress = super::progress(&bar);
     let mut measured: Vec<Vec<Run>> = placements.iter().map(|_| Vec::new()).collect();
-    let mut ours = Made::default();
     for _ in 0..options.runs {
         for (placement, runs) in placements.iter().zip(&mut measured) {
             let one = One { options, setting, workload, calls, placement: *placement, runtime: &runtime };
-            runs.push(one.run(&mut ours, progress.clone())?);
+            runs.push(one.run(progress.clone())?);
         }
     }
     if let Some(bar) = &bar {
@@ -94,8 +104,8 @@ pub(super) fn measure(
 }
 
 /// Devices that carry what a run has put there, and nothing else.
-#[derive(Default)]
-pub(crate) struct Made {
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
     disk: bool,
     flash: bool,
 }
@@ -113,6 +123,18 @@ pub(crate) struct Layout {
 }
 
 impl RealOptions {
+    /// `runs` times, with files in `dir` or on the devices that are given.
+    #[must_use]
+    pub fn new(
+        binary: PathBuf,
+        runs: usize,
+        dir: Option<PathBuf>,
+        disk: Option<PathBuf>,
+        flash: Option<PathBuf>,
+    ) -> RealOptions {
+        RealOptions { binary, runs, dir, disk, flash, made: Arc::default() }
+    }
+
     /// That a served cell can have these devices.
     ///
     /// # Errors
@@ -127,7 +149,8 @@ impl RealOptions {
     }
 
     /// What to make: on the devices that are given, or on files with the models as delays.
-    pub(crate) fn plan(&self, name: &str, [disk, flash]: [&DeviceModel; 2], layout: Layout, ours: &Made) -> Plan {
+    fn plan(&self, name: &str, [disk, flash]: [&DeviceModel; 2], layout: Layout) -> Plan {
+        let ours = *lock(&self.made);
         let size = |bytes: u64| format!("{}M", bytes >> 20);
         let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
         let model = |given: &Option<PathBuf>, model: &DeviceModel| match given {
@@ -161,13 +184,48 @@ impl RealOptions {
     }
 }
 
-impl Made {
-    /// Start a cell; from here on its devices are formatted, by nobody else.
-    pub(crate) fn start(&mut self, plan: &Plan, on_flash: bool) -> Result<Server, ServerError> {
-        let server = Server::start(plan)?;
-        self.disk |= !on_flash;
-        self.flash |= on_flash || plan.flash.is_some();
+impl RealOptions {
+    /// Start a cell on these devices. What is given and carries anything that none of these runs has put there is refused.
+    pub(crate) fn start(&self, name: &str, devices: [&DeviceModel; 2], layout: Layout) -> Result<Server, RealError> {
+        self.claim(name)?;
+        let (on_flash, has_flash) = (layout.on_flash, layout.flash_bytes.is_some());
+        let server = Server::start(&self.plan(name, devices, layout)).map_err(|error| self.refused(error))?;
+        let mut made = lock(&self.made);
+        made.disk |= !on_flash;
+        made.flash |= on_flash || has_flash;
         Ok(server)
+    }
+
+    /// Where both devices are given, they are taken together before either is used: later cells are on one of them or on both, and are made over
+    /// what earlier ones have left.
+    fn claim(&self, name: &str) -> Result<(), RealError> {
+        let made = *lock(&self.made);
+        let (Some(disk), Some(flash), false) = (&self.disk, &self.flash, made.disk || made.flash) else {
+            return Ok(());
+        };
+        let text = |path: &PathBuf| path.display().to_string();
+        let plan = Plan {
+            binary: self.binary.clone(),
+            name: name.to_owned(),
+            within: self.dir.clone(),
+            disk: text(disk),
+            flash: Some(text(flash)),
+            ..Plan::default()
+        };
+        Server::make(&plan).map_err(|error| self.refused(error))?;
+        *lock(&self.made) = Made { disk: true, flash: true };
+        Ok(())
+    }
+
+    /// A device that is given and cannot be used has another way out than `flashcell init` tells of.
+    fn refused(&self, error: ServerError) -> RealError {
+        let is_given = self.disk.is_some() || self.flash.is_some();
+        match error {
+            ServerError::Failed { what, told } if is_given && what == INIT => RealError::Given {
+                told: told.lines().take_while(|line| !line.starts_with("hint: ")).collect::<Vec<_>>().join("\n"),
+            },
+            error => error.into(),
+        }
     }
 }
 
@@ -190,7 +248,7 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    fn plan(&self, ours: &Made) -> Plan {
+    fn layout(&self) -> Layout {
         let (mut flash_bytes, mut tuning) = (None, Vec::new());
         if let Placement::Cached { flash_bytes: bytes, .. } = self.placement {
             flash_bytes = Some(device_bytes(self.setting.cache_bytes(bytes)));
@@ -199,13 +257,11 @@ impl One<'_> {
             tuning.push(("block", kib(self.setting.block_bytes)));
         }
         let disk_bytes = device_bytes(self.workload.span_bytes());
-        let layout = Layout { on_flash: self.placement == Placement::Flash, disk_bytes, flash_bytes, tuning };
-        self.options.plan(NAME, [&self.setting.disk, &self.setting.flash], layout, ours)
+        Layout { on_flash: self.placement == Placement::Flash, disk_bytes, flash_bytes, tuning }
     }
 
-    fn run(&self, ours: &mut Made, progress: Arc<dyn Fn(u64) + Send + Sync>) -> Result<Run, RealError> {
-        let plan = self.plan(ours);
-        let server = ours.start(&plan, self.placement == Placement::Flash)?;
+    fn run(&self, progress: Arc<dyn Fn(u64) + Send + Sync>) -> Result<Run, RealError> {
+        let server = self.options.start(NAME, [&self.setting.disk, &self.setting.flash], self.layout())?;
         let mode = match self.placement {
             Placement::Cached { mode, flash_bytes } => {
                 clear_flash(&server)?;

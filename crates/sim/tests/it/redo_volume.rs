@@ -67,6 +67,10 @@ async fn redo_disk(mode: Mode, world: &World) -> Arc<RedoDisk> {
 
 /// With what volume and flash are asked.
 async fn watched_redo_disk(mode: Mode, world: &World, asked: [Arc<Asked>; 2]) -> Arc<RedoDisk> {
+    redo_disk_on(VOLUME, mode, world, asked).await
+}
+
+async fn redo_disk_on(volume: Times, mode: Mode, world: &World, asked: [Arc<Asked>; 2]) -> Arc<RedoDisk> {
     let [of_volume, of_flash] = asked;
     let timed = |bytes, times, asked| -> Device {
         let below: Device = Arc::new(Timed { below: Memory::new(bytes), clock: world.clock.clone(), times, asked });
@@ -77,7 +81,7 @@ async fn watched_redo_disk(mode: Mode, world: &World, asked: [Arc<Asked>; 2]) ->
     let log = reader.begin(LogConfig::default(), 1, &[0], |_, _| false, world.clone()).await;
     log.attach(RedoDiskConfig {
         id: 1,
-        device: timed(LOG_BYTES, VOLUME, of_volume),
+        device: timed(LOG_BYTES, volume, of_volume),
         mode,
         barred: None,
         void: vec![false],
@@ -135,6 +139,25 @@ fn commits_on_a_slow_volume_take_as_long_as_flash_does() {
     for mode in [Mode::Auto, Mode::Race, Mode::Flash] {
         let mean = mean(mode);
         assert!(mean <= flash.mul_f64(1.1), "{}: {mean:?}", mode.name());
+    }
+}
+
+/// A volume whose writes are on its medium when they end, and that says otherwise: its flushes take nothing, and a commit takes as long as its
+/// write. One session, as a database's log writer is.
+#[test]
+fn commits_on_a_volume_whose_flushes_take_nothing_take_as_long_as_flash_does() {
+    let volume = Times { write: Duration::from_millis(2), flush: Duration::from_micros(1) };
+    let mean = |mode, pause| {
+        in_a_world(async |_, world: World| {
+            let redo = redo_disk_on(volume, mode, &world, [Arc::default(), Arc::default()]).await;
+            commits(&redo, 1000, pause, &world).await
+        })
+    };
+    let flash = FLASH.write + FLASH.flush;
+    for pause in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(5)] {
+        let auto = mean(Mode::Auto, pause);
+        assert!(auto <= flash.mul_f64(1.2), "{pause:?}: {auto:?}");
+        assert!(mean(Mode::Hedge, pause) >= volume.write.mul_f64(0.98), "{pause:?}");
     }
 }
 
