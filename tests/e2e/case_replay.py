@@ -89,8 +89,16 @@ def replayed(place, blocks, distinct, flash, pause_s, recording=None):
     misses = cell.metric("FC_IO_RQ_R_MISS")
     passed = cell.metric("FC_IO_RQ_R_SKIP")
     equal(misses + cell.metric("FC_IO_RQ_R") + passed, len(blocks), "hits and misses")
-    refused = misses - cell.metric("FC_IO_RQ_W_POPULATE")
-    equal(refused, sum(cell.metric(f"FC_IO_RQ_{why}") for why in NOT_FILLED), "misses that were not filled, by reason")
+
+    refused = 0
+
+    def has_reasons():
+        nonlocal refused
+        refused = misses - cell.metric("FC_IO_RQ_W_POPULATE")
+        return refused == sum(cell.metric(f"FC_IO_RQ_{why}") for why in NOT_FILLED)
+
+    # Fills end after the answers of their reads, and metrics are read one after another.
+    wait_until(has_reasons, 10, "misses that were not filled have a reason each")
     cell.stop()
     return misses, size_bytes // BLOCK, passed, refused
 

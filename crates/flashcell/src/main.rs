@@ -144,6 +144,9 @@ struct Serve {
     /// Directory of the cell, or its cell.toml
     #[arg(value_name = "DIR|cell.toml")]
     cell: PathBuf,
+    /// Stop when the process that started this ends, however it ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 #[derive(Args)]
@@ -502,6 +505,9 @@ fn run(command: Sub) -> Result<bool, Failure> {
         }
         Sub::Serve(serve) => {
             server::log_to_stderr();
+            if serve.with_parent {
+                server::stop_with_parent()?;
+            }
             server::serve(&serve.cell)?;
             Ok(true)
         }

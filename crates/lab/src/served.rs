@@ -123,7 +123,7 @@ impl Server {
         let spawn = || {
             let file = std::fs::File::create(&log)?;
             Command::new(&plan.binary)
-                .arg("serve")
+                .args(["serve", "--with-parent"])
                 .arg(&cell)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())

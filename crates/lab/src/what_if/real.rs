@@ -222,7 +222,12 @@ impl RealOptions {
         let is_given = self.disk.is_some() || self.flash.is_some();
         match error {
             ServerError::Failed { what, told } if is_given && what == INIT => RealError::Given {
-                told: told.lines().take_while(|line| !line.starts_with("hint: ")).collect::<Vec<_>>().join("\n"),
+                told: told
+                    .lines()
+                    .take_while(|line| !line.starts_with("hint: "))
+                    .map(|line| line.trim_start_matches("flashcell: "))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             },
             error => error.into(),
         }
