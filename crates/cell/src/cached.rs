@@ -33,8 +33,8 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillPermit {
     membership: u64,
-    /// The loss epoch of the grid disk.
-    pub(crate) losses: u64,
+    /// See [`GridDisk::disk_drops`].
+    pub(crate) disk_drops: u64,
     /// Whose it will be.
     tenant: Tenant,
 }
@@ -200,7 +200,7 @@ impl GridDisk {
 
     /// To be taken before data is read from disk or a write is marked, and before the look whether fills are allowed.
     pub(crate) fn fill_permit(&self, context: &Context, binding: &Binding) -> FillPermit {
-        FillPermit { membership: binding.cache.membership(), losses: self.lost_epoch(), tenant: context.tenant() }
+        FillPermit { membership: binding.cache.membership(), disk_drops: self.disk_drops(), tenant: context.tenant() }
     }
 
     /// Offer data to the cache unless it may not be what the disk holds any more.
@@ -214,7 +214,7 @@ impl GridDisk {
     ) -> FillReport {
         let report = binding.cache.fill(&binding.disk.of(permit.tenant), parts.clone(), data, cause, permit.membership);
         // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
-        if !self.has_kept(permit.losses) {
+        if self.disk_drops() != permit.disk_drops {
             binding.cache.end_copies(&binding.disk, parts);
             return FillReport { stale: true, ..FillReport::default() };
         }
@@ -477,11 +477,11 @@ impl GridDisk {
         let (offset, len) = (parts.start * PART_BYTES, (parts.end - parts.start) * PART_BYTES);
         let bufs = self.arena.alloc(len as usize).await;
         let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
-        let losses = self.lost_epoch();
+        let drops = self.disk_drops();
         let (result, bufs) = self.read_disk(offset, bufs).await;
         result?;
         binding.cache.revalidate(&binding.disk, parts, bufs.view(0..len as usize));
-        if !self.has_kept(losses) {
+        if self.disk_drops() != drops {
             // What was compared may have been lost since.
             binding.cache.distrust(&binding.disk);
             return Err(RequestError::Io);

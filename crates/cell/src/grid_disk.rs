@@ -53,11 +53,14 @@ pub struct GridDisk {
     pub(crate) active: Sessions,
     /// Raised when its device may have dropped something: nothing that was under way then may be called durable (I6).
     lost_epoch: AtomicU64,
-    /// How many of these losses the cache has heard of in full: until it has, what it calls good may be suspect.
-    losses_heard: AtomicU64,
     /// Raised after it where acknowledged writes may be among that: every session open then fails until its client
     /// reconnects.
     promises_broken: AtomicU64,
+    /// Raised at every loss of its device, also where the flash log has lost nothing by it: what was read from the device before may not
+    /// be there any more.
+    disk_drops: AtomicU64,
+    /// How many of these the cache has heard of in full: until it has, what it calls good may be suspect.
+    disk_drops_heard: AtomicU64,
     /// Bars held.
     barred: AtomicUsize,
     told_of_losses: AtomicBool,
@@ -179,8 +182,9 @@ impl GridDisk {
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
             lost_epoch: AtomicU64::new(0),
-            losses_heard: AtomicU64::new(0),
             promises_broken: AtomicU64::new(0),
+            disk_drops: AtomicU64::new(0),
+            disk_drops_heard: AtomicU64::new(0),
             disk_writes: AtomicU64::new(1),
             disk_writes_flushed: AtomicU64::new(0),
             offline: Mutex::default(),
@@ -354,8 +358,10 @@ impl GridDisk {
         let redo_lost = self.port.redo().map(|redo| redo.disk_has_lost());
         match redo_lost {
             Some(true) => self.latch_lost(Promises::Broken),
+            // No client has lost anything that it was not told of before. But a change that has failed, or that the log has counted as lost,
+            // may have been there to be read and cached until now.
+            Some(false) if !self.is_write_back() => self.doubt_cached(),
             // What is destaged, and the journal beside it, is not the log's to write again.
-            Some(false) if !self.is_write_back() => {}
             Some(false) | None => self.latch_lost(Promises::AsCounted),
         }
     }
@@ -375,16 +381,28 @@ impl GridDisk {
         if broken && self.sabotage != Some(Sabotage::LossUntold) {
             self.promises_broken.fetch_add(1, Ordering::SeqCst);
         }
+        self.doubt_cached();
+    }
+
+    /// Its device may have dropped what it has shown and not made durable: what is cached of that is compared with it again.
+    fn doubt_cached(&self) {
+        // First: a fill either sees it, or is among what is distrusted below.
+        self.disk_drops.fetch_add(1, Ordering::SeqCst);
         if let Some(binding) = self.cache() {
             binding.cache.distrust(&binding.disk);
         }
-        self.losses_heard.fetch_add(1, Ordering::SeqCst);
+        self.disk_drops_heard.fetch_add(1, Ordering::SeqCst);
         self.alarm.notify_all();
     }
 
-    /// Whether what the cache calls good is so, as far as losses up to epoch `since` go.
-    pub(crate) fn has_heard_of_losses(&self, since: u64) -> bool {
-        self.losses_heard.load(Ordering::SeqCst) == since
+    /// How often its device may have dropped something that it has shown: what was read from it before is not worth keeping.
+    pub(crate) fn disk_drops(&self) -> u64 {
+        self.disk_drops.load(Ordering::SeqCst)
+    }
+
+    /// Whether what the cache calls good is so, as far as the first `since` drops go.
+    pub(crate) fn has_heard_of_disk_drops(&self, since: u64) -> bool {
+        self.disk_drops_heard.load(Ordering::SeqCst) == since
     }
 
     /// Flush the disk. Whether everything that had reached it is durable: nothing was lost since loss epoch `since`.

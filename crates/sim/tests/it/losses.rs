@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use cell::{Cell, CellConfig, Context, GridDisk, RequestError, Session, ZeroFlags};
-use celldisk::{GridDiskSpec, Role};
+use celldisk::{CachingMode, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Device, FailKind, Geometry, Io, Op, Verb, World};
 use sim::plain::{cell_on, full_of, in_a_world};
@@ -224,5 +224,62 @@ fn a_read_under_way_at_a_loss_fails_too() {
         rig.holds.release();
         rig.a_while().await;
         assert_eq!(told(&reading), LOST, "judged when it is answered");
+    });
+}
+
+/// What the first page of a grid disk is full of.
+async fn first_page(session: &Session) -> u8 {
+    let (result, bufs) = session.read(0, device::Buf::zeroed(BLOCK).into()).await;
+    result.unwrap();
+    bufs.to_vec(0..1)[0]
+}
+
+/// The flash log counts what it does not hold as lost with the first loss. The disk may have it all the same, show it, and drop it with the
+/// second one: nothing more is lost to a client, and what was cached in between is not what the disk has any more.
+#[test]
+fn a_loss_of_nothing_the_flash_log_knows_ends_what_is_cached_of_it() {
+    in_a_world(async |_process, world| {
+        let memory = Memory::with_geometry(Memory::new(DISK_BYTES).geometry(), true);
+        let fails = Faults::new(memory.clone(), world.spawn.clone());
+        let holds = Faults::new(fails.clone(), world.spawn.clone());
+        let devices: Vec<Device> = vec![holds.clone(), Memory::new(3 * DISK_BYTES)];
+        let names = [("CD_disk01", Role::Disk), ("FD_00", Role::Flash)];
+        let cell = cell_on(&devices, &names, CellConfig::default(), &world).await;
+        cell.create_flash_log(None, &[]).await.unwrap();
+        cell.create_flash_cache(None, &[]).await.unwrap();
+        let cell_disk = cell.store().catalog().member_named("CD_disk01").unwrap().0;
+        let spec = GridDiskSpec {
+            purpose: Purpose::Redo,
+            caching_mode: CachingMode::WriteThrough,
+            ..GridDiskSpec::new("REDO", cell_disk, DATA_BYTES, world.clock.wall())
+        };
+        let disk = cell.create_grid_disk(spec, &mut |_, _| ()).await.unwrap();
+        // It holds nothing then.
+        cell.set_flash_log_mode("REDO", FlashLogMode::Off).await.unwrap();
+        let rig = Rig { holds, fails, disk, world: world.clone(), _cell: cell };
+        let writer = rig.connect();
+        write(&writer, 0, false).await.unwrap();
+        writer.flush().await.unwrap();
+        // Zeroes are not cached when they are written.
+        writer.write_zeroes(0, BLOCK as u64, ZeroFlags::default()).await.unwrap();
+        rig.hold_and_fail(Verb::Flush);
+        let flush = rig.begin_flush(&writer).await;
+        rig.hold_and_fail(Verb::Flush);
+        rig.holds.release();
+        rig.a_while().await;
+        assert_eq!(
+            (told(&flush), rig.holds.stalled()),
+            (LOST, 1),
+            "the comparison of what is cached begins with a flush"
+        );
+        let reader = rig.connect();
+        assert_eq!(first_page(&reader).await, 0, "the disk shows it still");
+        let hits = || rig.disk.counters.cache_hits.requests.get();
+        let before = hits();
+        assert_eq!((first_page(&reader).await, hits()), (0, before + 1), "it is cached");
+        memory.power_cut();
+        rig.holds.release();
+        rig.a_while().await;
+        assert_eq!(first_page(&rig.connect()).await, 7, "the disk has dropped it");
     });
 }
