@@ -109,7 +109,7 @@ impl GridDisk {
                 return settled;
             }
             // The flush covers the writes of these regions: they had completed when the list was made.
-            if self.flush_all().await.is_err() {
+            if self.flush_what_disk_shows().await.is_err() {
                 return settled;
             }
             match binding.cache.settle(list).await {

@@ -33,7 +33,7 @@ impl Cell {
     /// attempt; further ones go on by themselves.
     pub(crate) async fn flush_before_filling(&self, disk: &Arc<GridDisk>, bar: Bar) {
         disk.drain().await;
-        if disk.flush_all().await.is_ok() {
+        if disk.flush_what_disk_shows().await.is_ok() {
             drop(bar);
             return;
         }
@@ -45,7 +45,7 @@ impl Cell {
 async fn flush_until_done(disk: Arc<GridDisk>, bar: Bar, world: World, stop: Arc<StopSignal>) {
     while !stop.is_stopped() {
         world.clock.sleep(RETRY_AFTER).await;
-        if disk.flush_all().await.is_ok() {
+        if disk.flush_what_disk_shows().await.is_ok() {
             break;
         }
     }
