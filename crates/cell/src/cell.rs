@@ -341,8 +341,8 @@ impl Cell {
         self.records.redo.since(after, false)
     }
 
-    /// The same of requests of clients, in the order they begin. It ends before the first that is under way for less than a second, unless this
-    /// is the `last` question.
+    /// Requests of clients since `after`, in the order they began. The answer ends before the first request that has been under way for less than
+    /// a second, unless this is the `last` question.
     #[must_use]
     pub fn recorded_trace(&self, after: Option<u64>, last: bool) -> Recorded<TracedRequest> {
         self.records.trace.since(after, last)

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const RECORDED_MAX: usize = 1 << 16;
 /// Given up, and handed out, together: whoever asks holds requests up for as long as it takes to name a few bundles.
 const BUNDLE: usize = 1 << 12;
-/// What has not ended yet is waited for so long, with what came after it, before it is handed out as it is.
+/// A request that has not ended holds back those behind it for so long; then the recorder hands it out as it is.
 const HELD_BACK: Duration = Duration::from_secs(1);
 /// And no longer than until so many wait behind it: none is given up for the sake of another's end.
 const HELD_BACK_MAX: u64 = RECORDED_MAX as u64 / 8;
@@ -31,7 +31,7 @@ pub struct Recorded<T> {
     pub items: Vec<T>,
 }
 
-/// What is kept of something that may still be under way.
+/// A record of a request that may still be under way.
 pub(crate) trait Kept: Clone {
     /// Since when it is under way; none once all is known of it that will be.
     fn under_way_since(&self) -> Option<Instant>;
@@ -89,8 +89,8 @@ impl<T: Kept> Recorder<T> {
         self.on.load(Ordering::Acquire)
     }
 
-    /// What has come since `after`, which an earlier answer gave; none: begin with what comes from now on. It ends before the first that is
-    /// still under way, unless this is the `last` question or that one has been waited for long enough.
+    /// Records since `after`, which an earlier answer gave; none: begin with what comes from now on. The answer ends before the first request
+    /// that is still under way, unless this is the `last` question or that request has been waited for long enough.
     pub(crate) fn since(&self, after: Option<u64>, last: bool) -> Recorded<T> {
         let now = self.clock.now();
         let (first, next, bundles) = {

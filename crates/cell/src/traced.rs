@@ -48,7 +48,7 @@ const UNDER_WAY: u64 = u64::MAX;
 /// It has ended without an answer that counts.
 const NEVER: u64 = u64::MAX - 1;
 
-/// What a request and its record share: the request says here how long it took.
+/// A request and its record share this: the request writes how long it took.
 #[derive(Clone, Debug)]
 struct Took {
     begun: Instant,

@@ -46,7 +46,7 @@ pub(crate) struct LabRun {
     report: Option<PathBuf>,
 }
 
-/// What a trace is replayed on, and a served cell is made on, unless stated.
+/// The devices of `what-if`, and of `lab run --real`, unless stated.
 pub(crate) const DEVICES: &str = "sata-7200,pcie-flash";
 
 /// A run against a served cell as well.
@@ -64,7 +64,7 @@ pub(crate) struct RealArgs {
     /// This device in place of a file and its model; refused when it carries anything, and everything on it is lost
     #[arg(long, value_name = "PATH", requires = "real")]
     real_disk: Option<PathBuf>,
-    /// The same for flash
+    /// This device in place of the flash's file and model, under the same conditions
     #[arg(long, value_name = "PATH", requires = "real")]
     real_flash: Option<PathBuf>,
 }

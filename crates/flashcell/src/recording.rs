@@ -188,7 +188,7 @@ struct Output {
     head: Option<String>,
     /// The file that was made, and how much of it is whole lines.
     made: Option<(PathBuf, File, u64)>,
-    /// What is packed: text that is to be a frame, and since when.
+    /// Where the file is packed: text for the next frame, and since when it waits.
     gathered: Option<(String, Instant)>,
 }
 
@@ -255,7 +255,7 @@ impl Output {
 }
 
 impl Drop for Output {
-    /// What was recorded before an error is kept. Nothing was, for a reason that is told: the next try may have the name.
+    /// Write the last frame. A file without a record, for a reason that is told, is removed: the next try may have its name.
     fn drop(&mut self) {
         let _ = self.write_gathered();
         if let (Some(_), Some((file, ..))) = (&self.head, &self.made) {

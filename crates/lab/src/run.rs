@@ -226,23 +226,33 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     if chosen.is_empty() {
         return Err(RunError::Nothing);
     }
-    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !DATABASES.contains(name)) {
-        let (name, known) = ((*name).to_owned(), DATABASES.join(", "));
-        if options.ablation {
-            return Err(RunError::NoAblation { name, known });
-        }
-        if options.sets.is_some() {
-            return Err(RunError::NoRanges { name, known });
-        }
+    // The first that is not among these, and their names.
+    let beyond = |known: &[&str]| {
+        let name = chosen.iter().map(|(name, ..)| *name).find(|name| !known.contains(name))?;
+        Some((name.to_owned(), known.join(", ")))
+    };
+    if options.ablation
+        && let Some((name, known)) = beyond(&DATABASES)
+    {
+        return Err(RunError::NoAblation { name, known });
     }
-    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !SERVED.contains(name) && options.real.is_some()) {
-        return Err(RunError::NoReal { name: (*name).to_owned(), known: SERVED.join(", ") });
+    if options.sets.is_some()
+        && let Some((name, known)) = beyond(&DATABASES)
+    {
+        return Err(RunError::NoRanges { name, known });
+    }
+    if options.real.is_some()
+        && let Some((name, known)) = beyond(&SERVED)
+    {
+        return Err(RunError::NoReal { name, known });
     }
     if options.ablation && options.real.is_some() {
         return Err(RunError::AblationReal);
     }
-    if let Some((name, ..)) = chosen.iter().find(|(name, ..)| !ON_ANY.contains(name) && options.devices.is_some()) {
-        return Err(RunError::NoDevices { name: (*name).to_owned(), known: ON_ANY.join(", ") });
+    if options.devices.is_some()
+        && let Some((name, known)) = beyond(&ON_ANY)
+    {
+        return Err(RunError::NoDevices { name, known });
     }
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new(chosen.len() as u64);

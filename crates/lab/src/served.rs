@@ -60,6 +60,15 @@ pub enum ServerError {
     },
 }
 
+/// Metrics by name and object, in thousandths of their units.
+pub(crate) type Metrics = BTreeMap<(String, String), u64>;
+
+/// The sum of those of which the name is one, over the objects whose names begin so; thousandths.
+pub(crate) fn sum_milli(metrics: &Metrics, is_one: impl Fn(&str) -> bool, object: &str) -> u64 {
+    let of = |((name, on), _): &(&(String, String), &u64)| is_one(name) && on.starts_with(object);
+    metrics.iter().filter(of).map(|(_, milli)| milli).sum()
+}
+
 /// What to make.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
@@ -181,8 +190,8 @@ impl Server {
         run(command, statement)
     }
 
-    /// Its metrics, by name and object, in thousandths of their units.
-    pub(crate) fn metrics(&self) -> Result<BTreeMap<(String, String), u64>, ServerError> {
+    /// Its metrics.
+    pub(crate) fn metrics(&self) -> Result<Metrics, ServerError> {
         let text = self.cellcli("list metriccurrent attributes name, metricObjectName, metricValue")?;
         Ok(text.lines().filter_map(metric).collect())
     }

@@ -1,8 +1,7 @@
 //! Readings of the cell's own metrics and of processor time, and where the time went between two of them.
 
 use super::report::Waits;
-use crate::served::{Server, ServerError};
-use std::collections::BTreeMap;
+use crate::served::{Metrics, Server, ServerError, sum_milli};
 use std::time::Duration;
 
 /// How long a phase took.
@@ -20,7 +19,7 @@ pub(super) struct Timing {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
     /// By metric and object, in thousandths of the metric's unit.
-    values: BTreeMap<(String, String), u64>,
+    values: Metrics,
     /// Processor time of server and client.
     cpu_us: u64,
 }
@@ -43,8 +42,7 @@ impl Meter {
 
     /// The sum of a metric over the objects whose names begin so, in whole units.
     fn sum(&self, name: &str, object: &str) -> u64 {
-        let of = |((metric, on), _): &(&(String, String), &u64)| metric == name && on.starts_with(object);
-        self.values.iter().filter(of).map(|(_, value)| value).sum::<u64>() / 1000
+        sum_milli(&self.values, |found| found == name, object) / 1000
     }
 
     /// Reads served whole from the cache, in thousandths of those it was asked for; none when it was not asked.

@@ -97,17 +97,14 @@ impl LogFigures {
     }
 }
 
-/// What sessions do has failed.
-#[derive(Debug)]
-pub(super) struct Refused(pub(super) String);
-
 struct Sessions {
     device: Device,
     clock: Arc<dyn Clock>,
     data: SharedBufs,
     next_record: AtomicU64,
     samples: Mutex<Samples>,
-    refused: Mutex<Option<Refused>>,
+    /// What a commit was answered that failed.
+    refused: Mutex<Option<String>>,
     apart_bytes: u64,
     think: Duration,
 }
@@ -124,7 +121,7 @@ impl Sessions {
             let flushed = self.device.flush().await.outcome;
             if !(written == Outcome::Done && flushed == Outcome::Done) {
                 let told = format!("a commit was refused: write {written:?}, flush {flushed:?}");
-                lock(&self.refused).get_or_insert(Refused(told));
+                lock(&self.refused).get_or_insert(told);
                 return;
             }
             let took = self.clock.now().ns_since(begun);
@@ -142,7 +139,7 @@ pub(super) async fn commits(
     arm: &Arm,
     prng: Prng,
     world: &World,
-) -> Result<(Samples, Duration), Refused> {
+) -> Result<(Samples, Duration), String> {
     let begun = world.clock.now();
     let record = vec![0xa5; arm.record_bytes as usize];
     let sessions = Arc::new(Sessions {
@@ -170,8 +167,8 @@ pub(super) async fn commits(
         let _ = end.await;
     }
     let elapsed = Duration::from_nanos(world.clock.now().ns_since(begun));
-    if let Some(refused) = lock(&sessions.refused).take() {
-        return Err(refused);
+    if let Some(told) = lock(&sessions.refused).take() {
+        return Err(told);
     }
     let mut samples = std::mem::replace(&mut *lock(&sessions.samples), Samples::new(OUTLIER_PS));
     samples.finish();
@@ -218,7 +215,7 @@ pub(super) fn run(arm: Arm) -> Result<Outcomes, Stuck> {
         let device = reached(device, arm.is_served, false, &world);
         let (samples, elapsed) = match commits(device, &arm, prng, &world).await {
             Ok(done) => done,
-            Err(Refused(told)) => panic!("no device fails here: {told}"),
+            Err(told) => panic!("no device fails here: {told}"),
         };
         let log = match redo {
             None => None,

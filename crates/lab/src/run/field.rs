@@ -109,6 +109,11 @@ impl Row {
         self.measured_s().or(self.field_s).map(|other| 100.0 * (self.elapsed_s / other - 1.0))
     }
 
+    /// With what was measured here.
+    fn agrees(&self) -> bool {
+        self.measured_s().is_some_and(|measured| told::agrees(self.elapsed_s, measured))
+    }
+
     fn hit_ratio(&self, pass: &Pass) -> Option<f64> {
         let has_cache = !matches!(self.storage, Storage::Disk | Storage::Flash);
         let counts = has_cache && self.by_page && pass.missed > 0;
@@ -256,7 +261,7 @@ fn compare(part: &Part, rows: &mut [Row]) {
             }
             let calibrates = row.storage == Storage::Disk || (row.storage == Storage::Flash && part.flash_calibrates);
             if let (Some(_), Some(deviation)) = (row.measured, row.deviation()) {
-                let word = if deviation.abs() <= REPRODUCED_PERCENT { "agrees" } else { "OFF" };
+                let word = if row.agrees() { "agrees" } else { "OFF" };
                 row.verdict = format!("{word}, {deviation:+.0} %");
                 continue;
             }
@@ -286,9 +291,9 @@ fn judge(part: &Part, rows: &[Row]) -> Vec<Bound> {
         bounds.push(Bound { text, holds });
     };
     for row in rows {
-        if let (Some(measured), Some(deviation)) = (row.measured_s(), row.deviation()) {
+        if let Some(measured) = row.measured_s() {
             let figures = format!("{:.2} s foretold, {measured:.2} s measured", row.elapsed_s);
-            add(row, "foretold within 20 % of what was measured", deviation.abs() <= REPRODUCED_PERCENT, figures);
+            add(row, "foretold within 20 % of what was measured", row.agrees(), figures);
         }
     }
     for pass in part.passes {

@@ -45,10 +45,13 @@ impl Under {
 
     /// What it is called; `short` is what the machine has beside its devices.
     pub(super) fn name(&self, short: &str) -> String {
-        match &self.devices {
-            None => self.machine.name.to_owned(),
-            Some(devices) => format!("{short}, on {} and {}", devices.disk.name(), devices.flash.name()),
-        }
+        if self.devices.is_none() { self.machine.name.to_owned() } else { format!("{short}{}", self.moved()) }
+    }
+
+    /// What tells of devices in place of the machine's, behind the name of a part.
+    pub(super) fn moved(&self) -> String {
+        let told = |Devices { disk, flash }: &Devices| format!(", on {} and {}", disk.name(), flash.name());
+        self.devices.as_ref().map_or_else(String::new, told)
     }
 
     /// The disks.

@@ -5,11 +5,11 @@
 //! the model of that drive, which takes its time on the real clock. Never touches a device that carries anything.
 
 use super::RunOptions;
-use super::arm::{Arm, Configuration, LOG_BYTES, LogFigures, Outcomes, RING_BYTES, Refused, commits};
+use super::arm::{Arm, Configuration, LOG_BYTES, LogFigures, Outcomes, RING_BYTES, commits};
 use super::client::Database;
 use super::database::{Counts, LABELS_BYTES, PAGE_BYTES, Pass, Setup, Storage};
 use crate::model::Asked;
-use crate::served::{Server, ServerError};
+use crate::served::{Server, ServerError, sum_milli};
 use crate::what_if::real::{Layout, clear_flash};
 use crate::what_if::{Devices, RealError, RealOptions, mode_name};
 use buffercache::Version;
@@ -189,7 +189,7 @@ impl<'a> Real<'a> {
             let (arm, prng) = (arm.clone(), world.prng.fork("sessions"));
             self.runtime.block_on(async move { commits(device, &arm, prng, &world).await })
         };
-        let (samples, elapsed) = done.map_err(|Refused(told)| RealError::Request { told, log: server.keep_log() })?;
+        let (samples, elapsed) = done.map_err(|told| RealError::Request { told, log: server.keep_log() })?;
         let log = mode.map(|_| log_figures(&server)).transpose()?;
         server.stop()?;
         Ok(Outcomes { samples, elapsed, log, parts_of_pages: 0 })
@@ -232,16 +232,13 @@ async fn fill(device: &Device, bytes: u64) -> Result<(), String> {
 /// The counters of the flash log.
 fn log_figures(server: &Server) -> Result<LogFigures, ServerError> {
     let metrics = server.metrics()?;
-    let of = |wanted: &dyn Fn(&str) -> bool| -> u64 {
-        let found = metrics.iter().filter(|((name, _), _)| wanted(name));
-        found.map(|(_, milli)| *milli).sum::<u64>() / 1000
-    };
-    let named = |name: &str| of(&|found| found == name);
+    let named = |name: &str| sum_milli(&metrics, |found| found == name, "") / 1000;
+    let is_skip = |name: &str| name.starts_with("FL_IO_W_SKIP_") && !name.ends_with("_MIN");
     Ok(LogFigures {
         redo_writes: named("FL_RQ_W"),
         disk_first: named("FL_DISK_FIRST"),
         flash_first: named("FL_FLASH_FIRST"),
-        skips: of(&|found| found.starts_with("FL_IO_W_SKIP_") && !found.ends_with("_MIN")),
+        skips: sum_milli(&metrics, is_skip, "") / 1000,
         flash_legs: named("FL_IO_W"),
         prevented: named("FL_PREVENTED_OUTLIERS"),
         actual: named("FL_ACTUAL_OUTLIERS"),
@@ -251,17 +248,14 @@ fn log_figures(server: &Server) -> Result<LogFigures, ServerError> {
 /// As the cell counts them.
 fn counts(server: &Server, storage: Storage) -> Result<Counts, ServerError> {
     let metrics = server.metrics()?;
-    let sum = |names: [&str; 2], object: &str| -> u64 {
-        let of = |((name, on), _): &(&(String, String), &u64)| names.contains(&name.as_str()) && on.starts_with(object);
-        metrics.iter().filter(of).map(|(_, milli)| *milli).sum()
-    };
+    let sum = |names: [&str; 2], object: &str| sum_milli(&metrics, |name| names.contains(&name), object);
     let asked = |object: &str| Asked {
         reads: sum(["CD_IO_RQ_R_SM", "CD_IO_RQ_R_LG"], object) / 1000,
         read_bytes: sum(["CD_IO_BY_R_SM", "CD_IO_BY_R_LG"], object) * (1 << 20) / 1000,
         writes: sum(["CD_IO_RQ_W_SM", "CD_IO_RQ_W_LG"], object) / 1000,
         written_bytes: sum(["CD_IO_BY_W_SM", "CD_IO_BY_W_LG"], object) * (1 << 20) / 1000,
     };
-    let hits = sum(["FC_IO_RQ_R", "FC_IO_RQ_R"], "FLASHCACHE") / 1000;
+    let hits = sum_milli(&metrics, |name| name == "FC_IO_RQ_R", "FLASHCACHE") / 1000;
     let (disk, flash) = (asked("CD_"), asked("FD_"));
     Ok(match storage {
         // What is flash in other arms is the disk of this cell.

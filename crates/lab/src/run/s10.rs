@@ -34,10 +34,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             flash_bytes: (keys.pages() * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
         };
         Part {
-            name: match setup.under.devices {
-                None => format!("{lookups} look-ups, {name}"),
-                Some(_) => format!("{lookups} look-ups, {}", setup.under.name(name)),
-            },
+            name: format!("{lookups} look-ups, {name}{}", setup.under.moved()),
             arms: vec![
                 (Storage::Disk, [Some(1_240.0), None]),
                 (Storage::LineCache(PAGE_BYTES), [Some(429.0), None]),

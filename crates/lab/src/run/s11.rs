@@ -41,10 +41,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
         flash_bytes: (pages * PAGE_BYTES * 5 / 4).next_multiple_of(64 << 20),
     };
     let part = Part {
-        name: match setup.under.devices {
-            None => "full scan".to_owned(),
-            Some(_) => setup.under.name("full scan"),
-        },
+        name: format!("full scan{}", setup.under.moved()),
         arms: vec![
             (Storage::Disk, [Some(147.0), Some(147.0)]),
             (Storage::LineCache(LINE_BYTES), [Some(147.0), Some(36.0)]),

@@ -64,10 +64,15 @@ impl Object<'_> {
 /// A prediction within this of the field is reproduced, in percent.
 pub(super) const REPRODUCED_PERCENT: f64 = 20.0;
 
+/// Whether what was foretold is that near to what was measured.
+pub(super) fn agrees(model: f64, measured: f64) -> bool {
+    (model / measured - 1.0).abs() * 100.0 <= REPRODUCED_PERCENT
+}
+
 /// What a prediction is, beside a figure of the field.
 pub(super) fn verdict(model: f64, field: f64) -> String {
     let off = 100.0 * (model / field - 1.0);
-    let word = if off.abs() <= REPRODUCED_PERCENT { "reproduced" } else { "NOT reproduced" };
+    let word = if agrees(model, field) { "reproduced" } else { "NOT reproduced" };
     format!("{word}, {off:+.0} %")
 }
 

@@ -1,14 +1,14 @@
 //! The same run in the real world: a cell of its own, served by the real binary on files (or on devices that are given), with the same models as
 //! delays, asked over NBD by the same sessions.
 //!
-//! Never touches a device that carries anything: `flashcell init` refuses it, and is forced only over what a run before this one has made.
+//! Never touches a device that carries anything: `flashcell init` refuses it, and is forced only over what these runs have made.
 
 use super::arm::{Counts, Placement, Run, Setting, device_bytes, mode_name};
 use super::driver::{Destination, Target, drive};
 use super::workload::{Call, Workload};
 use super::world::grid_disk_name;
 use crate::devices::DeviceModel;
-use crate::served::{INIT, Plan, Server, ServerError};
+use crate::served::{INIT, Plan, Server, ServerError, sum_milli};
 use device::layers::Model;
 use device::sync::lock;
 use device::{Runtime, RuntimeConfig, RuntimeError};
@@ -21,7 +21,7 @@ const NAME: &str = "whatif";
 /// Bytes of a megabyte of the metrics, in thousandths of which they are read.
 const MB: u64 = 1 << 20;
 
-/// How to run it. Clones know of each other what they have made.
+/// How to run it. Clones know of each other that they have claimed the devices.
 #[derive(Clone, Debug)]
 pub struct RealOptions {
     /// The `flashcell` binary.
@@ -34,8 +34,8 @@ pub struct RealOptions {
     pub disk: Option<PathBuf>,
     /// The same for flash.
     pub flash: Option<PathBuf>,
-    /// Of the devices that are given.
-    made: Arc<Mutex<Made>>,
+    /// The devices that are given carry what a run has put there, and nothing else.
+    is_claimed: Arc<Mutex<bool>>,
 }
 
 /// Why there is no measurement.
@@ -103,13 +103,6 @@ pub(super) fn measure(
     Ok(measured)
 }
 
-/// Devices that carry what a run has put there, and nothing else.
-#[derive(Clone, Copy, Debug, Default)]
-struct Made {
-    disk: bool,
-    flash: bool,
-}
-
 /// What a served cell is made on.
 pub(crate) struct Layout {
     /// Its disk is what the flash is in other runs.
@@ -132,7 +125,7 @@ impl RealOptions {
         disk: Option<PathBuf>,
         flash: Option<PathBuf>,
     ) -> RealOptions {
-        RealOptions { binary, runs, dir, disk, flash, made: Arc::default() }
+        RealOptions { binary, runs, dir, disk, flash, is_claimed: Arc::default() }
     }
 
     /// That a served cell can have these devices.
@@ -150,7 +143,6 @@ impl RealOptions {
 
     /// What to make: on the devices that are given, or on files with the models as delays.
     fn plan(&self, name: &str, [disk, flash]: [&DeviceModel; 2], layout: Layout) -> Plan {
-        let ours = *lock(&self.made);
         let size = |bytes: u64| format!("{}M", bytes >> 20);
         let text = |given: &Option<PathBuf>| given.as_ref().map(|path| path.display().to_string());
         let model = |given: &Option<PathBuf>, model: &DeviceModel| match given {
@@ -164,73 +156,56 @@ impl RealOptions {
             tuning: layout.tuning,
             ..Plan::default()
         };
-        let (mut uses, mut all_ours) = (0, true);
-        let mut takes = |given: &Option<PathBuf>, ours: bool| {
-            uses += usize::from(given.is_some());
-            all_ours &= given.is_none() || ours;
-        };
-        let (given, device, is_ours) =
-            if layout.on_flash { (&self.flash, flash, ours.flash) } else { (&self.disk, disk, ours.disk) };
-        takes(given, is_ours);
+        let (given, device) = if layout.on_flash { (&self.flash, flash) } else { (&self.disk, disk) };
+        plan.force = given.is_some();
         plan.disk = text(given).unwrap_or_else(|| size(layout.disk_bytes));
         plan.disk_model = model(given, device);
         if let Some(bytes) = layout.flash_bytes {
-            takes(&self.flash, ours.flash);
+            plan.force |= self.flash.is_some();
             plan.flash = Some(text(&self.flash).unwrap_or_else(|| size(bytes)));
             plan.flash_model = model(&self.flash, flash);
         }
-        plan.force = uses > 0 && all_ours;
         plan
     }
-}
 
-impl RealOptions {
     /// Start a cell on these devices. What is given and carries anything that none of these runs has put there is refused.
     pub(crate) fn start(&self, name: &str, devices: [&DeviceModel; 2], layout: Layout) -> Result<Server, RealError> {
         self.claim(name)?;
-        let (on_flash, has_flash) = (layout.on_flash, layout.flash_bytes.is_some());
-        let server = Server::start(&self.plan(name, devices, layout)).map_err(|error| self.refused(error))?;
-        let mut made = lock(&self.made);
-        made.disk |= !on_flash;
-        made.flash |= on_flash || has_flash;
-        Ok(server)
+        Ok(Server::start(&self.plan(name, devices, layout))?)
     }
 
-    /// Where both devices are given, they are taken together before either is used: later cells are on one of them or on both, and are made over
-    /// what earlier ones have left.
+    /// Take the devices that are given, before any is used: by a cell that nobody serves, which `flashcell init` makes on none that carries anything.
+    /// Later cells are made over what it and others have left.
     fn claim(&self, name: &str) -> Result<(), RealError> {
-        let made = *lock(&self.made);
-        let (Some(disk), Some(flash), false) = (&self.disk, &self.flash, made.disk || made.flash) else {
-            return Ok(());
-        };
-        let text = |path: &PathBuf| path.display().to_string();
+        let mut given = [&self.disk, &self.flash].into_iter().flatten().map(|path| path.display().to_string());
+        let mut is_claimed = lock(&self.is_claimed);
+        let (Some(disk), false) = (given.next(), *is_claimed) else { return Ok(()) };
         let plan = Plan {
             binary: self.binary.clone(),
             name: name.to_owned(),
             within: self.dir.clone(),
-            disk: text(disk),
-            flash: Some(text(flash)),
+            disk,
+            flash: given.next(),
             ..Plan::default()
         };
-        Server::make(&plan).map_err(|error| self.refused(error))?;
-        *lock(&self.made) = Made { disk: true, flash: true };
+        Server::make(&plan).map_err(refused)?;
+        *is_claimed = true;
         Ok(())
     }
+}
 
-    /// A device that is given and cannot be used has another way out than `flashcell init` tells of.
-    fn refused(&self, error: ServerError) -> RealError {
-        let is_given = self.disk.is_some() || self.flash.is_some();
-        match error {
-            ServerError::Failed { what, told } if is_given && what == INIT => RealError::Given {
-                told: told
-                    .lines()
-                    .take_while(|line| !line.starts_with("hint: "))
-                    .map(|line| line.trim_start_matches("flashcell: "))
-                    .collect::<Vec<_>>()
-                    .join("\n"),
-            },
-            error => error.into(),
-        }
+/// A device that is given and cannot be used has another way out than `flashcell init` tells of.
+fn refused(error: ServerError) -> RealError {
+    match error {
+        ServerError::Failed { what, told } if what == INIT => RealError::Given {
+            told: told
+                .lines()
+                .take_while(|line| !line.starts_with("hint: "))
+                .map(|line| line.trim_start_matches("flashcell: "))
+                .collect::<Vec<_>>()
+                .join("\n"),
+        },
+        error => error.into(),
     }
 }
 
@@ -318,16 +293,12 @@ impl One<'_> {
 /// As the cell counts them.
 fn counts(server: &Server) -> Result<Counts, RealError> {
     let metrics = server.metrics()?;
-    let sum = |names: &[&str], object: &str| -> u64 {
-        let of = |((name, on), _): &(&(String, String), &u64)| names.contains(&name.as_str()) && on.starts_with(object);
-        metrics.iter().filter(of).map(|(_, milli)| *milli).sum()
-    };
-    let requests = |name: &str| sum(&[name], "FLASHCACHE") / 1000;
+    let requests = |name: &str| sum_milli(&metrics, |found| found == name, "FLASHCACHE") / 1000;
     Ok(Counts {
         hits: requests("FC_IO_RQ_R"),
         misses: requests("FC_IO_RQ_R_MISS"),
         skips: requests("FC_IO_RQ_R_SKIP"),
-        flash_bytes: sum(&["CD_IO_BY_W_SM", "CD_IO_BY_W_LG"], "FD_") * MB / 1000,
+        flash_bytes: sum_milli(&metrics, |name| ["CD_IO_BY_W_SM", "CD_IO_BY_W_LG"].contains(&name), "FD_") * MB / 1000,
         inside: (0, 0),
     })
 }
