@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 
 import cpu
 import table
@@ -35,6 +36,8 @@ SECONDS, SECONDS_QUICK = (15, 20, 30), (6, 8, 10)
 WARM_SECONDS, WARM_SECONDS_MAX, WARM_SECONDS_MAX_QUICK = 10, 240, 80
 HITS_MIN = 0.995
 READ_SECONDS = 3
+# What a cell destages after its turn would take the processors and the disk from the side that is next.
+SETTLE_SECONDS_MAX, SETTLE_POLL_SECONDS, SETTLED_WRITES_MAX = 180, 3, 30
 EXT4, FLASH, CACHED = "ext4 on the flash", "all flash", "write-back + flash log"
 SIDES = (EXT4, FLASH, CACHED)
 KINDS = (("select", "select-only", ("-S",)), ("tpcb", "TPC-B", ()))
@@ -120,6 +123,24 @@ class Side:
         found = self.cell.metrics()
         return [sum(value for (name, _), value in found.items() if name == key) for key in ("FC_IO_RQ_R", "FC_IO_RQ_R_MISS")]
 
+    def device_writes(self):
+        """Writes of its cell to all devices, so far."""
+        return sum(value for (name, _), value in self.cell.metrics().items() if name in ("CD_IO_RQ_W_SM", "CD_IO_RQ_W_LG"))
+
+    def settle(self):
+        """Wait until its cell has written what it writes by itself; the seconds that took."""
+        if self.cell is None:
+            return 0.0
+        began = time.monotonic()
+        before = self.device_writes()
+        while time.monotonic() - began < SETTLE_SECONDS_MAX:
+            time.sleep(SETTLE_POLL_SECONDS)
+            now = self.device_writes()
+            if now - before <= SETTLED_WRITES_MAX:
+                break
+            before = now
+        return time.monotonic() - began
+
     def end(self):
         from harness import run
 
@@ -167,8 +188,7 @@ def measure_side(side, others, memory, seconds):
     import pgload
 
     to_warm, *each = seconds
-    # Its files alone: what was written is durable, what the others had in memory is not in the way.
-    subprocess.run(["sync", "-f", side.mounts["data"]], check=True)
+    # What the others had in memory is not in the way.
     drop_caches()
     side.database.start(before=memory.take)
     pgload.pgbench(side.database, CLIENTS, to_warm, "-S")
@@ -185,6 +205,9 @@ def measure_side(side, others, memory, seconds):
         if hits:
             run[key + "_hits"] = share(hits, side.hits())
     side.database.stop()
+    for mount in side.mounts.values():
+        subprocess.run(["sync", "-f", mount], check=True)
+    run["settle_s"] = side.settle()
     return run
 
 
@@ -245,6 +268,8 @@ def print_rates(runs, reads):
             lines.append((f"{of} / {to}", title, *(table.number(ratio, 2) for ratio in found), table.number(table.median(found), 2)))
     table.print_group("Ratios within a round", ("", "", *numbers, "median"), lines, left=2)
     told = [f"{name} {table.number(us)} us" for name, us in reads.items() if us is not None]
+    settled = [f"{name} {table.number(table.median_of(runs[name], 'settle_s'), 0)} s" for name in SIDES[1:]]
+    print(f"  until a cell writes nothing more after its turn: {', '.join(settled)}")
     print(f"  8 KiB random read at depth 1, idle: {', '.join(told) or 'not measured'}")
 
 
