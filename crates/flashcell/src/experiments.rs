@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use clap::Args;
+use lab::run::RunError;
 use lab::what_if::{Devices, RealOptions};
 use std::io::Write;
 use std::path::PathBuf;
@@ -99,7 +100,11 @@ pub(crate) fn run(asked: LabRun) -> Result<bool, Failure> {
         json: asked.json,
         report: asked.report,
     };
-    let (text, good) = lab::run::run(&options)?;
+    let (text, ended) = match lab::run::run(&options) {
+        Ok((text, good)) => (text, Ok(good)),
+        Err(RunError::After { told, failed }) => (told, Err((*failed).into())),
+        Err(error) => return Err(error.into()),
+    };
     let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(good)
+    ended
 }

@@ -145,6 +145,14 @@ pub enum RunError {
         /// How.
         source: Stuck,
     },
+    /// It failed after others had ended.
+    #[error("{failed}")]
+    After {
+        /// What belongs on standard output of the others.
+        told: String,
+        /// Why it failed.
+        failed: Box<RunError>,
+    },
     /// A result cannot be written.
     #[error("{}: {source}", path.display())]
     Write {
@@ -193,11 +201,8 @@ const EXPERIMENTS: [(&str, &str, Runs); 12] = [
     (s16::NAME, s16::ABOUT, s16::run),
 ];
 
-/// Those that run on other devices than the experiment's own.
+/// Those that run on other devices than the experiment's own, and on a served cell.
 const ON_ANY: [&str; 7] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME, s14::NAME, redo_s1::NAME];
-
-/// Those that run on a served cell as well.
-const SERVED: [&str; 6] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME, redo_s1::NAME];
 
 /// Those with a database in front: something can be taken away from a cell of ours, and parameters have ranges.
 const DATABASES: [&str; 5] = [s9::READS, s9::UPDATES, s9::SCAN, s10::NAME, s11::NAME];
@@ -215,7 +220,7 @@ pub fn list() -> String {
 /// they are.
 ///
 /// # Errors
-/// See [`RunError`].
+/// See [`RunError`]. What had ended before an experiment failed is in [`RunError::After`], and in the files that were asked for.
 pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     let is_known = |name: &str| EXPERIMENTS.iter().any(|(known, ..)| *known == name);
     if let Some(name) = options.names.iter().find(|name| !is_known(name)) {
@@ -242,7 +247,7 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
         return Err(RunError::NoRanges { name, known });
     }
     if options.real.is_some()
-        && let Some((name, known)) = beyond(&SERVED)
+        && let Some((name, known)) = beyond(&ON_ANY)
     {
         return Err(RunError::NoReal { name, known });
     }
@@ -266,9 +271,15 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
             bar.set_message(line.to_owned());
         }
     };
-    let mut experiments = Vec::new();
+    let (mut experiments, mut failed) = (Vec::new(), None);
     for (name, about, runs) in chosen {
-        experiments.push((*name, *about, runs(options, &mut tell)?));
+        match runs(options, &mut tell) {
+            Ok(experiment) => experiments.push((*name, *about, experiment)),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
         if let Some(bar) = &bar {
             bar.inc(1);
         }
@@ -276,6 +287,20 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
+    match failed {
+        Some(failed) if experiments.is_empty() => return Err(failed),
+        Some(failed) => {
+            save(&experiments, options)?;
+            return Err(RunError::After { told: text(&experiments), failed: Box::new(failed) });
+        }
+        None => save(&experiments, options)?,
+    }
+    let good = experiments.iter().all(|(.., experiment)| experiment.bounds.iter().all(|bound| bound.holds));
+    Ok((text(&experiments), good))
+}
+
+/// Write the files that are asked for.
+fn save(experiments: &[(&str, &str, Experiment)], options: &RunOptions) -> Result<(), RunError> {
     let save = |path: &Path, text: &str| {
         output::save(path, text).map_err(|source| RunError::Write { path: path.to_owned(), source })
     };
@@ -287,10 +312,9 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
         save(path, &format!("[\n{}\n]\n", objects.join(",\n")))?;
     }
     if let Some(path) = &options.report {
-        save(path, &page::page(&experiments, options.seed))?;
+        save(path, &page::page(experiments, options.seed))?;
     }
-    let good = experiments.iter().all(|(.., experiment)| experiment.bounds.iter().all(|bound| bound.holds));
-    Ok((text(&experiments), good))
+    Ok(())
 }
 
 /// For a terminal.
@@ -421,10 +445,27 @@ mod tests {
         let on = |text: &str| Some(devices(text));
         let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,x25-e"), ..options("s11", &[]) });
         assert!(said.starts_with("x25-e is modelled in virtual time only"), "{said}");
-        let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,sata-ssd"), ..options("s14", &[]) });
-        assert!(said.starts_with("s14 runs in virtual time only"), "{said}");
+        let said = refused(RunOptions { real: real.clone(), devices: on("sata-7200,sata-ssd"), ..options("s15", &[]) });
+        assert!(said.starts_with("s15 runs in virtual time only"), "{said}");
         let ablation = RunOptions { real, devices: on("sata-7200,sata-ssd"), ablation: true, ..options("s11", &[]) };
         assert!(refused(ablation).starts_with("ablations run in virtual time only"));
+    }
+
+    /// Goal: an experiment that fails takes nothing away of those that had ended. Method: the second one has no room on its devices.
+    #[test]
+    fn what_had_ended_is_told() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let (json, disk) = (dir.path().join("rows.json"), dir.path().join("small.toml"));
+        let small = include_str!("../devices/seagate-7200.7.toml").replace("value = 110_000", "value = 500");
+        std::fs::write(&disk, small)?;
+        let names = [redo_s1::NAME, s9::UPDATES].map(str::to_owned).to_vec();
+        let devices = Some(format!("{},sata-ssd", disk.display()).parse::<Devices>()?);
+        let options =
+            RunOptions { names, devices, syncs: Some(200), json: Some(json.clone()), ..options(redo_s1::NAME, &[]) };
+        let Err(RunError::After { told, failed }) = run(&options) else { return Err("it has room".into()) };
+        assert!(told.contains("flash log, auto") && failed.to_string().contains(" holds "), "{failed}");
+        assert!(std::fs::read_to_string(json)?.contains("\"experiment\":\"redo-s1\""));
+        Ok(())
     }
 
     #[test]

@@ -13,7 +13,6 @@ use super::told::{self, REPRODUCED_PERCENT, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
 use crate::output::json_string;
 use buffercache::Wait;
-use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -221,13 +220,7 @@ pub(super) fn rows(
 /// The same arms against served cells, as often as is asked; in rounds, so that what else the machine does meets all of them.
 fn measure(real: &Real<'_>, setups: &[Setup], rows: &mut [Row], tell: &mut dyn FnMut(&str)) -> Result<(), RunError> {
     let runs = real.runs();
-    let foretold_ns: u64 = rows.iter().map(|row| row.pass.elapsed_ns).sum();
-    let minutes = (foretold_ns as f64 * runs as f64 / 60e9).ceil();
-    // Talk that nobody hears changes nothing.
-    let _ = writeln!(
-        io::stderr(),
-        "in real time this takes some {minutes} min and the writing of each table; --syncs N takes less of the work"
-    );
+    real.say_how_long(rows.iter().map(|row| row.pass.elapsed_ns).sum(), " and the writing of each table");
     let mut measured: Vec<Vec<Vec<Pass>>> = vec![Vec::new(); setups.len()];
     for run in 1..=runs {
         for (setup, of_arm) in setups.iter().zip(&mut measured) {

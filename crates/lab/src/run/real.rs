@@ -8,6 +8,8 @@ use super::RunOptions;
 use super::arm::{Arm, Configuration, LOG_BYTES, LogFigures, Outcomes, RING_BYTES, commits};
 use super::client::Database;
 use super::database::{Counts, LABELS_BYTES, PAGE_BYTES, Pass, Setup, Storage};
+use super::s14::{self, Temp};
+use super::sort;
 use crate::model::Asked;
 use crate::served::{Server, ServerError, sum_milli};
 use crate::what_if::real::{Layout, clear_flash};
@@ -18,6 +20,7 @@ use cell::CellConfig;
 use device::{Address, Buf, Bufs, Device, Outcome, Runtime, RuntimeConfig, World};
 use futures_util::future::join_all;
 use nbd::client::{RemoteDisk, RemoteOptions};
+use std::io::Write;
 use std::sync::Arc;
 
 /// What the cell is called; its cell disks are named after it.
@@ -25,8 +28,9 @@ const NAME: &str = "lab";
 /// The grid disk of the database, and the one of a vendor's cache.
 const DATA: &str = "DATA";
 const VENDORS: &str = "VENDORS";
-/// The grid disk of redo.
+/// The grid disk of redo, and that of a temporary segment.
 const REDO: &str = "REDO";
+const TEMP: &str = "TEMP";
 /// How the database is brought to the grid disk: in requests of so many bytes, so many at once.
 const FILL_BYTES: u64 = 1 << 20;
 const FILLS: u64 = 8;
@@ -36,10 +40,20 @@ fn whole(bytes: u64) -> u64 {
     bytes.next_multiple_of(16 << 20)
 }
 
-/// A grid disk that is not cached.
+/// A grid disk; `more` says what it is like.
 fn grid_disk(server: &Server, name: &str, home: &str, bytes: u64, more: &str) -> Result<(), ServerError> {
-    let what = format!("celldisk={home}_{NAME}, size={}M, cachingMode=none{more}", whole(bytes) >> 20);
+    let what = format!("celldisk={home}_{NAME}, size={}M, {more}", whole(bytes) >> 20);
     server.cellcli(&format!("create griddisk {name} {what}")).map(drop)
+}
+
+/// What is not cached.
+const UNCACHED: &str = "cachingMode=none";
+
+/// The cache of a cell as virtual time has it.
+fn tuning() -> Vec<(&'static str, String)> {
+    let config = CellConfig::default().cache;
+    let kib = |bytes: u32| format!("{}K", bytes >> 10);
+    vec![("segment", kib(config.segment_bytes)), ("block", kib(config.block_bytes))]
 }
 
 /// Where one arm is measured.
@@ -66,6 +80,16 @@ impl<'a> Real<'a> {
         self.options.runs
     }
 
+    /// Say how long it will take, by what virtual time took; `more` is what comes to that.
+    pub(super) fn say_how_long(&self, foretold_ns: u64, more: &str) {
+        let minutes = (foretold_ns as f64 * self.runs() as f64 / 60e9).ceil();
+        // Talk that nobody hears changes nothing.
+        let _ = writeln!(
+            std::io::stderr(),
+            "in real time this takes some {minutes} min{more}; --syncs N takes less of the work"
+        );
+    }
+
     /// A cell with a disk, and flash beside it if it has any, that nothing is on yet.
     fn serve(&self, layout: Layout) -> Result<Server, RealError> {
         let has_flash = layout.flash_bytes.is_some();
@@ -79,20 +103,16 @@ impl<'a> Real<'a> {
     /// A cell for this storage, the grid disk of the database on it and, where a vendor's cache wants it, one on flash.
     fn serve_database(&self, setup: &Setup, table_bytes: u64) -> Result<Server, RealError> {
         let cached = !matches!(setup.storage, Storage::Disk | Storage::Flash);
-        let config = CellConfig::default();
+        let cutoff = if setup.storage.fills_scans() { "0" } else { "4M" }.to_owned();
         let server = self.serve(Layout {
             on_flash: setup.storage == Storage::Flash,
             disk_bytes: whole(table_bytes) + LABELS_BYTES,
             flash_bytes: cached.then(|| whole(setup.flash_bytes) + LABELS_BYTES),
-            tuning: vec![
-                ("segment", format!("{}K", config.cache.segment_bytes >> 10)),
-                ("block", format!("{}K", config.cache.block_bytes >> 10)),
-                ("sequential_cutoff", if setup.storage.fills_scans() { "0" } else { "4M" }.to_owned()),
-            ],
+            tuning: tuning().into_iter().chain([("sequential_cutoff", cutoff)]).collect(),
         })?;
-        grid_disk(&server, DATA, "CD_00", table_bytes, "")?;
+        grid_disk(&server, DATA, "CD_00", table_bytes, UNCACHED)?;
         if setup.storage.is_vendors() {
-            grid_disk(&server, VENDORS, "FD_00", setup.flash_bytes, "")?;
+            grid_disk(&server, VENDORS, "FD_00", setup.flash_bytes, UNCACHED)?;
         }
         Ok(server)
     }
@@ -179,7 +199,7 @@ impl<'a> Real<'a> {
         if mode.is_some() {
             server.cellcli(&format!("create flashlog all size={}M", RING_BYTES >> 20))?;
         }
-        grid_disk(&server, REDO, "CD_00", LOG_BYTES, ", purpose=redo")?;
+        grid_disk(&server, REDO, "CD_00", LOG_BYTES, &format!("{UNCACHED}, purpose=redo"))?;
         if let Some(mode) = mode {
             server.cellcli(&format!("alter griddisk {REDO} flashLogMode={}", mode.name()))?;
         }
@@ -193,6 +213,52 @@ impl<'a> Real<'a> {
         let log = mode.map(|_| log_figures(&server)).transpose()?;
         server.stop()?;
         Ok(Outcomes { samples, elapsed, log, parts_of_pages: 0 })
+    }
+
+    /// A sort whose temporary segment is a grid disk; its table is on the model of the disk, which takes its time on the real clock. Of several
+    /// runs the one whose elapsed time is the median.
+    ///
+    /// # Errors
+    /// The server did not do its part, or the sort went wrong.
+    pub(super) fn sort(&self, arm: &s14::Arm, tell: &mut dyn FnMut(&str)) -> Result<sort::Outcomes, RealError> {
+        let runs = self.runs();
+        let mut outcomes = Vec::new();
+        for run in 1..=runs {
+            tell(&format!("run {run} of {runs}: {} in real time", arm.temp.name()));
+            outcomes.push(self.sort_once(arm)?);
+        }
+        outcomes.sort_by_key(sort::Outcomes::elapsed_ns);
+        Ok(outcomes.swap_remove(outcomes.len() / 2))
+    }
+
+    fn sort_once(&self, arm: &s14::Arm) -> Result<sort::Outcomes, RealError> {
+        let (table_bytes, temp_bytes) = (arm.table_bytes(), arm.temp_bytes());
+        let has_flash = matches!(arm.temp, Temp::Cached | Temp::OnFlash);
+        let server = self.serve(Layout {
+            on_flash: arm.temp == Temp::Flash,
+            disk_bytes: temp_bytes + LABELS_BYTES,
+            flash_bytes: has_flash.then(|| 2 * temp_bytes + LABELS_BYTES),
+            tuning: tuning(),
+        })?;
+        let (home, mode) = match arm.temp {
+            Temp::Cached => ("CD_00", "cachingMode=write-back"),
+            Temp::OnFlash => ("FD_00", UNCACHED),
+            Temp::Disk | Temp::Flash => ("CD_00", UNCACHED),
+        };
+        if arm.temp == Temp::Cached {
+            server.cellcli(&format!("create flashcache all size={}K", temp_bytes >> 10))?;
+        }
+        grid_disk(&server, TEMP, home, temp_bytes, &format!("{mode}, purpose=temp"))?;
+        let world = self.runtime.world(arm.seed);
+        let table = self.devices.disk.modelled(table_bytes, true, &world, world.prng.fork("disk"));
+        table.content.fill(0, table_bytes);
+        let temp = self.disk(&world, &server.nbd_address(), TEMP)?;
+        let parts = arm.parts(table.device, temp, &world);
+        let sorted = self.runtime.block_on(async move { sort::sort(parts).await });
+        let outcomes =
+            sorted.map_err(|error| RealError::Request { told: error.to_string(), log: server.keep_log() })?;
+        server.stop()?;
+        Ok(outcomes)
     }
 
     fn disk(&self, world: &World, address: &Address, name: &str) -> Result<Device, RealError> {

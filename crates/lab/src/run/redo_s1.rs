@@ -103,6 +103,8 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
             super::compare(&mut rows[first..]);
             bounds.extend(judge(&pair.name, &rows[first..]));
             let Some(real) = &real else { continue };
+            let elapsed_ns = |row: &Row| u64::try_from(row.outcomes.elapsed.as_nanos()).unwrap_or(u64::MAX);
+            real.say_how_long(rows[first..].iter().map(elapsed_ns).sum(), "");
             let measured = rows.len();
             for configuration in configurations() {
                 let outcomes = real.commits(&arm(configuration), tell)?;

@@ -5,11 +5,13 @@ use super::database::PAGE_BYTES;
 use super::field::run_all;
 use super::machine::{QUAD_CORES_SCANNED, Under};
 use super::on_cell::{self, Wanted};
+use super::real::Real;
 use super::sort::{self, Outcomes, PAGES_MIN, Parts};
-use super::told::{Object, Told};
+use super::told::{self, Measured, Object, Told};
 use super::{Bound, Experiment, RunError, RunOptions};
 use cell::CellConfig;
 use celldisk::{CachingMode, GridDiskSpec, Purpose};
+use device::{Device, World};
 use sim::executor::{Executor, ExecutorConfig, Stuck};
 use sim::plain::process_of;
 
@@ -28,8 +30,9 @@ const TEMP_TIMES: u64 = 4;
 /// On the devices of a cell beside grid disk and cache.
 const LABELS_BYTES: u64 = 256 << 20;
 
+/// Where the temporary segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Temp {
+pub(super) enum Temp {
     Disk,
     /// A temporary grid disk on disks, behind a flash cache in write-back.
     Cached,
@@ -41,7 +44,7 @@ enum Temp {
 const TEMPS: [Temp; 4] = [Temp::Disk, Temp::Cached, Temp::OnFlash, Temp::Flash];
 
 impl Temp {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Temp::Disk => "temporary segment on disk",
             Temp::Cached => "flashcell, on disk, write-back",
@@ -52,25 +55,54 @@ impl Temp {
 }
 
 /// One sort.
-struct Arm {
-    seed: u64,
-    temp: Temp,
+pub(super) struct Arm {
+    pub(super) seed: u64,
+    pub(super) temp: Temp,
     pages: usize,
     /// It has memory for one of so many parts.
     part: usize,
     under: Under,
 }
 
+impl Arm {
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.pages as u64 * PAGE_BYTES
+    }
+
+    /// Of the temporary segment.
+    pub(super) fn temp_bytes(&self) -> u64 {
+        temp_bytes(self.table_bytes())
+    }
+
+    /// The sort on these devices.
+    pub(super) fn parts(&self, table: Device, temp: Device, world: &World) -> Parts {
+        Parts {
+            table,
+            temp,
+            temp_pages: (self.temp_bytes() / PAGE_BYTES) as usize,
+            pages: self.pages,
+            memory: self.pages.div_ceil(self.part),
+            seed: self.seed,
+            clock: world.clock.clone(),
+        }
+    }
+}
+
 struct Row {
     temp: Temp,
     part: usize,
     outcomes: Outcomes,
+    /// What came of it on a served cell.
+    measured: Option<Outcomes>,
 }
 
 impl Row {
     fn elapsed_s(&self) -> f64 {
-        let Outcomes { table_ns, cpu_ns, temp_ns, .. } = self.outcomes;
-        (table_ns + cpu_ns + temp_ns) as f64 / 1e9
+        seconds(self.outcomes.elapsed_ns())
+    }
+
+    fn measured_s(&self) -> Option<f64> {
+        self.measured.map(|outcomes| seconds(outcomes.elapsed_ns()))
     }
 
     fn memory(&self) -> String {
@@ -98,8 +130,7 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
     let executor = Executor::new(limits);
     let (_process, world) = process_of(&executor);
     executor.run(async {
-        let table_bytes = arm.pages as u64 * PAGE_BYTES;
-        let temp_bytes = temp_bytes(table_bytes);
+        let (table_bytes, temp_bytes) = (arm.table_bytes(), arm.temp_bytes());
         let table = arm.under.disk(table_bytes, true, &world);
         table.content.fill(0, table_bytes);
         // The table's disks and those of the temporary segment are not the same.
@@ -121,16 +152,11 @@ fn run_arm(arm: &Arm) -> Result<Outcomes, Stuck> {
                 (made.device.clone(), Some(made))
             }
         };
-        let parts = Parts {
-            table: table.device,
-            temp,
-            temp_pages: (temp_bytes / PAGE_BYTES) as usize,
-            pages: arm.pages,
-            memory: arm.pages.div_ceil(arm.part),
-            seed: arm.seed,
-            clock: world.clock.clone(),
-        };
-        sort::sort(parts).await
+        let temp = arm.under.reached(temp, arm.temp == Temp::Cached, &world);
+        match sort::sort(arm.parts(table.device, temp, &world)).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => panic!("no device fails here: {error}"),
+        }
     })
 }
 
@@ -139,24 +165,32 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     let under = Under::new(&QUAD_CORES_SCANNED, options);
     let on_temp = temp_bytes(pages as u64 * PAGE_BYTES) + LABELS_BYTES;
     under.check_room(on_temp, 2 * on_temp)?;
-    let mut rows = Vec::new();
+    let real = Real::of(options)?;
+    let (mut all_arms, mut rows) = (Vec::new(), Vec::new());
     for part in PARTS {
         if part > 1 && pages.div_ceil(part) < PAGES_MIN {
             continue;
         }
         tell(&format!("{NAME}: memory for a {part}th"));
-        let arms: Vec<Arm> =
-            TEMPS.map(|temp| Arm { seed: options.seed, temp, pages, part, under: under.clone() }).into();
+        let arms = TEMPS.map(|temp| Arm { seed: options.seed, temp, pages, part, under: under.clone() });
         for (arm, outcomes) in arms.iter().zip(run_all(&arms, run_arm)) {
             let outcomes = outcomes.map_err(|source| RunError::Stuck {
                 part: format!("memory for a {part}th"),
                 configuration: arm.temp.name().to_owned(),
                 source,
             })?;
-            rows.push(Row { temp: arm.temp, part, outcomes });
+            rows.push(Row { temp: arm.temp, part, outcomes, measured: None });
+        }
+        all_arms.extend(arms);
+    }
+    if let Some(real) = &real {
+        real.say_how_long(rows.iter().map(|row| row.outcomes.elapsed_ns()).sum(), "");
+        for (arm, row) in all_arms.iter().zip(&mut rows) {
+            let mut tell = |what: &str| tell(&format!("{NAME}: memory for a {}th: {what}", arm.part));
+            row.measured = Some(real.sort(arm, &mut tell)?);
         }
     }
-    Ok(Experiment { told: told(&rows), bounds: bounds(&rows), notes: NOTES.to_owned() })
+    Ok(Experiment { told: tell_rows(&rows), bounds: bounds(&rows), notes: NOTES.to_owned() })
 }
 
 fn bounds(rows: &[Row]) -> Vec<Bound> {
@@ -172,13 +206,30 @@ fn bounds(rows: &[Row]) -> Vec<Bound> {
     add("at most twice as long as in memory", small, of(Temp::OnFlash, 1), 2.0);
     add("within 5 % of flash alone", small, of(Temp::Flash, SMALL), 1.05);
     add("no slower than on disk", of(Temp::Cached, SMALL), of(Temp::Disk, SMALL), 1.0);
+    bounds.extend(rows.iter().filter_map(|row| {
+        let (model, real) = (row.elapsed_s(), row.measured_s()?);
+        let text = format!(
+            "{}, memory {}: foretold within 20 % of what was measured: {model:.2} s and {real:.2} s",
+            row.temp.name(),
+            row.memory()
+        );
+        Some(Bound { text, holds: told::agrees(model, real) })
+    }));
     bounds
 }
 
 const KINDS: [&str; 3] = ["CPU", "table read", "temporary segment I/O"];
 
-fn told(rows: &[Row]) -> Told {
-    let head = [
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn waits(Outcomes { cpu_ns, table_ns, temp_ns, .. }: &Outcomes) -> [(&'static str, f64); 3] {
+    [(KINDS[0], seconds(*cpu_ns)), (KINDS[1], seconds(*table_ns)), (KINDS[2], seconds(*temp_ns))]
+}
+
+fn tell_rows(rows: &[Row]) -> Told {
+    let mut head = vec![
         "memory",
         "temporary segment",
         "sort",
@@ -190,13 +241,15 @@ fn told(rows: &[Row]) -> Told {
         "to in memory",
         "pages verified",
     ];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    if rows.iter().any(|row| row.measured.is_some()) {
+        head.extend(["measured s", "temporary, measured", "pages verified, measured"]);
+    }
+    let mut lines = vec![head.into_iter().map(str::to_owned).collect()];
     let of = |temp: Temp, part: usize| rows.iter().find(|row| row.temp == temp && row.part == part);
-    let seconds = |ns: u64| ns as f64 / 1e9;
     let in_memory = |row: &Row| of(row.temp, 1).map_or(f64::NAN, |first| row.elapsed_s() / first.elapsed_s());
     for row in rows {
         let Outcomes { table_ns, cpu_ns, temp_ns, runs, verified, .. } = row.outcomes;
-        lines.push(vec![
+        let mut line = vec![
             row.memory(),
             row.temp.name().to_owned(),
             row.kind().to_owned(),
@@ -207,18 +260,23 @@ fn told(rows: &[Row]) -> Told {
             format!("{:.2}", seconds(temp_ns)),
             format!("{:.2}", in_memory(row)),
             verified.to_string(),
-        ]);
+        ];
+        if let (Some(measured), Some(elapsed_s)) = (&row.measured, row.measured_s()) {
+            let temp_s = seconds(measured.temp_ns);
+            line.extend([format!("{elapsed_s:.2}"), format!("{temp_s:.2}"), measured.verified.to_string()]);
+        }
+        lines.push(line);
     }
     let object = |row: &Row| {
-        let Outcomes { table_ns, cpu_ns, temp_ns, runs, passes, verified, written } = row.outcomes;
-        Object {
+        let Outcomes { runs, passes, verified, written, .. } = row.outcomes;
+        let object = Object {
             experiment: NAME,
             row: &format!("memory {}", row.memory()),
             configuration: row.temp.name(),
             elapsed_s: row.elapsed_s(),
             ratio_to_all_flash: of(Temp::Flash, row.part).map(|flash| row.elapsed_s() / flash.elapsed_s()),
             verified_blocks: verified,
-            waits: &[(KINDS[0], seconds(cpu_ns)), (KINDS[1], seconds(table_ns)), (KINDS[2], seconds(temp_ns))],
+            waits: &waits(&row.outcomes),
             field_elapsed_s: None,
             further: &[
                 ("ratio_to_in_memory", Some(in_memory(row))),
@@ -227,8 +285,15 @@ fn told(rows: &[Row]) -> Told {
                 ("pages_written", Some(written as f64)),
             ],
             verdict: "-",
+        };
+        match &row.measured {
+            None => object.json(),
+            Some(measured) => object.json_beside(Some(&Measured {
+                elapsed_s: seconds(measured.elapsed_ns()),
+                verified_blocks: measured.verified,
+                waits: &waits(measured),
+            })),
         }
-        .json()
     };
     Told {
         lines,
@@ -260,21 +325,19 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         dots: true,
         has_tops: false,
     };
+    let mark = if rows.iter().any(|row| row.measured.is_some()) { "measured" } else { "" };
     let shown = if least >= SMALL { SMALL } else { least };
     let bars = [1, shown].map(|part| {
         let of = rows.iter().filter(|row| row.part == part);
-        let bar = |row: &Row| {
-            let Outcomes { table_ns, cpu_ns, temp_ns, .. } = row.outcomes;
-            Bar {
-                name: row.temp.name().to_owned(),
-                note: format!("{:.2} s, {}", row.elapsed_s(), row.kind()),
-                parts: [cpu_ns, table_ns, temp_ns].map(|ns| ns as f64 / 1e9).to_vec(),
-                field: None,
-            }
+        let bar = |row: &Row| Bar {
+            name: row.temp.name().to_owned(),
+            note: format!("{:.2} s, {}", row.elapsed_s(), row.kind()),
+            parts: waits(&row.outcomes).map(|(_, s)| s).to_vec(),
+            field: row.measured_s(),
         };
         let memory = if part == 1 { "all of it".to_owned() } else { format!("1/{part}") };
         let title = format!("sort area {memory}: elapsed seconds");
-        Chart::Bars(Bars { title, unit: "s", mark: "", kinds: KINDS.to_vec(), bars: of.map(bar).collect() })
+        Chart::Bars(Bars { title, unit: "s", mark, kinds: KINDS.to_vec(), bars: of.map(bar).collect() })
     });
     std::iter::once(Chart::Curves(curves)).chain(bars).collect()
 }

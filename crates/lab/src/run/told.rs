@@ -36,9 +36,26 @@ fn number(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(|| "null".to_owned(), |v| format!("{v:.6}"))
 }
 
+/// What came of a row on a served cell.
+pub(super) struct Measured<'a> {
+    pub(super) elapsed_s: f64,
+    pub(super) verified_blocks: u64,
+    /// Seconds.
+    pub(super) waits: &'a [(&'static str, f64)],
+}
+
+fn waits_json(waits: &[(&'static str, f64)]) -> String {
+    let waits: Vec<String> = waits.iter().map(|(name, s)| format!("{}:{s:.6}", json_string(name))).collect();
+    waits.join(",")
+}
+
 impl Object<'_> {
     pub(super) fn json(&self) -> String {
-        let waits: Vec<String> = self.waits.iter().map(|(name, s)| format!("{}:{s:.6}", json_string(name))).collect();
+        self.json_beside(None)
+    }
+
+    /// With what was measured beside what was foretold.
+    pub(super) fn json_beside(&self, measured: Option<&Measured<'_>>) -> String {
         let mut text = format!(
             "{{\"experiment\":{},\"row\":{},\"configuration\":{},\"elapsed_s\":{:.6},\"ratio_to_all_flash\":{},\"hit_ratio\":null,\
              \"verified_blocks\":{},\"waits\":{{{}}},\"field_elapsed_s\":{},\"verdict\":{}",
@@ -48,13 +65,20 @@ impl Object<'_> {
             self.elapsed_s,
             number(self.ratio_to_all_flash),
             self.verified_blocks,
-            waits.join(","),
+            waits_json(self.waits),
             number(self.field_elapsed_s),
             json_string(self.verdict)
         );
         for (name, value) in self.further {
             // Writing to a string cannot fail.
             let _ = write!(text, ",{}:{}", json_string(name), number(*value));
+        }
+        if let Some(Measured { elapsed_s, verified_blocks, waits }) = measured {
+            let waits = waits_json(waits);
+            let _ = write!(
+                text,
+                ",\"measured\":{{\"elapsed_s\":{elapsed_s:.6},\"verified_blocks\":{verified_blocks},\"waits\":{{{waits}}}}}"
+            );
         }
         text.push('}');
         text
