@@ -521,7 +521,8 @@ mod tests {
         let more = ["FC_IO_RQ_REPLACEMENT_ATTEMPTED", "FC_IO_RQ_REPLACEMENT_FAILED", "FC_IO_BY_W_POPULATE"];
         let discards = ["FC_IO_BY_DISCARD", "FC_IO_RQ_DISCARD"];
         let cleaning = ["FC_IO_BY_CARRY", "FC_IO_BY_COPY", "FC_IO_RQ_CLEAN"];
-        let endurance = ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE"];
+        let endurance =
+            ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE", "FC_IO_RQ_OVERWRITE_SKIP_ENDURANCE"];
         let skips = ["INDEX", "MEM", "POLICY", "SLOW"].map(|why| format!("FC_IO_RQ_W_SKIP_{why}"));
         let keep = ["FC_BYKEEP_OVERWR", "FC_IO_BYKEEP_W", "FC_IO_RQKEEP_W", "FC_IO_RQKEEP_W_SKIP_SHARE"];
         let all =

@@ -210,9 +210,18 @@ impl Member {
         let keep_head = if from != HeadKind::Keep && self.keep_is_full() { HeadKind::Warm } else { HeadKind::Keep };
         let kept = kept.into_iter().map(|(name, entry)| (name, entry, keep_head, entry.aged()));
         let others = others.into_iter().map(|(name, entry)| (name, entry, from.copied(), entry.aged() || aged));
-        let stays = |(_, entry, ..): &(BlockName, Entry, HeadKind, bool)| {
+        let allowance = self.allowance();
+        let stays = |(_, entry, head, _): &(BlockName, Entry, HeadKind, bool)| {
             // What a database has beyond what the I/O plan lets it have leaves.
-            !claims.as_mut().is_some_and(|claims| claims.takes_excess(entry))
+            if claims.as_mut().is_some_and(|claims| claims.takes_excess(entry)) {
+                return false;
+            }
+            let may = *head == HeadKind::Keep || self.may_copy(entry.key(), allowance);
+            let leaves = !may && claims.as_mut().is_none_or(|claims| claims.takes_spare(entry));
+            if leaves {
+                self.refuse_copy(entry.key(), 0);
+            }
+            !leaves
         };
         let candidate = |(name, entry, head, aged): (BlockName, Entry, HeadKind, bool)| {
             let head = if head == HeadKind::Keep { head } else { self.class(head) };

@@ -250,6 +250,9 @@ impl Member {
                         add(&self.counters.keep_fills, u64::from(mask.count_ones()));
                         add(&self.counters.keep_fill_bytes, bytes as u64);
                     }
+                    if cause == FillCause::ReadMiss {
+                        self.was_read(key);
+                    }
                     let (fills, fill_bytes) = match cause {
                         FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),
                         FillCause::Write => (&self.counters.write_fills, &self.counters.write_fill_bytes),

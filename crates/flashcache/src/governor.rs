@@ -296,19 +296,41 @@ impl Member {
                 return None;
             }
         };
-        if admits(allowance, head) {
+        let returned = overwrites.is_none() || self.returned(key);
+        if admits(allowance, head) && (returned || allowance == Allowance::All) {
             return Some(head);
         }
-        if overwrites.is_none() {
-            self.policy.refused(key, pages);
-        }
-        add(&self.counters.fill_skips_endurance, 1);
+        // What overwrites was granted nothing.
+        self.policy.refused(key, if overwrites.is_none() { pages } else { 0 });
+        let counters = &self.counters;
+        add(if returned { &counters.fill_skips_endurance } else { &counters.overwrite_skips_endurance }, 1);
         None
     }
 
-    /// A copy at reclaim is not made for want of budget: the block leaves.
-    pub(crate) fn refuse_copy(&self, key: BlockKey, pages: u32) {
-        self.policy.refused(key, pages);
+    /// A cached block is read from flash, or from the disk to be cached.
+    pub(crate) fn was_read(&self, key: BlockKey) {
+        if let Some(returns) = &self.returns {
+            returns.read(key);
+        }
+    }
+
+    /// Flash would be written for a block that it holds: whether the block has been read since the last time. Without a budget nobody asks.
+    fn returned(&self, key: BlockKey) -> bool {
+        self.returns.as_ref().is_none_or(|returns| returns.take(key))
+    }
+
+    /// Whether a block may be copied at reclaim: its copy is counted as a write of it.
+    pub(crate) fn may_copy(&self, key: BlockKey, allowance: Allowance) -> bool {
+        match allowance {
+            Allowance::MustOnly => false,
+            Allowance::Returning => self.returned(key),
+            Allowance::All => true,
+        }
+    }
+
+    /// A copy at reclaim is not made for want of budget: the block leaves. The policy had granted it so many pages.
+    pub(crate) fn refuse_copy(&self, key: BlockKey, granted_pages: u32) {
+        self.policy.refused(key, granted_pages);
         add(&self.counters.move_skips_endurance, 1);
     }
 

@@ -36,6 +36,7 @@ mod recover;
 pub mod regions;
 mod reopen;
 mod restore;
+mod returns;
 pub mod sabotage;
 mod sample;
 mod segment;

@@ -17,6 +17,7 @@ use crate::mirror::Testimony;
 use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
+use crate::returns::Returns;
 use crate::sabotage::Sabotage;
 use crate::slots::DiskNames;
 use crate::tenant::Tally;
@@ -168,6 +169,8 @@ pub struct Member {
     /// By slot.
     pub(crate) disks: RwLock<DiskNames>,
     pub(crate) governor: Option<Governor>,
+    /// Where there is a budget.
+    pub(crate) returns: Option<Returns>,
     failed: AtomicBool,
     /// It was the first to fail: what was dirty on it is on others.
     covered: AtomicBool,
@@ -231,6 +234,7 @@ impl Member {
             keep,
             quota: QuotaState::new(shape.segments),
             disks: RwLock::default(),
+            returns: config.endurance.map(|_| Returns::new(cache_shape.blocks())),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
             covered: AtomicBool::new(false),

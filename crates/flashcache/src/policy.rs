@@ -137,8 +137,8 @@ pub trait Policy: Send + Sync {
     fn overwritten(&self, key: BlockKey, frequency: u8);
     /// A block of which `pages` are not cached was read or written. `overwrites`: it was cached until this write.
     fn admit(&self, key: BlockKey, pages: u32, overwrites: bool) -> Admission;
-    /// What [`Policy::admit`] let in, unless it overwrites, or [`Policy::judge`] would have written again, is not written after all for want of
-    /// endurance: remember the block as one that left.
+    /// A block is not written for want of endurance: remember it as one that left. `pages` of it were granted, by [`Policy::admit`] to what does
+    /// not overwrite or by [`Policy::judge`]; 0 of what asks for no grant.
     fn refused(&self, key: BlockKey, pages: u32);
     /// Space is needed: which head gives up its oldest segment.
     fn victim(&self, held: HeadPages) -> HeadKind;

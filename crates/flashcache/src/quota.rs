@@ -175,6 +175,18 @@ impl Claims {
         true
     }
 
+    /// Whether it may leave for want of endurance: its database keeps its least. What may is counted as gone.
+    pub(crate) fn takes_spare(&mut self, entry: &Entry) -> bool {
+        let Some(place) = self.terms.place_of(entry.tenant()) else { return true };
+        let parts = u64::from(entry.valid().count_ones());
+        let (over, spare) = &mut self.left[place];
+        if self.terms.quotas[place].min_bytes > 0 && *spare < parts {
+            return false;
+        }
+        (*over, *spare) = (over.saturating_sub(parts), spare.saturating_sub(parts));
+        true
+    }
+
     /// Of these entries those without which somebody would have less than his least, hottest first; they are taken out.
     pub(crate) fn guard<T>(&self, entries: &mut Vec<(T, Entry, bool)>) -> Vec<(T, Entry, bool)> {
         let mut here = vec![0_u64; self.left.len()];

@@ -209,6 +209,7 @@ impl Member {
             drop(turn);
             if hit {
                 self.policy.hit(key);
+                self.was_read(key);
             }
             runs.sort_by_key(|run| run.first);
             let mut at = low;

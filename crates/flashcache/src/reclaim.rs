@@ -380,8 +380,12 @@ impl Member {
         }
         // Down to what reclaim itself lives on, nothing is written again: records come first.
         let scarce = lock(&self.log).free.len() <= WRITE_RESERVE_SEGMENTS;
-        let starved = self.allowance() == Allowance::MustOnly;
-        let mut room = if scarce || starved { 0 } else { self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX };
+        let allowance = self.allowance();
+        let mut room = if scarce || allowance == Allowance::MustOnly {
+            0
+        } else {
+            self.shape.segment_pages / 4 * MOVED_QUARTERS_MAX
+        };
         let has_share = origin == Origin::Cleaning || (origin != Origin::OverShare && !self.keep_is_full());
         let (mut moved, kind) = (Vec::new(), EntryKind::Clean);
         for (name, entry) in kept {
@@ -442,13 +446,13 @@ impl Member {
             let parts = entry.valid().count_ones();
             let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));
             match if excess { Verdict::Evict } else { verdict } {
+                Verdict::Move(..) if !self.may_copy(entry.key(), allowance) => self.refuse_copy(entry.key(), parts),
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
                     let aged = entry.aged() || aged && !is_kept;
                     moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
-                Verdict::Move(..) if starved => self.refuse_copy(entry.key(), parts),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }

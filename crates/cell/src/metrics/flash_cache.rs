@@ -211,8 +211,15 @@ pub(super) const ROWS: &[&[Definition]] = &[
         FlashCache,
         "FC_IO_RQ_MOVE_SKIP_ENDURANCE",
         Requests,
-        "blocks not written again at reclaim since the endurance budget was empty",
+        "blocks not written again at reclaim since the endurance budget was empty, or low and nobody read them",
         Formula::Counter(Reading::FlashCache(|c| c.member("move_skips_endurance")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_RQ_OVERWRITE_SKIP_ENDURANCE",
+        Requests,
+        "overwritten blocks that left since the endurance budget was low and nobody had read them since their last write",
+        Formula::Counter(Reading::FlashCache(|c| c.member("overwrite_skips_endurance")))
     ),
     metric!(
         FlashCache,
