@@ -56,7 +56,9 @@ class Kernel:
             raise Skip(f"no kernel for a guest in {root} (scripts/install-test-clients)")
         self.image = images[-1]
         self.release = os.path.basename(self.image).removeprefix("vmlinuz-")
-        self.modules = os.path.join(root, "lib", "modules", self.release)
+        # Packages of Debian 13 and newer have them below usr.
+        places = (os.path.join(root, lib, "modules", self.release) for lib in ("lib", "usr/lib"))
+        self.modules = next(filter(os.path.isdir, places), root)
         version = tuple(int(part) for part in self.release.split(".")[:2])
         if version < KERNEL_MIN:
             raise Skip(f"the kernel for a guest is {self.release}, and {KERNEL_MIN[0]}.{KERNEL_MIN[1]} is needed")
