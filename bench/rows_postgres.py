@@ -36,8 +36,8 @@ SECONDS, SECONDS_QUICK = (15, 20, 30), (6, 8, 10)
 WARM_SECONDS, WARM_SECONDS_MAX, WARM_SECONDS_MAX_QUICK = 10, 240, 80
 HITS_MIN = 0.995
 READ_SECONDS = 3
-# What a cell destages after its turn would take the processors and the disk from the side that is next.
-SETTLE_SECONDS_MAX, SETTLE_POLL_SECONDS, SETTLED_WRITES_MAX = 180, 3, 30
+# What a cell destages after its turn would take the processors and the disk from the side that is next. It begins 5 s after the last write.
+SETTLE_SECONDS_MAX, SETTLE_POLL_SECONDS, SETTLED_WRITES_MAX = 180, 8, 30
 EXT4, FLASH, CACHED = "ext4 on the flash", "all flash", "write-back + flash log"
 SIDES = (EXT4, FLASH, CACHED)
 KINDS = (("select", "select-only", ("-S",)), ("tpcb", "TPC-B", ()))
@@ -123,20 +123,21 @@ class Side:
         found = self.cell.metrics()
         return [sum(value for (name, _), value in found.items() if name == key) for key in ("FC_IO_RQ_R", "FC_IO_RQ_R_MISS")]
 
-    def device_writes(self):
-        """Writes of its cell to all devices, so far."""
-        return sum(value for (name, _), value in self.cell.metrics().items() if name in ("CD_IO_RQ_W_SM", "CD_IO_RQ_W_LG"))
+    def writing(self):
+        """(writes of its cell to all devices so far, MB that are dirty)"""
+        found = self.cell.metrics().items()
+        return [sum(value for (name, _), value in found if name in names) for names in (("CD_IO_RQ_W_SM", "CD_IO_RQ_W_LG"), ("FC_BY_DIRTY",))]
 
     def settle(self):
         """Wait until its cell has written what it writes by itself; the seconds that took."""
         if self.cell is None:
             return 0.0
         began = time.monotonic()
-        before = self.device_writes()
+        before, _ = self.writing()
         while time.monotonic() - began < SETTLE_SECONDS_MAX:
             time.sleep(SETTLE_POLL_SECONDS)
-            now = self.device_writes()
-            if now - before <= SETTLED_WRITES_MAX:
+            now, dirty_mb = self.writing()
+            if now - before <= SETTLED_WRITES_MAX and dirty_mb < 1:
                 break
             before = now
         return time.monotonic() - began
@@ -230,6 +231,8 @@ def rounds_of(options, place, host):
             side.database.stop()
             if name == CACHED:
                 talk(f"postgres, {name}: {warm(side, memory, warm_max):.3f} of the reads hit once it is warm")
+        for side in sides:
+            side.settle()
         reads = {side.name: side.read_us() for side in sides}
         runs = {name: [] for name in SIDES}
         for number in range(rounds):

@@ -1,14 +1,14 @@
 //! Cleaning: which segment to clean, where what it holds goes, and the copies.
 //!
 //! While what counts is below [`EVICTED_ABOVE_PERCENT`] of the flash, garbage alone makes room: the segment that gains most is cleaned, and
-//! everything in it that counts is written again, apart by how often it has been. Nothing is evicted. Above, the policy decides who goes,
+//! everything in it that counts is written again, apart by how often it has been. Nothing is evicted, but where an endurance budget is low. Above, the policy decides who goes,
 //! but a segment that is mostly garbage is cleaned all the same. Never waits for a range: before it moves an entry it looks whether
 //! the entry is still what it read.
 
 use crate::counters::add;
 use crate::fill::NewEntry;
 use crate::format::{BlockName, EntryKind, HeadKind, Record, part_sum};
-use crate::governor::admits;
+use crate::governor::{Allowance, admits};
 use crate::health::Trouble;
 use crate::index::{Entry, Killed, KilledList};
 use crate::log::{LogState, MOVE_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
@@ -210,14 +210,15 @@ impl Member {
         let keep_head = if from != HeadKind::Keep && self.keep_is_full() { HeadKind::Warm } else { HeadKind::Keep };
         let kept = kept.into_iter().map(|(name, entry)| (name, entry, keep_head, entry.aged()));
         let others = others.into_iter().map(|(name, entry)| (name, entry, from.copied(), entry.aged() || aged));
-        let allowance = self.allowance();
+        // Its copies had a budget when the segment was chosen.
+        let allowance = self.allowance().max(Allowance::Returning);
         let stays = |(_, entry, head, _): &(BlockName, Entry, HeadKind, bool)| {
             // What a database has beyond what the I/O plan lets it have leaves.
             if claims.as_mut().is_some_and(|claims| claims.takes_excess(entry)) {
                 return false;
             }
-            let may = *head == HeadKind::Keep || self.may_copy(entry.key(), allowance);
-            let leaves = !may && claims.as_mut().is_none_or(|claims| claims.takes_spare(entry));
+            let earned = *head == HeadKind::Keep || self.earned(entry.key(), entry.valid(), allowance);
+            let leaves = !earned && claims.as_mut().is_none_or(|claims| claims.takes_spare(entry));
             if leaves {
                 self.refuse_copy(entry.key(), 0);
             }

@@ -55,7 +55,7 @@ counters! {
         moves,
         /// Bytes of them.
         move_bytes,
-        /// Overwrites not cached: the endurance budget is low, and the block has not been read since flash was last written for it.
+        /// Writes not cached: the endurance budget is low, and nothing has been read since flash was last written for it.
         overwrite_skips_endurance,
         /// Blocks not written again at reclaim: the endurance budget is empty, or low and the block has not been read since flash was last
         /// written for it.

@@ -203,7 +203,7 @@ impl Member {
                 kept = false;
             }
             let overwrites = if cause == FillCause::Write { self.lifetimes.take(key) } else { None };
-            let admit = || self.admit(key, mask.count_ones(), allowance, overwrites);
+            let admit = || self.admit(key, mask, cause, allowance, overwrites);
             let admitted = if kept { self.admit_keep(allowance) } else { admit() };
             let Some(mut head) = admitted else { continue };
             // Held until the block is in the index.
@@ -251,7 +251,7 @@ impl Member {
                         add(&self.counters.keep_fill_bytes, bytes as u64);
                     }
                     if cause == FillCause::ReadMiss {
-                        self.was_read(key);
+                        self.was_read(key, mask);
                     }
                     let (fills, fill_bytes) = match cause {
                         FillCause::ReadMiss => (&self.counters.fills, &self.counters.fill_bytes),

@@ -7,6 +7,7 @@
 //! anything else enters. Never waits, never looks at a clock by itself, never computes with floats.
 
 use crate::counters::{Counters, add};
+use crate::fill::FillCause;
 use crate::format::HeadKind;
 use crate::lifetimes::Overwritten;
 use crate::member::Member;
@@ -277,54 +278,55 @@ impl Member {
         }
     }
 
-    /// Ask policy and budget where a block goes of which `pages` are not cached; none is counted by its reason.
+    /// Ask policy and budget where parts of a block go that are not cached; none is counted by its reason.
     /// `overwrites`: what is known of a block that was cached until this write.
     pub(crate) fn admit(
         &self,
         key: BlockKey,
-        pages: u32,
+        parts: u16,
+        cause: FillCause,
         allowance: Allowance,
         overwrites: Option<Overwritten>,
     ) -> Option<HeadKind> {
+        let pages = parts.count_ones();
         let class = overwrites.map(|overwritten| overwritten.class);
-        let head = match self.policy.admit(key, pages, overwrites.is_some()) {
-            Admission::To(head) => self.class_or(class, head),
+        let (head, granted) = match self.policy.admit(key, pages, overwrites.is_some()) {
+            // What overwrites is granted nothing.
+            Admission::To(head) => (self.class_or(class, head), if overwrites.is_none() { pages } else { 0 }),
             // It displaces nothing.
-            Admission::Refuse if self.is_roomy() => self.class_or(class, HeadKind::Small),
+            Admission::Refuse if self.is_roomy() => (self.class_or(class, HeadKind::Small), 0),
             Admission::Refuse => {
                 add(&self.counters.fill_skips_policy, 1);
                 return None;
             }
         };
-        let returned = overwrites.is_none() || self.returned(key);
-        if admits(allowance, head) && (returned || allowance == Allowance::All) {
+        let earned = cause != FillCause::Write || self.earned(key, parts, allowance);
+        if admits(allowance, head) && earned {
             return Some(head);
         }
-        // What overwrites was granted nothing.
-        self.policy.refused(key, if overwrites.is_none() { pages } else { 0 });
+        self.policy.refused(key, granted);
         let counters = &self.counters;
-        add(if returned { &counters.fill_skips_endurance } else { &counters.overwrite_skips_endurance }, 1);
+        add(if earned { &counters.fill_skips_endurance } else { &counters.overwrite_skips_endurance }, 1);
         None
     }
 
-    /// A cached block is read from flash, or from the disk to be cached.
-    pub(crate) fn was_read(&self, key: BlockKey) {
+    /// Parts of a block are read from flash, or from the disk to be cached.
+    pub(crate) fn was_read(&self, key: BlockKey, parts: u16) {
         if let Some(returns) = &self.returns {
-            returns.read(key);
+            returns.read(key, parts);
         }
     }
 
-    /// Flash would be written for a block that it holds: whether the block has been read since the last time. Without a budget nobody asks.
-    fn returned(&self, key: BlockKey) -> bool {
-        self.returns.as_ref().is_none_or(|returns| returns.take(key))
-    }
-
-    /// Whether a block may be copied at reclaim: its copy is counted as a write of it.
-    pub(crate) fn may_copy(&self, key: BlockKey, allowance: Allowance) -> bool {
-        match allowance {
-            Allowance::MustOnly => false,
-            Allowance::Returning => self.returned(key),
-            Allowance::All => true,
+    /// Whether parts of a block have earned that flash is written for them once more, which counts as done: below half of the budget by being read
+    /// since the last time. Who else may be written is not asked here.
+    pub(crate) fn earned(&self, key: BlockKey, parts: u16, allowance: Allowance) -> bool {
+        match (&self.returns, allowance) {
+            (Some(returns), Allowance::Returning) => returns.take(key, parts),
+            (Some(returns), Allowance::All) => {
+                returns.take(key, parts);
+                true
+            }
+            (Some(_), Allowance::MustOnly) | (None, _) => true,
         }
     }
 

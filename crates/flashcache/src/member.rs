@@ -201,7 +201,9 @@ impl Member {
         let segment_pages = shape.segment_pages;
         let area_bytes = u64::from(shape.segments) * u64::from(config.segment_bytes);
         let pages = shape.segments as usize * segment_pages as usize;
+        let beside_bytes = config.endurance.map_or(0, |_| Returns::memory_bytes(pages as u64));
         let entries_max = config.memory_bytes_max.map_or(pages, |limit_bytes| {
+            let limit_bytes = limit_bytes.saturating_sub(beside_bytes);
             memory::entries_within(area_bytes, config.segment_bytes, config.block_bytes, limit_bytes) as usize
         });
         let life = if config.sabotage == Some(Sabotage::OpeningUsedAgain) { 1 } else { config.life };
@@ -234,7 +236,7 @@ impl Member {
             keep,
             quota: QuotaState::new(shape.segments),
             disks: RwLock::default(),
-            returns: config.endurance.map(|_| Returns::new(cache_shape.blocks())),
+            returns: config.endurance.map(|_| Returns::new(pages as u64, config.block_bytes / 4096)),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),
             covered: AtomicBool::new(false),
@@ -366,7 +368,9 @@ impl Member {
     #[must_use]
     pub fn memory_need(&self) -> MemoryNeed {
         let entries_max = Some(self.index.entries_max() as u64);
-        MemoryNeed::of(self.size_bytes(), self.config.segment_bytes, self.block_bytes(), entries_max)
+        let need = MemoryNeed::of(self.size_bytes(), self.config.segment_bytes, self.block_bytes(), entries_max);
+        let returns_bytes = self.returns.as_ref().map_or(0, |_| Returns::memory_bytes(self.sums.len() as u64));
+        MemoryNeed { other_bytes: need.other_bytes + returns_bytes, ..need }
     }
 
     /// Bytes of a block.

@@ -7,7 +7,6 @@
 use crate::index::Index;
 use crate::live::Live;
 use crate::policy::{AdaptiveLog, CacheShape};
-use crate::returns::Returns;
 
 /// The coarsest block.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
@@ -31,7 +30,7 @@ pub struct MemoryNeed {
     pub checksum_bytes: u64,
     /// Names of blocks that left.
     pub ghost_bytes: u64,
-    /// Sampled models of strategies, the state of segments, and what a budget needs.
+    /// Sampled models of strategies, and the state of segments.
     pub other_bytes: u64,
 }
 
@@ -52,8 +51,7 @@ impl MemoryNeed {
             ghost_bytes,
             other_bytes: AdaptiveLog::memory_bytes(blocks) - ghost_bytes
                 + segments * SEGMENT_STATE_BYTES
-                + Live::memory_bytes(pages, segments)
-                + Returns::memory_bytes(blocks),
+                + Live::memory_bytes(pages, segments),
         }
     }
 
@@ -140,11 +138,9 @@ mod tests {
                 let need = MemoryNeed::of(area, SEGMENT, block, None);
                 assert!(need.index_bytes <= need.blocks * 20 + (1 << 20), "{area} {block}");
                 assert_eq!(need.checksum_bytes, need.blocks * u64::from(block / 4096) * 4);
-                // Names of blocks that left are 4 bytes a block more, bits of what was read half a byte; models have a size of their own, segments
-                // 104 bytes and a bit for each page.
+                // Names of blocks that left are 4 bytes a block more; models have a size of their own, segments 104 bytes and a bit for each page.
                 assert_eq!(need.ghost_bytes, need.blocks * 4);
-                let (by_block, by_segment) = (need.blocks / 2, area / u64::from(SEGMENT) * (104 + 68));
-                assert!(need.other_bytes <= by_block + by_segment + (64 << 20), "{block}: {need:?}");
+                assert!(need.other_bytes <= area / u64::from(SEGMENT) * (104 + 68) + (64 << 20), "{block}: {need:?}");
             }
         }
     }
@@ -160,11 +156,11 @@ mod tests {
             index_bytes: 80_604_368,
             checksum_bytes: 64 << 20,
             ghost_bytes: 16 << 20,
-            // Eight models of 8192 blocks with 62 bytes each, 104 + 68 bytes for each segment, and half a byte for each block.
-            other_bytes: 11_796_480,
+            // Eight models of 8192 blocks with 62 bytes each, and 104 + 68 bytes for each segment.
+            other_bytes: 9_699_328,
         };
         assert_eq!(need, expected);
-        assert_eq!((need.all_bytes(), need.milli_bytes_per_block()), (176_286_928, 42_030));
+        assert_eq!((need.all_bytes(), need.milli_bytes_per_block()), (174_189_776, 41_530));
         assert_eq!(MemoryNeed::default().milli_bytes_per_block(), 0);
         let few = MemoryNeed::of(64 << 30, SEGMENT, 16 << 10, Some(1000));
         assert_eq!((few.entries_max, few.index_bytes), (1000, 37_632));
@@ -173,7 +169,7 @@ mod tests {
         let small = MemoryNeed::of(16 << 20, 1 << 20, 64 << 10, None);
         assert_eq!(
             (small.blocks, small.ghost_bytes, small.other_bytes, small.index_bytes),
-            (256, 1024, 129_344, 23_360)
+            (256, 1024, 129_216, 23_360)
         );
     }
 

@@ -162,7 +162,7 @@ impl Member {
             // Under the shard's lock: where each part lies, and one pin for each run of pages.
             let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
             let key = BlockKey::new(slot, block);
-            let mut hit = false;
+            let mut hit = 0;
             // Held while the index counts.
             let mut turn = None;
             self.index.visit(key, |entry| {
@@ -170,12 +170,12 @@ impl Member {
                     return;
                 }
                 let dirty = entry.dirty();
-                let mut touched = false;
+                let mut touched = 0;
                 for at in low..high {
                     if entry.valid() >> at & 1 == 0 {
                         continue;
                     }
-                    touched = true;
+                    touched |= 1 << at;
                     let page = entry.page_of_part(at);
                     match runs.last_mut() {
                         Some(run)
@@ -192,10 +192,10 @@ impl Member {
                         }
                     }
                 }
-                if touched {
+                if touched != 0 {
                     if !disk.passing {
                         entry.touch();
-                        hit = true;
+                        hit |= touched;
                     }
                     if tenant.is_somebody() && !entry.tenant().is_somebody() && turn.is_none() {
                         let (may, held) = self.may_adopt(tenant, entry.valid().count_ones());
@@ -207,9 +207,9 @@ impl Member {
                 }
             });
             drop(turn);
-            if hit {
+            if hit != 0 {
                 self.policy.hit(key);
-                self.was_read(key);
+                self.was_read(key, hit);
             }
             runs.sort_by_key(|run| run.first);
             let mut at = low;

@@ -446,7 +446,11 @@ impl Member {
             let parts = entry.valid().count_ones();
             let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));
             match if excess { Verdict::Evict } else { verdict } {
-                Verdict::Move(..) if !self.may_copy(entry.key(), allowance) => self.refuse_copy(entry.key(), parts),
+                Verdict::Move(..)
+                    if allowance == Allowance::MustOnly || !self.earned(entry.key(), entry.valid(), allowance) =>
+                {
+                    self.refuse_copy(entry.key(), parts);
+                }
                 Verdict::Move(head, frequency) if parts <= room => {
                     room -= parts;
                     let aged = entry.aged() || aged && !is_kept;

@@ -145,10 +145,10 @@ pub enum RunError {
         /// How.
         source: Stuck,
     },
-    /// It failed after others had ended.
+    /// It failed after experiments had ended.
     #[error("{failed}")]
     After {
-        /// What belongs on standard output of the others.
+        /// What belongs on standard output of those.
         told: String,
         /// Why it failed.
         failed: Box<RunError>,
@@ -287,16 +287,22 @@ pub fn run(options: &RunOptions) -> Result<(String, bool), RunError> {
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
-    match failed {
-        Some(failed) if experiments.is_empty() => return Err(failed),
-        Some(failed) => {
-            save(&experiments, options)?;
-            return Err(RunError::After { told: text(&experiments), failed: Box::new(failed) });
+    let saved = if experiments.is_empty() { Ok(()) } else { save(&experiments, options) };
+    let mut told = text(&experiments);
+    let failed = match (failed, saved) {
+        (Some(failed), _) if experiments.is_empty() => return Err(failed),
+        (Some(failed), Err(unsaved)) => {
+            // Writing to a string cannot fail.
+            let _ = writeln!(told, "not written: {unsaved}");
+            failed
         }
-        None => save(&experiments, options)?,
-    }
-    let good = experiments.iter().all(|(.., experiment)| experiment.bounds.iter().all(|bound| bound.holds));
-    Ok((text(&experiments), good))
+        (Some(failed), Ok(())) | (None, Err(failed)) => failed,
+        (None, Ok(())) => {
+            let good = experiments.iter().all(|(.., experiment)| experiment.bounds.iter().all(|bound| bound.holds));
+            return Ok((told, good));
+        }
+    };
+    Err(RunError::After { told, failed: Box::new(failed) })
 }
 
 /// Write the files that are asked for.

@@ -218,7 +218,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         FlashCache,
         "FC_IO_RQ_OVERWRITE_SKIP_ENDURANCE",
         Requests,
-        "overwritten blocks that left since the endurance budget was low and nobody had read them since their last write",
+        "writes not cached since the endurance budget was low and nothing had been read since flash was last written for it",
         Formula::Counter(Reading::FlashCache(|c| c.member("overwrite_skips_endurance")))
     ),
     metric!(

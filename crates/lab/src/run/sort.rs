@@ -171,17 +171,18 @@ fn put_page(page: &mut [u8], run: u64, index: usize, rows: &[Row]) {
     }
 }
 
-/// The rows of a page.
+/// The rows of a page, so many.
 ///
 /// # Errors
 /// It is another page, or not whole.
-fn take_page(page: &[u8], run: u64, index: usize, into: &mut VecDeque<Row>) -> Result<(), SortError> {
+fn take_page(page: &[u8], run: u64, index: usize, count: usize, into: &mut VecDeque<Row>) -> Result<(), SortError> {
     let crc = crc32c::crc32c(&page[HEADER_BYTES..]);
-    let (found, wanted) = ([0, 8, 16, 32].map(|at| number(page, at)), [MAGIC, run, index as u64, u64::from(crc)]);
+    let wanted = [MAGIC, run, index as u64, count as u64, u64::from(crc)];
+    let found = [0, 8, 16, 24, 32].map(|at| number(page, at));
     if found != wanted {
         return Err(SortError::Page { run, index });
     }
-    let rows = page[HEADER_BYTES..].chunks_exact(ROW_BYTES).take(number(page, 24) as usize);
+    let rows = page[HEADER_BYTES..].chunks_exact(ROW_BYTES).take(count);
     into.extend(rows.map(|row| (number(row, 0), number(row, 8))));
     Ok(())
 }
@@ -348,7 +349,8 @@ impl Sorter {
         self.outcomes.temp_ns += self.parts.clock.now().ns_since(begun);
         let bytes = read.bufs.to_vec(0..pages * PAGE);
         for (n, page) in bytes.chunks_exact(PAGE).enumerate() {
-            take_page(page, reader.run.number, reader.next_page + n, &mut reader.rows)?;
+            let index = reader.next_page + n;
+            take_page(page, reader.run.number, index, ROWS.min(reader.run.rows - index * ROWS), &mut reader.rows)?;
         }
         self.outcomes.verified += pages as u64;
         reader.next_page += pages;
