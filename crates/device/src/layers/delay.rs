@@ -295,7 +295,7 @@ impl State {
         let mut end_ns = ready_ns + disk.command_ns;
         if moves_head(&op) {
             end_ns += transfer_ns(len, disk.media_bytes_per_s);
-            self.head.at = offset + len;
+            self.head = Head { at: offset + len, since_ns: end_ns };
         }
         self.actuator_free_ns = end_ns;
         self.busy = 1;
@@ -304,7 +304,8 @@ impl State {
 
     /// How long until the platter is ready for a request.
     fn reach_ns(&self, disk: &DiskModel, size_bytes: u64, op: &Op, start_ns: u64) -> u64 {
-        if moves_head(op) { disk.position_ns(self.head, op.range().0, size_bytes, start_ns) } else { 0 }
+        let reads = matches!(op, Op::Read { .. });
+        if moves_head(op) { disk.position_ns(self.head, op.range().0, reads, size_bytes, start_ns) } else { 0 }
     }
 
     /// Bring one cached write to the platter: the quickest to reach of the next ones in the direction of the sweep.
@@ -312,13 +313,13 @@ impl State {
         let start_ns = now.0.max(self.actuator_free_ns);
         let ahead = self.cached.range(self.head.at..).chain(self.cached.range(..self.head.at));
         let reached = ahead.take(DISK_QUEUE_MAX).map(|(at, _)| {
-            let reach_ns = disk.position_ns(self.head, *at, size_bytes, start_ns);
+            let reach_ns = disk.position_ns(self.head, *at, false, size_bytes, start_ns);
             (start_ns + reach_ns, *at)
         });
         let Some((ready_ns, at)) = reached.min() else { unreachable!("the caller saw a cached write") };
         let Some((len, number)) = self.cached.remove(&at) else { unreachable!("it was found there") };
         let end_ns = ready_ns + transfer_ns(len, disk.media_bytes_per_s);
-        self.head.at = at + len;
+        self.head = Head { at: at + len, since_ns: end_ns };
         self.actuator_free_ns = end_ns;
         self.destaging = Some(number);
         self.busy = 1;

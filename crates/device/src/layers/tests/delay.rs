@@ -95,6 +95,35 @@ fn a_disk_streams_at_its_media_rate() {
     assert_near(elapsed_ns, 256 * (1 << 20) * 1000 / 120 + 256 * 100 * US, 1, "sequential");
 }
 
+/// A log that is flushed after each write: its next sector has gone by, whether the disk has a cache or none. Without flushes the cache streams.
+#[test]
+fn each_durable_write_of_a_log_takes_a_turn() {
+    for (name, turn_ns) in [("sata-7200", 8_333_333), ("sas-15k", 4 * MS)] {
+        let (world, clock, device) = device(name, GIB);
+        let (started, paused) = (clock.now(), clock.clone());
+        let log = device.clone();
+        world.block_on(async move {
+            for step in 0..100 {
+                log.write(step * 8192, Buf::zeroed(8192).freeze().into(), false).await;
+                log.flush().await;
+                paused.sleep(std::time::Duration::from_nanos(200 * US)).await;
+            }
+        });
+        let each_ns = clock.now().ns_since(started) / 100;
+        assert_near(each_ns, turn_ns, 5, name);
+    }
+    let (world, clock, device) = device("sata-7200", GIB);
+    let started = clock.now();
+    world.block_on(async move {
+        for step in 0..64 {
+            device.write(step << 20, Buf::zeroed(1 << 20).freeze().into(), false).await;
+        }
+        device.flush().await;
+    });
+    let elapsed_ns = clock.now().ns_since(started);
+    assert!(elapsed_ns < 2 * 64 * (1 << 20) * 1000 / 120, "64 MiB in {elapsed_ns} ns");
+}
+
 #[test]
 fn a_volatile_cache_answers_at_once_and_the_flush_pays() {
     let (world, clock, device) = device("sata-7200", 4 * GIB);
