@@ -245,7 +245,8 @@ fn tell_rows(rows: &[Row]) -> Told {
         "to in memory",
         "pages verified",
     ];
-    if rows.iter().any(|row| row.measured.is_some()) {
+    let is_measured = rows.iter().any(|row| row.measured.is_some());
+    if is_measured {
         head.extend(["measured s", "temporary, measured", "pages verified, measured"]);
     }
     let mut lines = vec![head.into_iter().map(str::to_owned).collect()];
@@ -265,9 +266,15 @@ fn tell_rows(rows: &[Row]) -> Told {
             format!("{:.2}", in_memory(row)),
             verified.to_string(),
         ];
-        if let (Some(measured), Some(elapsed_s)) = (&row.measured, row.measured_s()) {
-            let temp_s = seconds(measured.temp_ns);
-            line.extend([format!("{elapsed_s:.2}"), format!("{temp_s:.2}"), measured.verified.to_string()]);
+        if is_measured {
+            line.extend(row.measured.map_or_else(
+                || ["-"; 3].map(str::to_owned),
+                |measured| {
+                    let Outcomes { temp_ns, verified, .. } = measured;
+                    let [elapsed_s, temp_s] = [measured.elapsed_ns(), temp_ns].map(|ns| format!("{:.2}", seconds(ns)));
+                    [elapsed_s, temp_s, verified.to_string()]
+                },
+            ));
         }
         lines.push(line);
     }
