@@ -369,6 +369,6 @@ mod tests {
         assert!(["in memory", "one pass", "several passes"].iter().all(|kind| text.contains(kind)), "{text}");
         // So short a sort has too little memory for what the bounds are about, but not for what a cell's flash is for.
         let missed: Vec<&str> = bounds.iter().filter(|bound| !bound.holds).map(|bound| bound.text.as_str()).collect();
-        assert!(bounds.len() == 3 && missed.iter().all(|text| text.contains("in memory: at most twice")), "{missed:?}");
+        assert!(bounds.len() == 3 && missed.iter().all(|text| text.contains("at most twice")), "{missed:?}");
     }
 }
