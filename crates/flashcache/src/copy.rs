@@ -1,9 +1,9 @@
 //! Cleaning: which segment to clean, where what it holds goes, and the copies.
 //!
 //! While what counts is below [`EVICTED_ABOVE_PERCENT`] of the flash, garbage alone makes room: the segment that gains most is cleaned, and
-//! everything in it that counts is written again, apart by how often it has been. Nothing is evicted, but where an endurance budget is low. Above, the policy decides who goes,
-//! but a segment that is mostly garbage is cleaned all the same. Never waits for a range: before it moves an entry it looks whether
-//! the entry is still what it read.
+//! everything in it that counts is written again, apart by how often it has been. Nothing is evicted, but where an endurance budget is low.
+//! Above, the policy decides who goes, but a segment that is mostly garbage is cleaned all the same. Never waits for a range: before it
+//! moves an entry it looks whether the entry is still what it read.
 
 use crate::counters::add;
 use crate::fill::NewEntry;

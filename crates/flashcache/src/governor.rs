@@ -291,7 +291,7 @@ impl Member {
         let pages = parts.count_ones();
         let class = overwrites.map(|overwritten| overwritten.class);
         let (head, granted) = match self.policy.admit(key, pages, overwrites.is_some()) {
-            // What overwrites is granted nothing.
+            // The policy grants no pages to an overwrite.
             Admission::To(head) => (self.class_or(class, head), if overwrites.is_none() { pages } else { 0 }),
             // It displaces nothing.
             Admission::Refuse if self.is_roomy() => (self.class_or(class, HeadKind::Small), 0),
@@ -320,13 +320,11 @@ impl Member {
     /// Whether parts of a block have earned that flash is written for them once more, which counts as done: below half of the budget by being read
     /// since the last time. Who else may be written is not asked here.
     pub(crate) fn earned(&self, key: BlockKey, parts: u16, allowance: Allowance) -> bool {
-        match (&self.returns, allowance) {
-            (Some(returns), Allowance::Returning) => returns.take(key, parts),
-            (Some(returns), Allowance::All) => {
-                returns.take(key, parts);
-                true
+        match &self.returns {
+            Some(returns) if allowance != Allowance::MustOnly => {
+                returns.take(key, parts) || allowance == Allowance::All
             }
-            (Some(_), Allowance::MustOnly) | (None, _) => true,
+            _ => true,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What flash got back for a write: whether a page has been read since flash was last written for it.
+//! `Returns` remembers of each page whether a client has read it since flash was last written for it.
 //!
 //! Under a budget a page that nobody reads between two of its writes is not worth the next one: that costs wear and saves no read of the
 //! disk. A bit for each page of each block, by the block's hash; blocks that share their bits are taken for each other, which costs a write or a

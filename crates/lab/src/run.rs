@@ -148,7 +148,7 @@ pub enum RunError {
     /// It failed after experiments had ended.
     #[error("{failed}")]
     After {
-        /// What belongs on standard output of those.
+        /// Their tables, for standard output.
         told: String,
         /// Why it failed.
         failed: Box<RunError>,

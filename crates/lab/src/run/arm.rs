@@ -103,7 +103,7 @@ struct Sessions {
     data: SharedBufs,
     next_record: AtomicU64,
     samples: Mutex<Samples>,
-    /// What a commit was answered that failed.
+    /// The answer to the first commit that failed.
     refused: Mutex<Option<String>>,
     apart_bytes: u64,
     think: Duration,

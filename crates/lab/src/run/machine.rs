@@ -48,7 +48,7 @@ impl Under {
         if self.devices.is_none() { self.machine.name.to_owned() } else { format!("{short}{}", self.moved()) }
     }
 
-    /// What tells of devices in place of the machine's, behind the name of a part.
+    /// The names of given devices, as the end of a part's name; empty on the machine's own.
     pub(super) fn moved(&self) -> String {
         let told = |Devices { disk, flash }: &Devices| format!(", on {} and {}", disk.name(), flash.name());
         self.devices.as_ref().map_or_else(String::new, told)

@@ -46,7 +46,7 @@ fn grid_disk(server: &Server, name: &str, home: &str, bytes: u64, more: &str) ->
     server.cellcli(&format!("create griddisk {name} {what}")).map(drop)
 }
 
-/// What is not cached.
+/// A grid disk without the flash cache.
 const UNCACHED: &str = "cachingMode=none";
 
 /// The cache of a cell as virtual time has it.
@@ -178,13 +178,25 @@ impl<'a> Real<'a> {
     /// # Errors
     /// The server did not do its part, or a commit was refused.
     pub(super) fn commits(&self, arm: &Arm, tell: &mut dyn FnMut(&str)) -> Result<Outcomes, RealError> {
+        let elapsed = |outcomes: &Outcomes| outcomes.elapsed;
+        self.median_run(&arm.configuration.name(), tell, elapsed, || self.commits_once(arm))
+    }
+
+    /// Of as many runs as are asked for, the one whose elapsed time is the median.
+    fn median_run<Done, Time: Ord>(
+        &self,
+        name: &str,
+        tell: &mut dyn FnMut(&str),
+        elapsed: impl Fn(&Done) -> Time,
+        once: impl Fn() -> Result<Done, RealError>,
+    ) -> Result<Done, RealError> {
         let runs = self.runs();
         let mut outcomes = Vec::new();
         for run in 1..=runs {
-            tell(&format!("run {run} of {runs}: {} in real time", arm.configuration.name()));
-            outcomes.push(self.commits_once(arm)?);
+            tell(&format!("run {run} of {runs}: {name} in real time"));
+            outcomes.push(once()?);
         }
-        outcomes.sort_by_key(|outcomes| outcomes.elapsed);
+        outcomes.sort_by_key(elapsed);
         Ok(outcomes.swap_remove(outcomes.len() / 2))
     }
 
@@ -221,14 +233,7 @@ impl<'a> Real<'a> {
     /// # Errors
     /// The server did not do its part, or the sort went wrong.
     pub(super) fn sort(&self, arm: &s14::Arm, tell: &mut dyn FnMut(&str)) -> Result<sort::Outcomes, RealError> {
-        let runs = self.runs();
-        let mut outcomes = Vec::new();
-        for run in 1..=runs {
-            tell(&format!("run {run} of {runs}: {} in real time", arm.temp.name()));
-            outcomes.push(self.sort_once(arm)?);
-        }
-        outcomes.sort_by_key(sort::Outcomes::elapsed_ns);
-        Ok(outcomes.swap_remove(outcomes.len() / 2))
+        self.median_run(arm.temp.name(), tell, sort::Outcomes::elapsed_ns, || self.sort_once(arm))
     }
 
     fn sort_once(&self, arm: &s14::Arm) -> Result<sort::Outcomes, RealError> {

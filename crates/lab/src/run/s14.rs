@@ -92,7 +92,7 @@ struct Row {
     temp: Temp,
     part: usize,
     outcomes: Outcomes,
-    /// What came of it on a served cell.
+    /// The times and counts of the sort on a served cell.
     measured: Option<Outcomes>,
 }
 
@@ -194,7 +194,7 @@ pub(super) fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Ex
     Ok(Experiment { told: tell_rows(&rows), bounds: bounds(&rows, options.devices.is_some()), notes: NOTES.to_owned() })
 }
 
-/// What is asked of the rows; on devices that are given, how much flash can win is theirs.
+/// The bounds that the rows have to keep. Given devices decide themselves how much flash can win.
 fn bounds(rows: &[Row], is_moved: bool) -> Vec<Bound> {
     let of = |temp: Temp, part: usize| rows.iter().find(|row| row.temp == temp && row.part == part);
     let mut bounds = Vec::new();
@@ -232,6 +232,11 @@ fn waits(Outcomes { cpu_ns, table_ns, temp_ns, .. }: &Outcomes) -> [(&'static st
     [(KINDS[0], seconds(*cpu_ns)), (KINDS[1], seconds(*table_ns)), (KINDS[2], seconds(*temp_ns))]
 }
 
+/// Whether sorts ran on served cells as well.
+fn is_measured(rows: &[Row]) -> bool {
+    rows.iter().any(|row| row.measured.is_some())
+}
+
 fn tell_rows(rows: &[Row]) -> Told {
     let mut head = vec![
         "memory",
@@ -245,7 +250,7 @@ fn tell_rows(rows: &[Row]) -> Told {
         "to in memory",
         "pages verified",
     ];
-    let is_measured = rows.iter().any(|row| row.measured.is_some());
+    let is_measured = is_measured(rows);
     if is_measured {
         head.extend(["measured s", "temporary, measured", "pages verified, measured"]);
     }
@@ -336,7 +341,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         dots: true,
         has_tops: false,
     };
-    let mark = if rows.iter().any(|row| row.measured.is_some()) { "measured" } else { "" };
+    let mark = if is_measured(rows) { "measured" } else { "" };
     let shown = if least >= SMALL { SMALL } else { least };
     let bars = [1, shown].map(|part| {
         let of = rows.iter().filter(|row| row.part == part);

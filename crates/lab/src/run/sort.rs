@@ -70,11 +70,11 @@ pub(super) enum SortError {
     /// A device did not do it.
     #[error("{what} from byte {offset}: {outcome:?}")]
     Io {
-        /// What was asked.
+        /// The request that the sort made.
         what: &'static str,
         /// Where.
         offset: u64,
-        /// What came of it.
+        /// The answer of the device.
         outcome: Outcome,
     },
     /// What was read of the table is something else.

@@ -223,10 +223,14 @@ impl DiskModel {
     /// How long the arm and the platter take to bring byte `to` under the head, starting at `now_ns`.
     pub(super) fn position_ns(&self, head: Head, to: u64, reads: bool, size_bytes: u64, now_ns: u64) -> u64 {
         if head.at == to {
-            // The electronics have read on. A write that comes after the head has gone by waits for the rest of the turn: a disk of 7,200
-            // turns makes no more than 120 commits a second durable.
-            let late_ns = if reads { 0 } else { now_ns.saturating_sub(head.since_ns) };
-            return (self.revolution_ns - late_ns % self.revolution_ns) % self.revolution_ns;
+            if reads {
+                // The electronics have read on.
+                return 0;
+            }
+            // A write that comes after the head has gone by waits for the rest of the turn: a disk of 7,200 turns makes no more than 120
+            // commits a second durable.
+            let late_ns = now_ns.saturating_sub(head.since_ns) % self.revolution_ns;
+            return (self.revolution_ns - late_ns) % self.revolution_ns;
         }
         let distance = head.at.abs_diff(to);
         let track_bytes = self.track_bytes();
