@@ -36,6 +36,14 @@ def the_report_is_whole_and_repeatable():
 
 
 @test
+def as_many_syncs_as_no_experiment_has_are_refused():
+    for count in ("0", "100000001", "200000000000000", "-1", "many"):
+        done = run([binary(), "lab", "run", "s14", f"--syncs={count}"], ok=None)
+        equal(done.returncode, 2, f"{count}: {done.stderr}")
+        contains(done.stderr, "--syncs", "what is refused")
+
+
+@test
 def experiments_run_on_a_served_cell_too():
     """Goal: what is measured is what a cell did: every page is held against what it must be, the cache hits where it is foretold to, and commits are
     counted. Times are a machine's own, and no matter of a test."""

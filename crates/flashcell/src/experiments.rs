@@ -7,6 +7,9 @@ use lab::what_if::{Devices, RealOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
+/// The field's longest experiment has 4,000,000; of so many pages the largest table takes some gigabytes of memory.
+const SYNCS_MAX: u64 = 100_000_000;
+
 #[derive(Args)]
 pub(crate) struct LabRun {
     /// Experiments, see `flashcell lab list`
@@ -19,7 +22,7 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Commits of each arm, over all of its sessions; in other experiments operations, requests or pages
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SYNCS_MAX))]
     syncs: Option<u64>,
     /// Only with so many sessions
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
