@@ -88,13 +88,14 @@ def refusal(command, runner=None, **options):
 
 
 def wait_until(condition, seconds, what):
+    """`what` is text, or a function that gives it when the time is up."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
         if value:
             return value
         time.sleep(0.05)
-    raise Failure(f"not within {seconds} s: {what}")
+    raise Failure(f"not within {seconds} s: {what() if callable(what) else what}")
 
 
 def pattern(seed, length):
