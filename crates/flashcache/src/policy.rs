@@ -8,10 +8,11 @@ mod adaptive;
 mod ghosts;
 mod purse;
 mod shadow;
+mod sketch;
 mod strategy;
 
 pub use adaptive::AdaptiveLog;
-pub use strategy::{STRATEGIES, Strategy};
+pub use strategy::{Entry, STRATEGIES, Strategy};
 
 pub(crate) use strategy::MOVED_QUARTERS_MAX;
 

@@ -4,25 +4,32 @@
 use super::ghosts::Ghosts;
 use super::purse::Purse;
 use super::shadow::{Shadow, sample_limit};
-use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use super::sketch::{Bar, Sketch};
+use super::strategy::{MOVED_QUARTERS_MAX, START, STRATEGIES, Side, Strategy};
 use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
 use crate::format::HeadKind;
 use crate::mechanism::Mechanism;
 use crate::units::BlockKey;
 use device::sync::lock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 /// See the module.
 pub struct AdaptiveLog {
     shape: CacheShape,
     ghosts: Mutex<Ghosts>,
+    /// How often blocks were asked for lately.
+    sketch: Sketch,
+    /// How often those that the main head gave up were.
+    bar: Bar,
+    /// A segment has been looked at since the start.
+    room_was_needed: AtomicBool,
     purse: Purse,
     /// Blocks with a hash below this are shown to the models.
     sample_limit: u64,
     shadow: Mutex<Shadow>,
     /// The strategy in force.
-    strategy: AtomicUsize,
+    pub(super) strategy: AtomicUsize,
     draws: AtomicU64,
     /// The mechanism that an experiment has taken away.
     without: Option<Mechanism>,
@@ -41,10 +48,13 @@ impl AdaptiveLog {
         AdaptiveLog {
             shape,
             ghosts: Mutex::new(Ghosts::new(shape.blocks())),
+            sketch: Sketch::new(shape.blocks()),
+            bar: Bar::new(),
+            room_was_needed: AtomicBool::new(false),
             purse: Purse::new(&shape),
             sample_limit: sample_limit(&shape),
             shadow: Mutex::new(Shadow::new(&shape)),
-            strategy: AtomicUsize::new(0),
+            strategy: AtomicUsize::new(START),
             draws: AtomicU64::new(0),
             without,
         }
@@ -53,13 +63,13 @@ impl AdaptiveLog {
     /// Bytes it uses for a cache of `blocks` blocks, about.
     #[must_use]
     pub fn memory_bytes(blocks: u64) -> u64 {
-        Ghosts::memory_bytes(blocks) + Shadow::memory_bytes(blocks)
+        Ghosts::memory_bytes(blocks) + Sketch::memory_bytes(blocks) + Shadow::memory_bytes(blocks)
     }
 
-    /// Of these, the names of blocks that left.
+    /// Of these, the names of blocks that left and how often blocks were asked for.
     #[must_use]
     pub fn ghost_bytes(blocks: u64) -> u64 {
-        Ghosts::memory_bytes(blocks)
+        Ghosts::memory_bytes(blocks) + Sketch::memory_bytes(blocks)
     }
 
     /// Index into [`STRATEGIES`] of the one in force.
@@ -83,6 +93,10 @@ impl AdaptiveLog {
         }
     }
 
+    fn asked_for_more(&self, key: BlockKey) -> bool {
+        self.bar.is_passed(key.hash(), &self.sketch)
+    }
+
     fn sampled(&self, key: BlockKey) -> Option<&Mutex<Shadow>> {
         (key.hash() <= self.sample_limit).then_some(&self.shadow)
     }
@@ -102,6 +116,7 @@ impl Policy for AdaptiveLog {
     }
 
     fn hit(&self, key: BlockKey) {
+        self.sketch.count(key.hash());
         let Some(shadow) = self.sampled(key) else { return };
         // Whoever comes while another looks at the models is not sampled: the hit path never waits.
         let guard = match shadow.try_lock() {
@@ -121,6 +136,7 @@ impl Policy for AdaptiveLog {
     }
 
     fn admit(&self, key: BlockKey, pages: u32, overwrites: bool) -> Admission {
+        self.sketch.count(key.hash());
         if let Some(shadow) = self.sampled(key) {
             self.follow(lock(shadow).access(key, overwrites));
         }
@@ -137,7 +153,9 @@ impl Policy for AdaptiveLog {
             return Admission::Refuse;
         }
         self.purse.spend(pages);
-        Admission::To(if known || self.without == Some(Mechanism::Probation) {
+        let room_was_needed = self.room_was_needed.load(Ordering::Relaxed);
+        let side = strategy.enters(known, room_was_needed, || self.asked_for_more(key));
+        Admission::To(if side == Side::Main || self.without == Some(Mechanism::Probation) {
             HeadKind::Main
         } else {
             HeadKind::Small
@@ -158,6 +176,7 @@ impl Policy for AdaptiveLog {
 
     fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement {
         let strategy = self.strategy();
+        self.room_was_needed.store(true, Ordering::Relaxed);
         let side = if head == HeadKind::Small { Side::Small } else { Side::Main };
         let hot: u64 = residents.iter().filter(|r| r.frequency > 0).map(|r| u64::from(r.pages)).sum();
         if !must && strategy.keeps(side, hot, u64::from(self.shape.segment_data_pages)) {
@@ -168,7 +187,10 @@ impl Policy for AdaptiveLog {
         // The hottest first, as far as room and allowance go.
         for hits in (1..=3_u8).rev() {
             for (resident, verdict) in residents.iter().zip(&mut verdicts).filter(|(r, _)| r.frequency == hits) {
-                if strategy.moves(side, hits) && resident.pages <= room && self.purse.try_spend(resident.pages) {
+                if strategy.moves(side, hits, || self.asked_for_more(resident.key))
+                    && resident.pages <= room
+                    && self.purse.try_spend(resident.pages)
+                {
                     room -= resident.pages;
                     *verdict = Verdict::Move(HeadKind::Main, Strategy::frequency_moved(side, hits));
                 }
@@ -177,6 +199,9 @@ impl Policy for AdaptiveLog {
         let mut ghosts = lock(&self.ghosts);
         for (resident, _) in residents.iter().zip(&verdicts).filter(|(_, v)| **v == Verdict::Evict) {
             ghosts.put(resident.key);
+            if side == Side::Main {
+                self.bar.gave_up(resident.key.hash());
+            }
         }
         Judgement::Reclaim(verdicts)
     }

@@ -8,7 +8,8 @@
 use super::CacheShape;
 use super::carried;
 use super::purse::Purse;
-use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
+use super::sketch::{Bar, Sketch};
+use super::strategy::{MOVED_QUARTERS_MAX, START, STRATEGIES, Side, Strategy};
 use crate::log::CLEANED_GAIN_MIN;
 use crate::units::BlockKey;
 use std::collections::{HashMap, VecDeque};
@@ -28,8 +29,9 @@ const WINDOW_MODELS: u64 = 16;
 const SCORE_SHIFT_MIN: u32 = 8;
 /// Sampled requests between two looks at the scores.
 const LOOK_EVERY: u32 = 64;
-/// A strategy takes over when it misses less than the one in force by 1 part in so many.
-const BETTER_BY: u64 = 128;
+/// A strategy takes over when it misses less than the one in force by 1 part in so many: what it takes over was cached for another, and costs misses
+/// until that has been replaced.
+const BETTER_BY: u64 = 32;
 
 /// Below so much of what a model holds nothing is evicted.
 const ROOMY_PERCENT: u64 = 85;
@@ -37,6 +39,8 @@ const ROOMY_PERCENT: u64 = 85;
 /// The models.
 pub(super) struct Shadow {
     models: Vec<Model>,
+    /// How often the sampled blocks were asked for.
+    sketch: Sketch,
     until_look: u32,
     best: usize,
 }
@@ -54,7 +58,8 @@ fn model_blocks(blocks: u64) -> u64 {
 impl Shadow {
     pub(super) fn new(shape: &CacheShape) -> Shadow {
         let models = STRATEGIES.iter().map(|strategy| Model::new(*strategy, shape)).collect();
-        Shadow { models, until_look: LOOK_EVERY, best: 0 }
+        let sketch = Sketch::new(model_blocks(shape.blocks()));
+        Shadow { models, sketch, until_look: LOOK_EVERY, best: START }
     }
 
     /// This strategy is in force until another has proved better.
@@ -65,7 +70,8 @@ impl Shadow {
     /// A sampled block was asked for: the strategy to follow from now on.
     pub(super) fn access(&mut self, key: BlockKey, overwrites: bool) -> usize {
         let name = (key.hash() >> 8) as u32;
-        self.models.iter_mut().for_each(|model| model.access(name, overwrites));
+        self.sketch.count(mixed(name));
+        self.models.iter_mut().for_each(|model| model.access(name, overwrites, &self.sketch));
         self.until_look -= 1;
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
@@ -89,8 +95,14 @@ impl Shadow {
     /// Bytes of the models of a cache of `blocks` blocks, about.
     pub(super) fn memory_bytes(blocks: u64) -> u64 {
         // A name in the map with its slack, for residents and for up to two ghosts each, and their queues.
-        STRATEGIES.len() as u64 * model_blocks(blocks) * (3 * 14 + 4 + 2 * 8)
+        let blocks = model_blocks(blocks);
+        STRATEGIES.len() as u64 * blocks * (3 * 14 + 4 + 2 * 8) + Sketch::memory_bytes(blocks)
     }
+}
+
+/// A name with its bits spread over all 64.
+fn mixed(name: u32) -> u64 {
+    u64::from(name).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Names are hashes already.
@@ -107,7 +119,7 @@ impl Hasher for NameHasher {
         }
     }
     fn write_u32(&mut self, name: u32) {
-        self.0 = u64::from(name).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed(name);
     }
 }
 
@@ -139,6 +151,9 @@ struct Model {
     ghosts_max: usize,
     /// Names in all segments.
     live: u32,
+    /// How often what the main head gave up was asked for.
+    bar: Bar,
+    room_was_needed: bool,
     purse: Purse,
     /// Decayed share of misses, in 1/2^32.
     score: u64,
@@ -178,6 +193,8 @@ impl Model {
                 segment_written_pages: shape.segment_written_pages,
                 block_pages: shape.block_pages,
             }),
+            bar: Bar::new(),
+            room_was_needed: false,
             score: 1 << 32,
             score_shift: (blocks * WINDOW_MODELS).max(256).ilog2(),
             accesses: 0,
@@ -185,7 +202,7 @@ impl Model {
         }
     }
 
-    fn access(&mut self, name: u32, overwrites: bool) {
+    fn access(&mut self, name: u32, overwrites: bool, sketch: &Sketch) {
         let known = self.known.get(&name).copied();
         let hit = matches!(known, Some(Known::In { .. }));
         self.accesses += 1;
@@ -193,7 +210,7 @@ impl Model {
         self.score -= self.score >> shift;
         self.score += if hit { 0 } else { (1 << 32) >> shift };
         match known {
-            Some(Known::In { segment, frequency }) if overwrites => self.overwrite(name, segment, frequency),
+            Some(Known::In { segment, frequency }) if overwrites => self.overwrite(name, segment, frequency, sketch),
             Some(Known::In { segment, frequency }) => {
                 if frequency < 3 {
                     self.segments[usize::from(segment)].hot += u32::from(frequency == 0);
@@ -202,24 +219,30 @@ impl Model {
             }
             Some(Known::Left { .. }) => {
                 self.purse.earn(1);
-                self.fill(name, Side::Main);
+                self.fill(name, true, sketch);
             }
             None => {
                 self.purse.earn(1);
                 self.draws = self.draws.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
-                if self.strategy.admits(self.draws >> 22) { self.fill(name, Side::Small) } else { self.leave(name) }
+                if self.strategy.admits(self.draws >> 22) {
+                    self.fill(name, false, sketch);
+                } else {
+                    self.leave(name);
+                }
             }
         }
     }
 
-    fn fill(&mut self, name: u32, side: Side) {
+    fn fill(&mut self, name: u32, comes_back: bool, sketch: &Sketch) {
         self.purse.spend(1);
+        let asked_for_more = || self.bar.is_passed(mixed(name), sketch);
+        let side = self.strategy.enters(comes_back, self.room_was_needed, asked_for_more);
         self.append(name, 0, side);
-        self.make_room();
+        self.make_room(sketch);
     }
 
     /// A new version of a name comes, and leaves garbage in the place of the old one.
-    fn overwrite(&mut self, name: u32, segment: u16, frequency: u8) {
+    fn overwrite(&mut self, name: u32, segment: u16, frequency: u8, sketch: &Sketch) {
         self.purse.earn(1);
         let of = &mut self.segments[usize::from(segment)];
         if self.open[Side::Main as usize] == Some(segment) {
@@ -231,17 +254,17 @@ impl Model {
         of.hot -= u32::from(frequency > 0);
         self.live -= 1;
         self.append(name, carried(frequency), Side::Main);
-        self.make_room();
+        self.make_room(sketch);
     }
 
-    fn make_room(&mut self) {
+    fn make_room(&mut self, sketch: &Sketch) {
         let mut keeps = 0;
         loop {
             let closed = self.open.iter().filter(|open| open.is_none()).count();
             if self.free.len() >= self.reserve + closed {
                 return;
             }
-            if !self.clean() && !self.reclaim(&mut keeps) {
+            if !self.clean() && !self.reclaim(&mut keeps, sketch) {
                 return;
             }
         }
@@ -306,7 +329,8 @@ impl Model {
         true
     }
 
-    fn reclaim(&mut self, keeps: &mut u32) -> bool {
+    fn reclaim(&mut self, keeps: &mut u32, sketch: &Sketch) -> bool {
+        self.room_was_needed = true;
         let held =
             |side: Side| (self.sealed[side as usize].len() + usize::from(self.open[side as usize].is_some())) as u64;
         let wanted = self.strategy.victim(held(Side::Small), held(Side::Main));
@@ -337,11 +361,15 @@ impl Model {
         left.sort_by_key(|(frequency, _)| std::cmp::Reverse(*frequency));
         let mut room = self.segment_blocks * MOVED_QUARTERS_MAX as usize / 4;
         for (frequency, name) in left {
-            if room > 0 && self.strategy.moves(side, frequency) && self.purse.try_spend(1) {
+            let asked_for_more = || self.bar.is_passed(mixed(name), sketch);
+            if room > 0 && self.strategy.moves(side, frequency, asked_for_more) && self.purse.try_spend(1) {
                 room -= 1;
                 self.append(name, Strategy::frequency_moved(side, frequency), Side::Main);
             } else {
                 self.leave(name);
+                if side == Side::Main {
+                    self.bar.gave_up(mixed(name));
+                }
             }
         }
         true

@@ -7,7 +7,9 @@ use super::ghosts::EPOCHS_PER_CACHE;
 pub struct Strategy {
     /// Share of the segments the small head aims at, in 1/1024.
     pub small_share: u32,
-    /// Hits a block of the small head needs to be written again at the main head.
+    /// What a block needs to enter the main head.
+    pub entry: Entry,
+    /// Hits a block of the small head needs, besides, to be written again at the main head.
     pub promote_hits: u8,
     /// How long the name of a block that left is believed, in epochs of 1/8 of the cache's blocks.
     pub ghost_epochs: u16,
@@ -19,22 +21,39 @@ pub struct Strategy {
     pub admitted: u32,
 }
 
+/// What a block needs to enter the main head. Where how often it was asked for counts, the main head is filled first, before room is needed for
+/// the first time: what came first stays until something is asked for more often, so that a loop larger than the cache keeps a part of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It comes back before its name is forgotten; from the small head its hits suffice.
+    ComesBack,
+    /// It is asked for more often than what the main head gives up.
+    AskedForMore,
+    /// Both.
+    ComesBackAskedForMore,
+}
+
 /// More than any share: never.
 const NEVER: u32 = 2048;
 const CACHE: u16 = EPOCHS_PER_CACHE;
 
-/// The variants, the first being what a cache starts with. Found by a search over about 500 combinations on the traces of
-/// docs/policies.md: eight of them come within 1 % of what the best combination gives on each.
-pub const STRATEGIES: [Strategy; 8] = [
+/// The variants. Those that go by coming back alone were found by a search over about 500 combinations on the traces of docs/policies.md; those
+/// that go by frequency are W-TinyLFU's rule (Einziger et al., TOS 2017) on two heads of segments. Their places are written to the log
+/// ([`Policy::note`](super::Policy::note)).
+pub const STRATEGIES: [Strategy; 9] = [
     variant(51, 3, CACHE * 2, NEVER, 717, 1024),
     variant(20, 1, CACHE / 2, 820, 717, 1024),
     variant(205, 3, CACHE / 2, NEVER, 717, 1024),
     variant(20, 2, CACHE / 4, NEVER, NEVER, 1024),
-    variant(973, 2, CACHE * 2, 205, 307, 1024),
-    variant(10, 3, CACHE / 4, NEVER, 410, 102),
+    by_frequency(Entry::AskedForMore, 1),
+    Strategy { admitted: 102, ..by_frequency(Entry::ComesBackAskedForMore, 2) },
     variant(51, 1, CACHE, 410, 512, 1024),
     variant(102, 3, CACHE * 2, 614, 410, 1024),
+    by_frequency(Entry::ComesBackAskedForMore, 2),
 ];
+
+/// What a cache starts with: the one whose worst trace is best.
+pub(super) const START: usize = 8;
 
 const fn variant(
     small_share: u32,
@@ -44,7 +63,13 @@ const fn variant(
     keep_main: u32,
     admitted: u32,
 ) -> Strategy {
-    Strategy { small_share, promote_hits, ghost_epochs, keep_small, keep_main, admitted }
+    let entry = Entry::ComesBack;
+    Strategy { small_share, entry, promote_hits, ghost_epochs, keep_small, keep_main, admitted }
+}
+
+/// A small head of a hundredth, names believed for two caches.
+const fn by_frequency(entry: Entry, promote_hits: u8) -> Strategy {
+    Strategy { entry, ..variant(10, promote_hits, CACHE * 2, NEVER, 717, 1024) }
 }
 
 /// The two clean heads.
@@ -67,9 +92,27 @@ impl Strategy {
         hot > 0 && hot * 1024 >= all * u64::from(least)
     }
 
-    /// Whether a block with so many hits is worth writing again.
-    pub(super) fn moves(&self, side: Side, frequency: u8) -> bool {
-        frequency >= if side == Side::Small { self.promote_hits } else { 1 }
+    /// Whether a block with so many hits is worth writing again. `asked_for_more`: than what the main head gives up.
+    pub(super) fn moves(&self, side: Side, frequency: u8, asked_for_more: impl FnOnce() -> bool) -> bool {
+        match side {
+            Side::Main => frequency >= 1,
+            Side::Small => frequency >= self.promote_hits && (self.entry == Entry::ComesBack || asked_for_more()),
+        }
+    }
+
+    /// Where a block that is let in goes. `comes_back`: its name is known still. `room_was_needed`: once at least.
+    pub(super) fn enters(
+        &self,
+        comes_back: bool,
+        room_was_needed: bool,
+        asked_for_more: impl FnOnce() -> bool,
+    ) -> Side {
+        let main = match self.entry {
+            Entry::ComesBack => comes_back,
+            Entry::AskedForMore => !room_was_needed || asked_for_more(),
+            Entry::ComesBackAskedForMore => !room_was_needed || comes_back && asked_for_more(),
+        };
+        if main { Side::Main } else { Side::Small }
     }
 
     /// The frequency of a block that is written again.

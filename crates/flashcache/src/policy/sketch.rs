@@ -1,0 +1,196 @@
+//! How often a block was asked for lately, kept or not: a count-min sketch whose counters age.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Counters of 4 bits, 15 of them in a word beside the word's age.
+///
+/// A block counts in three counters of one word, the lowest of them first (Estan and Varghese, TOCS 2003: conservative update), so that a
+/// count costs one access to memory. Every [`PERIOD_CACHES`] cache sizes of counts all are halved (Einziger et al., TOS 2017: the reset of
+/// TinyLFU): a word when it is next looked at, so that nobody waits for a sweep. Two threads that count in one word at a time may lose a
+/// count, nothing else.
+pub(super) struct Sketch {
+    words: Vec<AtomicU64>,
+    counts: AtomicU64,
+    period: u64,
+}
+
+/// Counts between two halvings, in blocks of the cache.
+const PERIOD_CACHES: u64 = 10;
+/// Bytes a cached block.
+const BYTES_PER_BLOCK: u64 = 2;
+const COUNTER_BITS: u32 = 4;
+const COUNTERS: u64 = 15;
+const COUNTER_MAX: u64 = 15;
+/// Of a block in its word.
+const PLACES: usize = 3;
+/// Strides that never meet a counter twice: none has a divisor in common with [`COUNTERS`].
+const STRIDES: [u64; 4] = [1, 2, 4, 7];
+/// The age of a word lies above its counters, modulo 16.
+const AGE_SHIFT: u32 = 60;
+/// Each counter without its lowest bit, one place down.
+const HALVED: u64 = 0x0777_7777_7777_7777;
+
+impl Sketch {
+    /// For a cache of `blocks` blocks.
+    pub(super) fn new(blocks: u64) -> Sketch {
+        let words = Sketch::memory_bytes(blocks) / 8;
+        Sketch {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            counts: AtomicU64::new(0),
+            period: (blocks * PERIOD_CACHES).max(1),
+        }
+    }
+
+    /// Bytes of the sketch of a cache of `blocks` blocks.
+    pub(super) fn memory_bytes(blocks: u64) -> u64 {
+        (blocks * BYTES_PER_BLOCK / 8).max(16) * 8
+    }
+
+    /// How often all counters were halved.
+    pub(super) fn halvings(&self) -> u64 {
+        self.counts.load(Ordering::Relaxed) / self.period
+    }
+
+    fn word(&self, hash: u64) -> &AtomicU64 {
+        &self.words[((u128::from(hash) * self.words.len() as u128) >> 64) as usize]
+    }
+
+    /// Counters as they are after all halvings, and where this block's are.
+    fn read(&self, hash: u64, halvings: u64) -> (u64, [u32; PLACES]) {
+        let word = self.word(hash).load(Ordering::Relaxed);
+        let behind = halvings.wrapping_sub(word >> AGE_SHIFT) % 16;
+        let mut counters = word & (u64::MAX >> COUNTER_BITS);
+        for _ in 0..behind.min(u64::from(COUNTER_BITS)) {
+            counters = counters >> 1 & HALVED;
+        }
+        let (first, stride) = ((hash >> 8) % COUNTERS, STRIDES[(hash & 3) as usize]);
+        (counters, std::array::from_fn(|i| ((first + i as u64 * stride) % COUNTERS) as u32 * COUNTER_BITS))
+    }
+
+    /// A block was asked for; `hash` is even in all its bits.
+    pub(super) fn count(&self, hash: u64) {
+        let halvings = self.counts.fetch_add(1, Ordering::Relaxed) / self.period;
+        let (mut counters, places) = self.read(hash, halvings);
+        let least = lowest(counters, places);
+        if least < COUNTER_MAX {
+            for place in places {
+                if counters >> place & COUNTER_MAX == least {
+                    counters += 1 << place;
+                }
+            }
+        }
+        self.word(hash).store(counters | halvings << AGE_SHIFT, Ordering::Relaxed);
+    }
+
+    /// How often it was, 0 to 15: as often or less.
+    pub(super) fn estimate(&self, hash: u64) -> u32 {
+        let (counters, places) = self.read(hash, self.halvings());
+        lowest(counters, places) as u32
+    }
+}
+
+fn lowest(counters: u64, places: [u32; PLACES]) -> u64 {
+    places.into_iter().map(|place| counters >> place & COUNTER_MAX).min().unwrap_or(0)
+}
+
+/// Blocks that the main head gave up last: what is to take their place has to be asked for more often than they are now, kept or not.
+pub(super) struct Bar {
+    gave_up: [AtomicU64; Bar::BLOCKS],
+    next: AtomicUsize,
+}
+
+impl Bar {
+    const BLOCKS: usize = 8;
+    /// No hash that a block is likely to have: nothing was given up here.
+    const NONE: u64 = 0;
+
+    pub(super) fn new() -> Bar {
+        Bar { gave_up: [const { AtomicU64::new(Bar::NONE) }; Bar::BLOCKS], next: AtomicUsize::new(0) }
+    }
+
+    /// The main head gives up a block.
+    pub(super) fn gave_up(&self, hash: u64) {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % Bar::BLOCKS;
+        self.gave_up[at].store(hash, Ordering::Relaxed);
+    }
+
+    /// Whether a block is asked for more often than those, by a quarter of a count at least: what is asked for as often has been there longer
+    /// and stays. Where nothing was given up, as if it had been asked for once.
+    pub(super) fn is_passed(&self, hash: u64, sketch: &Sketch) -> bool {
+        let others = self.gave_up.iter().map(|gave_up| match gave_up.load(Ordering::Relaxed) {
+            Bar::NONE => 1,
+            other => sketch.estimate(other),
+        });
+        (sketch.estimate(hash) * 4).saturating_sub(1) * Bar::BLOCKS as u32 >= others.sum::<u32>() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: counts are those of the block asked for, age, and say who is asked for more often. Method: blocks counted so often as their number
+    //! says; more counts than a period; a bar fed with a mix.
+
+    use super::*;
+    use crate::units::{BlockKey, DiskSlot};
+
+    fn hash(block: u64) -> u64 {
+        BlockKey::new(DiskSlot(0), block).hash()
+    }
+
+    #[test]
+    fn a_block_counts_for_itself_up_to_fifteen() {
+        let sketch = Sketch::new(10_000);
+        (0..2_000_u64).for_each(|block| (0..block % 20).for_each(|_| sketch.count(hash(block))));
+        let right = (0..2_000).filter(|block| u64::from(sketch.estimate(hash(*block))) == (block % 20).min(15)).count();
+        assert!(right > 1_700, "{right} of 2,000 are told exactly");
+        let less = (0..2_000).filter(|block| u64::from(sketch.estimate(hash(*block))) < (block % 20).min(15)).count();
+        assert_eq!(less, 0, "an estimate is never too low within a period");
+        let unknown = (10_000..12_000).filter(|block| sketch.estimate(hash(*block)) == 0).count();
+        assert!(unknown > 1_000, "{unknown} of 2,000 that nobody asked for");
+    }
+
+    #[test]
+    fn counts_are_halved_each_period_and_forgotten_after_four() {
+        let sketch = Sketch::new(100);
+        let ours = hash(7);
+        (0..12).for_each(|_| sketch.count(ours));
+        let mut seen = vec![sketch.estimate(ours)];
+        // Others of other words, so that only age changes ours.
+        let others: Vec<u64> = (100..10_000)
+            .map(hash)
+            .filter(|other| !std::ptr::eq(sketch.word(*other), sketch.word(ours)))
+            .take(1_000)
+            .collect();
+        for _ in 0..4 {
+            others.iter().for_each(|other| sketch.count(*other));
+            seen.push(sketch.estimate(ours));
+        }
+        assert_eq!(seen, [12, 6, 3, 1, 0]);
+        assert_eq!(sketch.halvings(), 4);
+        // A count brings the word up to date and keeps its place.
+        (0..3).for_each(|_| sketch.count(ours));
+        assert_eq!(sketch.estimate(ours), 3);
+    }
+
+    #[test]
+    fn the_bar_is_what_was_given_up_last_as_it_is_asked_for_now() {
+        let sketch = Sketch::new(1_000);
+        let bar = Bar::new();
+        let (once, twice, often) = (hash(1), hash(2), hash(3));
+        sketch.count(once);
+        (0..2).for_each(|_| sketch.count(twice));
+        (0..8).for_each(|_| sketch.count(often));
+        let passes = || [once, twice, often].map(|block| bar.is_passed(block, &sketch));
+        assert_eq!(passes(), [false, true, true], "before anything was given up: as if all were asked for once");
+        (0..Bar::BLOCKS).for_each(|_| bar.gave_up(twice));
+        assert_eq!(passes(), [false, false, true], "as often is not more often");
+        (0..Bar::BLOCKS as u64).for_each(|other| bar.gave_up(hash(100 + other)));
+        assert_eq!(passes(), [true, true, true], "what nobody asks for was given up");
+        // One of eight that is asked for eight times makes a mean of one.
+        bar.gave_up(often);
+        assert_eq!(passes(), [false, true, true]);
+        (0..Bar::BLOCKS).for_each(|_| bar.gave_up(twice));
+        (0..6).for_each(|_| sketch.count(twice));
+        assert_eq!(passes(), [false, false, false], "it is asked for again after it was given up");
+    }
+}
