@@ -551,8 +551,6 @@ mod tests {
     fn a_refused_block_is_known_when_it_comes_again() {
         let shape = CacheShape::of(64 << 20, 1 << 20, 16 << 10, 4096).unwrap();
         let policy = AdaptiveLog::new(shape);
-        // The first strategy goes by coming back alone.
-        policy.remind(1);
         let key = BlockKey::new(crate::units::DiskSlot(1), 7);
         for head in [HeadKind::Small, HeadKind::Main, HeadKind::Main] {
             assert_eq!(policy.admit(key, 4, false), Admission::To(head));

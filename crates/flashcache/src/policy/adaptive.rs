@@ -5,13 +5,13 @@ use super::ghosts::Ghosts;
 use super::purse::Purse;
 use super::shadow::{Shadow, sample_limit};
 use super::sketch::{Bar, Sketch};
-use super::strategy::{MOVED_QUARTERS_MAX, START, STRATEGIES, Side, Strategy};
+use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
 use super::{Admission, CacheShape, HeadPages, Judgement, Policy, Resident, Verdict};
 use crate::format::HeadKind;
 use crate::mechanism::Mechanism;
 use crate::units::BlockKey;
 use device::sync::lock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 /// See the module.
@@ -22,8 +22,6 @@ pub struct AdaptiveLog {
     sketch: Sketch,
     /// How often those that the main head gave up were.
     bar: Bar,
-    /// A segment has been looked at since the start.
-    room_was_needed: AtomicBool,
     purse: Purse,
     /// Blocks with a hash below this are shown to the models.
     sample_limit: u64,
@@ -50,11 +48,10 @@ impl AdaptiveLog {
             ghosts: Mutex::new(Ghosts::new(shape.blocks())),
             sketch: Sketch::new(shape.blocks()),
             bar: Bar::new(),
-            room_was_needed: AtomicBool::new(false),
             purse: Purse::new(&shape),
             sample_limit: sample_limit(&shape),
             shadow: Mutex::new(Shadow::new(&shape)),
-            strategy: AtomicUsize::new(START),
+            strategy: AtomicUsize::new(0),
             draws: AtomicU64::new(0),
             without,
         }
@@ -153,8 +150,7 @@ impl Policy for AdaptiveLog {
             return Admission::Refuse;
         }
         self.purse.spend(pages);
-        let room_was_needed = self.room_was_needed.load(Ordering::Relaxed);
-        let side = strategy.enters(known, room_was_needed, || self.asked_for_more(key));
+        let side = strategy.enters(known, || self.asked_for_more(key));
         Admission::To(if side == Side::Main || self.without == Some(Mechanism::Probation) {
             HeadKind::Main
         } else {
@@ -176,7 +172,6 @@ impl Policy for AdaptiveLog {
 
     fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement {
         let strategy = self.strategy();
-        self.room_was_needed.store(true, Ordering::Relaxed);
         let side = if head == HeadKind::Small { Side::Small } else { Side::Main };
         let hot: u64 = residents.iter().filter(|r| r.frequency > 0).map(|r| u64::from(r.pages)).sum();
         if !must && strategy.keeps(side, hot, u64::from(self.shape.segment_data_pages)) {

@@ -9,7 +9,7 @@ use super::CacheShape;
 use super::carried;
 use super::purse::Purse;
 use super::sketch::{Bar, Sketch};
-use super::strategy::{MOVED_QUARTERS_MAX, START, STRATEGIES, Side, Strategy};
+use super::strategy::{MOVED_QUARTERS_MAX, STRATEGIES, Side, Strategy};
 use crate::log::CLEANED_GAIN_MIN;
 use crate::units::BlockKey;
 use std::collections::{HashMap, VecDeque};
@@ -59,7 +59,7 @@ impl Shadow {
     pub(super) fn new(shape: &CacheShape) -> Shadow {
         let models = STRATEGIES.iter().map(|strategy| Model::new(*strategy, shape)).collect();
         let sketch = Sketch::new(model_blocks(shape.blocks()));
-        Shadow { models, sketch, until_look: LOOK_EVERY, best: START }
+        Shadow { models, sketch, until_look: LOOK_EVERY, best: 0 }
     }
 
     /// This strategy is in force until another has proved better.
@@ -153,7 +153,6 @@ struct Model {
     live: u32,
     /// How often what the main head gave up was asked for.
     bar: Bar,
-    room_was_needed: bool,
     purse: Purse,
     /// Decayed share of misses, in 1/2^32.
     score: u64,
@@ -194,7 +193,6 @@ impl Model {
                 block_pages: shape.block_pages,
             }),
             bar: Bar::new(),
-            room_was_needed: false,
             score: 1 << 32,
             score_shift: (blocks * WINDOW_MODELS).max(256).ilog2(),
             accesses: 0,
@@ -236,7 +234,7 @@ impl Model {
     fn fill(&mut self, name: u32, comes_back: bool, sketch: &Sketch) {
         self.purse.spend(1);
         let asked_for_more = || self.bar.is_passed(mixed(name), sketch);
-        let side = self.strategy.enters(comes_back, self.room_was_needed, asked_for_more);
+        let side = self.strategy.enters(comes_back, asked_for_more);
         self.append(name, 0, side);
         self.make_room(sketch);
     }
@@ -330,7 +328,6 @@ impl Model {
     }
 
     fn reclaim(&mut self, keeps: &mut u32, sketch: &Sketch) -> bool {
-        self.room_was_needed = true;
         let held =
             |side: Side| (self.sealed[side as usize].len() + usize::from(self.open[side as usize].is_some())) as u64;
         let wanted = self.strategy.victim(held(Side::Small), held(Side::Main));

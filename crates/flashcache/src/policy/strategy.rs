@@ -21,8 +21,8 @@ pub struct Strategy {
     pub admitted: u32,
 }
 
-/// What a block needs to enter the main head. Where how often it was asked for counts, the main head is filled first, before room is needed for
-/// the first time: what came first stays until something is asked for more often, so that a loop larger than the cache keeps a part of itself.
+/// What a block needs to enter the main head. Where how often it was asked for counts, what is there stays until something is asked for more often:
+/// a loop larger than the cache keeps a part of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// It comes back before its name is forgotten; from the small head its hits suffice.
@@ -37,7 +37,7 @@ pub enum Entry {
 const NEVER: u32 = 2048;
 const CACHE: u16 = EPOCHS_PER_CACHE;
 
-/// The variants. Those that go by coming back alone were found by a search over about 500 combinations on the traces of docs/policies.md; those
+/// The variants, the first being what a cache starts with. Those that go by coming back alone were found by a search over about 500 combinations on the traces of docs/policies.md; those
 /// that go by frequency are W-TinyLFU's rule (Einziger et al., TOS 2017) on two heads of segments. Their places are written to the log
 /// ([`Policy::note`](super::Policy::note)).
 pub const STRATEGIES: [Strategy; 9] = [
@@ -51,9 +51,6 @@ pub const STRATEGIES: [Strategy; 9] = [
     variant(102, 3, CACHE * 2, 614, 410, 1024),
     by_frequency(Entry::ComesBackAskedForMore, 2),
 ];
-
-/// What a cache starts with: the one whose worst trace is best.
-pub(super) const START: usize = 8;
 
 const fn variant(
     small_share: u32,
@@ -100,17 +97,12 @@ impl Strategy {
         }
     }
 
-    /// Where a block that is let in goes. `comes_back`: its name is known still. `room_was_needed`: once at least.
-    pub(super) fn enters(
-        &self,
-        comes_back: bool,
-        room_was_needed: bool,
-        asked_for_more: impl FnOnce() -> bool,
-    ) -> Side {
+    /// Where a block that is let in goes. `comes_back`: its name is known still. `asked_for_more`: than what the main head gives up.
+    pub(super) fn enters(&self, comes_back: bool, asked_for_more: impl FnOnce() -> bool) -> Side {
         let main = match self.entry {
             Entry::ComesBack => comes_back,
-            Entry::AskedForMore => !room_was_needed || asked_for_more(),
-            Entry::ComesBackAskedForMore => !room_was_needed || comes_back && asked_for_more(),
+            Entry::AskedForMore => asked_for_more(),
+            Entry::ComesBackAskedForMore => comes_back && asked_for_more(),
         };
         if main { Side::Main } else { Side::Small }
     }

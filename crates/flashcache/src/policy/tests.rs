@@ -155,10 +155,10 @@ fn it_decides_what_it_decided_when_it_was_measured() {
     found.push(cache.phase(60_000, |n| 40_000 + n / 8 + skewed(&mut prng, 6_000)));
     let counted = |hits, main, refused, moves, keeps| Counted { hits, main, refused, moves, keeps };
     let expected = [
-        (counted(22_837, 6_584, 0, 2_124, 906), 8),
-        (counted(17_969, 3_680, 0, 1_695, 1_160), 4),
-        (counted(13_085, 5_966, 4_612, 2_930, 242), 5),
-        (counted(29_201, 15_664, 3_112, 3_180, 2_443), 7),
+        (counted(22_088, 15_233, 4_117, 4_338, 408), 5),
+        (counted(16_617, 4_115, 8_858, 2_962, 1_071), 4),
+        (counted(12_966, 5_949, 2_338, 3_102, 107), 5),
+        (counted(29_237, 15_666, 3_015, 3_068, 2_456), 7),
     ];
     assert_eq!(found, expected);
     // Those that are not followed as well.
@@ -167,11 +167,11 @@ fn it_decides_what_it_decided_when_it_was_measured() {
         2_628_475_074,
         2_530_578_242,
         2_993_286_508,
-        2_812_597_552,
-        2_824_709_772,
+        2_801_953_433,
+        2_823_604_692,
         2_387_462_905,
         2_324_847_978,
-        2_814_123_991,
+        2_825_481_622,
     ];
     assert_eq!(cache.policy.scores(), scores);
 }
@@ -180,8 +180,8 @@ fn it_decides_what_it_decided_when_it_was_measured() {
 fn a_strategy_that_misses_less_takes_over_and_is_remembered() {
     let shape = CacheShape::of(164 * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096).expect("large enough");
     let policy = AdaptiveLog::new(shape);
-    assert_eq!((policy.note(), policy.strategy_in_force()), (9, 8));
-    for (note, strategy) in [(0, 8), (8, 7), (10, 7), (255, 7), (0, 7), (1, 0)] {
+    assert_eq!((policy.note(), policy.strategy_in_force()), (1, 0));
+    for (note, strategy) in [(0, 0), (9, 8), (8, 7), (10, 7), (255, 7), (0, 7), (1, 0)] {
         policy.remind(note);
         assert_eq!((policy.strategy_in_force(), policy.note()), (strategy, strategy as u8 + 1), "after {note}");
     }
@@ -193,12 +193,10 @@ fn a_policy_does_without_what_an_experiment_takes_away() {
     let shape = CacheShape::of(164 * u64::from(SEGMENT_BYTES), SEGMENT_BYTES, 16 << 10, 4096).expect("large enough");
     for without in [None, Some(Mechanism::Learning), Some(Mechanism::Probation)] {
         let policy = AdaptiveLog::without(shape, without);
-        // Room is needed: from now on what is new has to prove itself.
-        policy.judge(HeadKind::Small, &[], true);
         let unknown = if without == Some(Mechanism::Probation) { HeadKind::Main } else { HeadKind::Small };
         assert_eq!(policy.admit(key(1), 4, false), Admission::To(unknown), "{without:?}");
         policy.remind(8);
-        let learnt = if without == Some(Mechanism::Learning) { 8 } else { 7 };
+        let learnt = if without == Some(Mechanism::Learning) { 0 } else { 7 };
         assert_eq!(policy.strategy_in_force(), learnt, "{without:?}");
     }
 }
@@ -206,7 +204,6 @@ fn a_policy_does_without_what_an_experiment_takes_away() {
 #[test]
 fn what_was_asked_for_and_overwritten_is_known_when_it_is_offered() {
     let policy = Cache::new(164).policy;
-    policy.remind(1);
     for (frequency, head) in [(0, HeadKind::Small), (1, HeadKind::Main)] {
         let block = key(u64::from(frequency));
         policy.overwritten(block, frequency);
@@ -238,14 +235,13 @@ fn what_is_written_again_and_again_stays_as_what_is_read_does() {
         missed
     };
     let (written, read) = (misses(true), misses(false));
-    // Five times as many where an overwrite does not count as a hit.
-    assert!(written * 2 < read * 3, "{written} missed where they are written, {read} where they are read");
+    // Some hundred of 33,000 each; five times as many where an overwrite does not count as a hit.
+    assert!(written < read * 2, "{written} missed where they are written, {read} where they are read");
 }
 
 #[test]
 fn what_is_overwritten_is_not_new_to_the_policy() {
     let policy = Cache::new(164).policy;
-    policy.remind(1);
     for frequency in 0..=3 {
         policy.overwritten(key(1), frequency);
         assert_eq!(policy.admit(key(1), 4, true), Admission::To(HeadKind::Main));
@@ -281,14 +277,15 @@ fn each_bound_of_a_strategy_is_where_it_says() {
             assert_eq!([0, 1].map(|hits| moves(entry, Main, hits, more)), [false, true]);
         }
     }
-    // By whether it comes back, room was needed, it is asked for more: none, the first, the second, …
-    let cases =
-        [(false, true, false), (true, true, false), (false, false, false), (false, true, true), (true, true, true)];
-    let enters =
-        |entry| cases.map(|(back, needed, more)| Strategy { entry, ..strategy }.enters(back, needed, || more) == Main);
-    assert_eq!(enters(Entry::ComesBack), [false, true, false, false, true]);
-    assert_eq!(enters(Entry::AskedForMore), [false, false, true, true, true]);
-    assert_eq!(enters(Entry::ComesBackAskedForMore), [false, false, true, false, true]);
+    let enters = |entry, back, more| Strategy { entry, ..strategy }.enters(back, || more) == Main;
+    let cases = [(false, false), (true, false), (false, true), (true, true)];
+    for (entry, expected) in [
+        (Entry::ComesBack, [false, true, false, true]),
+        (Entry::AskedForMore, [false, false, true, true]),
+        (Entry::ComesBackAskedForMore, [false, false, false, true]),
+    ] {
+        assert_eq!(cases.map(|(back, more)| enters(entry, back, more)), expected, "{entry:?}");
+    }
     assert_eq!([(Small, 3), (Main, 3), (Main, 0)].map(|(side, hits)| Strategy::frequency_moved(side, hits)), [0, 2, 0]);
     assert!(strategy.admits(99) && !strategy.admits(100));
 }
