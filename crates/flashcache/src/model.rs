@@ -422,7 +422,7 @@ impl LogModel {
             pages: block_pages,
         };
         let residents: Vec<Resident> = living.iter().map(resident).collect();
-        let verdicts = match self.policy.judge(side, &residents, must) {
+        let verdicts = match self.policy.judge(side, self.held(), &residents, must) {
             Judgement::Keep(_) if must => Vec::new(),
             Judgement::Keep(head) => {
                 for (block, _) in living {

@@ -143,9 +143,9 @@ pub trait Policy: Send + Sync {
     fn refused(&self, key: BlockKey, pages: u32);
     /// Space is needed: which head gives up its oldest segment.
     fn victim(&self, held: HeadPages) -> HeadKind;
-    /// The oldest segment of a head, which holds `residents`. `must` when too many have been
+    /// The oldest segment of a head, which holds `residents`; `held` without it. `must` when too many have been
     /// kept in a row: [`Judgement::Keep`] is then taken as giving up all of it.
-    fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement;
+    fn judge(&self, head: HeadKind, held: HeadPages, residents: &[Resident], must: bool) -> Judgement;
     /// What it wants to be told after a restart; 0 for nothing.
     fn note(&self) -> u8;
     /// After a restart: what it had noted last, or 0. A note it does not know is as 0.

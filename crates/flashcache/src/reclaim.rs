@@ -432,7 +432,8 @@ impl Member {
             Origin::OverShare => (HeadKind::Main, must),
             Origin::Cleaning | Origin::Garbage(_) => (HeadKind::Main, true),
         };
-        let verdicts = match self.policy.judge(head, &residents, must) {
+        let held = lock(&self.log).held();
+        let verdicts = match self.policy.judge(head, held, &residents, must) {
             Judgement::Keep(_) if must => Vec::new(),
             Judgement::Keep(head) => {
                 rest.iter().for_each(|(_, entry, _)| self.cool(entry));

@@ -11,7 +11,7 @@ use crate::format::HeadKind;
 use crate::mechanism::Mechanism;
 use crate::units::BlockKey;
 use device::sync::lock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 /// See the module.
@@ -22,6 +22,8 @@ pub struct AdaptiveLog {
     sketch: Sketch,
     /// How often those that the main head gave up were.
     bar: Bar,
+    /// How often in a row the small head was to give up its oldest segment.
+    small_in_a_row: AtomicU32,
     purse: Purse,
     /// Blocks with a hash below this are shown to the models.
     sample_limit: u64,
@@ -48,6 +50,7 @@ impl AdaptiveLog {
             ghosts: Mutex::new(Ghosts::new(shape.blocks())),
             sketch: Sketch::new(shape.blocks()),
             bar: Bar::new(),
+            small_in_a_row: AtomicU32::new(0),
             purse: Purse::new(&shape),
             sample_limit: sample_limit(&shape),
             shadow: Mutex::new(Shadow::new(&shape)),
@@ -164,17 +167,25 @@ impl Policy for AdaptiveLog {
     }
 
     fn victim(&self, held: HeadPages) -> HeadKind {
-        match self.strategy().victim(held.small, held.main) {
-            Side::Small => HeadKind::Small,
-            Side::Main => HeadKind::Main,
+        match self.strategy().victim(held.small, held.main, self.small_in_a_row.load(Ordering::Relaxed)) {
+            Side::Small => {
+                self.small_in_a_row.fetch_add(1, Ordering::Relaxed);
+                HeadKind::Small
+            }
+            Side::Main => {
+                self.small_in_a_row.store(0, Ordering::Relaxed);
+                HeadKind::Main
+            }
         }
     }
 
-    fn judge(&self, head: HeadKind, residents: &[Resident], must: bool) -> Judgement {
+    fn judge(&self, head: HeadKind, held: HeadPages, residents: &[Resident], must: bool) -> Judgement {
         let strategy = self.strategy();
         let side = if head == HeadKind::Small { Side::Small } else { Side::Main };
         let hot: u64 = residents.iter().filter(|r| r.frequency > 0).map(|r| u64::from(r.pages)).sum();
-        if !must && strategy.keeps(side, hot, u64::from(self.shape.segment_data_pages)) {
+        let segment = u64::from(self.shape.segment_data_pages);
+        let adopts = side == Side::Small && strategy.adopts(held.small, held.main, segment);
+        if !must && (adopts || strategy.keeps(side, hot, segment)) {
             return Judgement::Keep(HeadKind::Main);
         }
         let mut room = self.shape.segment_data_pages * MOVED_QUARTERS_MAX / 4;

@@ -153,6 +153,8 @@ struct Model {
     live: u32,
     /// How often what the main head gave up was asked for.
     bar: Bar,
+    /// How often in a row the small head gave up its oldest segment.
+    small_in_a_row: u32,
     purse: Purse,
     /// Decayed share of misses, in 1/2^32.
     score: u64,
@@ -193,6 +195,7 @@ impl Model {
                 block_pages: shape.block_pages,
             }),
             bar: Bar::new(),
+            small_in_a_row: 0,
             score: 1 << 32,
             score_shift: (blocks * WINDOW_MODELS).max(256).ilog2(),
             accesses: 0,
@@ -330,15 +333,18 @@ impl Model {
     fn reclaim(&mut self, keeps: &mut u32, sketch: &Sketch) -> bool {
         let held =
             |side: Side| (self.sealed[side as usize].len() + usize::from(self.open[side as usize].is_some())) as u64;
-        let wanted = self.strategy.victim(held(Side::Small), held(Side::Main));
+        let wanted = self.strategy.victim(held(Side::Small), held(Side::Main), self.small_in_a_row);
         let other = if wanted == Side::Small { Side::Main } else { Side::Small };
         let side = if self.sealed[wanted as usize].is_empty() { other } else { wanted };
+        let small = held(Side::Small) - u64::from(side == Side::Small);
+        let adopts = side == Side::Small && self.strategy.adopts(small, held(Side::Main), 1);
         let Some(id) = self.sealed[side as usize].pop_front() else { return false };
+        self.small_in_a_row = if wanted == Side::Small { self.small_in_a_row + 1 } else { 0 };
         let (hot, all) = {
             let segment = &self.segments[usize::from(id)];
             (u64::from(segment.hot), segment.names.len() as u64)
         };
-        if *keeps < super::KEEPS_MAX && self.strategy.keeps(side, hot, all) {
+        if *keeps < super::KEEPS_MAX && (adopts || self.strategy.keeps(side, hot, all)) {
             *keeps += 1;
             self.age(id);
             self.sealed[Side::Main as usize].push_back(id);

@@ -33,6 +33,12 @@ pub enum Entry {
     ComesBackAskedForMore,
 }
 
+/// Where nothing passes what the main head gave up last, as in a loop, nothing needs the main head's space. Its oldest segment is looked at
+/// after so many of the small head, so that what nobody asks for any more leaves.
+const LOOK_AT_MAIN_EVERY: u32 = 8;
+/// Segments above its share that the small head keeps: of a small one that share is less than a segment.
+const ADOPTS_ABOVE_SEGMENTS: u64 = 3;
+
 /// More than any share: never.
 const NEVER: u32 = 2048;
 const CACHE: u16 = EPOCHS_PER_CACHE;
@@ -77,10 +83,25 @@ pub(super) enum Side {
 }
 
 impl Strategy {
-    /// Which head gives up its oldest segment, given what each holds in any unit.
-    pub(super) fn victim(&self, small: u64, main: u64) -> Side {
-        let over = small * 1024 > (small + main) * u64::from(self.small_share);
-        if main == 0 || over { Side::Small } else { Side::Main }
+    /// Which head gives up its oldest segment, given what each holds in any unit, and how often in a row it was the small head.
+    pub(super) fn victim(&self, small: u64, main: u64, small_in_a_row: u32) -> Side {
+        let looks = self.goes_by_frequency() && small_in_a_row >= LOOK_AT_MAIN_EVERY;
+        if main == 0 || (self.is_over_share(small, main) && !looks) { Side::Small } else { Side::Main }
+    }
+
+    /// Whether the small head's oldest segment becomes one of the main head, given what each holds besides it and what a segment holds. What
+    /// leaves the main head leaves room that is taken by what has been there longest, and where another strategy was in force before, the main
+    /// head comes to its share without a write.
+    pub(super) fn adopts(&self, small: u64, main: u64, segment: u64) -> bool {
+        self.goes_by_frequency() && self.is_over_share(small.saturating_sub(ADOPTS_ABOVE_SEGMENTS * segment), main)
+    }
+
+    fn goes_by_frequency(&self) -> bool {
+        self.entry != Entry::ComesBack
+    }
+
+    fn is_over_share(&self, small: u64, main: u64) -> bool {
+        small * 1024 > (small + main) * u64::from(self.small_share)
     }
 
     /// Whether a segment of which `hot` of `all` pages were hit stays where it is.
