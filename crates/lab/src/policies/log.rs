@@ -161,7 +161,7 @@ impl Policy for KeepsAll {
     fn victim(&self, held: HeadPages) -> HeadKind {
         if held.small > held.main { HeadKind::Small } else { HeadKind::Main }
     }
-    fn judge(&self, _: HeadKind, residents: &[Resident], _: bool) -> Judgement {
+    fn judge(&self, _: HeadKind, _: HeadPages, residents: &[Resident], _: bool) -> Judgement {
         Judgement::Reclaim(vec![Verdict::Move(HeadKind::Main, 0); residents.len()])
     }
     fn note(&self) -> u8 {
