@@ -132,6 +132,8 @@ impl CacheShape {
 pub trait Policy: Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
+    /// A block is looked up; when it is cached, [`Policy::hit`] follows. Decides nothing, never waits.
+    fn expect(&self, _key: BlockKey) {}
     /// A cached block was asked for: called on the hit path, never waits.
     fn hit(&self, key: BlockKey);
     /// A cached block is being overwritten and may be offered anew; it had this frequency.

@@ -115,6 +115,10 @@ impl Policy for AdaptiveLog {
         "flashcell"
     }
 
+    fn expect(&self, key: BlockKey) {
+        self.sketch.expect(key.hash());
+    }
+
     fn hit(&self, key: BlockKey) {
         self.sketch.count(key.hash());
         let Some(shadow) = self.sampled(key) else { return };

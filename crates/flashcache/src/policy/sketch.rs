@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// count, nothing else.
 pub(super) struct Sketch {
     words: Vec<AtomicU64>,
-    counts: AtomicU64,
     period: u64,
+    /// Counts since the last halving.
+    counts: AtomicU64,
+    /// How often all counters were halved.
+    halvings: AtomicU64,
 }
 
 /// Counts between two halvings, in blocks of the cache.
@@ -36,8 +39,9 @@ impl Sketch {
         let words = Sketch::memory_bytes(blocks) / 8;
         Sketch {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            counts: AtomicU64::new(0),
             period: (blocks * PERIOD_CACHES).max(1),
+            counts: AtomicU64::new(0),
+            halvings: AtomicU64::new(0),
         }
     }
 
@@ -46,18 +50,17 @@ impl Sketch {
         (blocks * BYTES_PER_BLOCK / 8).max(16) * 8
     }
 
-    /// How often all counters were halved.
-    pub(super) fn halvings(&self) -> u64 {
-        self.counts.load(Ordering::Relaxed) / self.period
-    }
-
     fn word(&self, hash: u64) -> &AtomicU64 {
         &self.words[((u128::from(hash) * self.words.len() as u128) >> 64) as usize]
     }
 
-    /// Counters as they are after all halvings, and where this block's are.
-    fn read(&self, hash: u64, halvings: u64) -> (u64, [u32; PLACES]) {
-        let word = self.word(hash).load(Ordering::Relaxed);
+    /// A block may be counted soon: memory is asked for its word, and nobody waits for the answer.
+    pub(super) fn expect(&self, hash: u64) {
+        std::hint::black_box(self.word(hash).load(Ordering::Relaxed));
+    }
+
+    /// Counters as they are after all halvings, and where in a word this block's are.
+    fn read(word: u64, hash: u64, halvings: u64) -> (u64, [u32; PLACES]) {
         let behind = halvings.wrapping_sub(word >> AGE_SHIFT) % 16;
         let mut counters = word & (u64::MAX >> COUNTER_BITS);
         for _ in 0..behind.min(u64::from(COUNTER_BITS)) {
@@ -69,8 +72,14 @@ impl Sketch {
 
     /// A block was asked for; `hash` is even in all its bits.
     pub(super) fn count(&self, hash: u64) {
-        let halvings = self.counts.fetch_add(1, Ordering::Relaxed) / self.period;
-        let (mut counters, places) = self.read(hash, halvings);
+        // Each count is told a number of its own: one of them ends the period.
+        if self.counts.fetch_add(1, Ordering::Relaxed) == self.period {
+            self.counts.fetch_sub(self.period, Ordering::Relaxed);
+            self.halvings.fetch_add(1, Ordering::Relaxed);
+        }
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        let before = self.word(hash).load(Ordering::Relaxed);
+        let (mut counters, places) = Sketch::read(before, hash, halvings);
         let least = lowest(counters, places);
         if least < COUNTER_MAX {
             for place in places {
@@ -79,12 +88,16 @@ impl Sketch {
                 }
             }
         }
-        self.word(hash).store(counters | halvings << AGE_SHIFT, Ordering::Relaxed);
+        let after = counters | halvings << AGE_SHIFT;
+        if after != before {
+            self.word(hash).store(after, Ordering::Relaxed);
+        }
     }
 
     /// How often it was, 0 to 15: as often or less.
     pub(super) fn estimate(&self, hash: u64) -> u32 {
-        let (counters, places) = self.read(hash, self.halvings());
+        let word = self.word(hash).load(Ordering::Relaxed);
+        let (counters, places) = Sketch::read(word, hash, self.halvings.load(Ordering::Relaxed));
         lowest(counters, places) as u32
     }
 }
@@ -166,7 +179,7 @@ mod tests {
             seen.push(sketch.estimate(ours));
         }
         assert_eq!(seen, [12, 6, 3, 1, 0]);
-        assert_eq!(sketch.halvings(), 4);
+        assert_eq!(sketch.halvings.load(Ordering::Relaxed), 4);
         // A count brings the word up to date and keeps its place.
         (0..3).for_each(|_| sketch.count(ours));
         assert_eq!(sketch.estimate(ours), 3);
