@@ -407,13 +407,13 @@ impl LogModel {
 
     /// Whether a segment came free; none: there is none to look at.
     fn look_at_one(&mut self, keeps: u32) -> Option<bool> {
-        let wanted = self.policy.victim(self.held());
+        let must = self.log.free.len() < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX;
+        let wanted = self.policy.victim(self.held(), must);
         let other = if wanted == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
         let (side, id) = match self.log.take_victim(wanted) {
             Some(id) => (wanted, id),
             None => (other, self.log.take_victim(other)?),
         };
-        let must = self.log.free.len() < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX;
         let living = self.living(id);
         let block_pages = self.shape.cache.block_pages;
         let resident = |(block, _): &(u32, Page)| Resident {

@@ -132,7 +132,7 @@ impl CacheShape {
 pub trait Policy: Send + Sync {
     /// Its name, for reports.
     fn name(&self) -> &'static str;
-    /// A block is looked up; when it is cached, [`Policy::hit`] follows. Decides nothing, never waits.
+    /// A block is looked up; when it is cached, [`Policy::hit`] may follow. Decides nothing, waits for nobody.
     fn expect(&self, _key: BlockKey) {}
     /// A cached block was asked for: called on the hit path, never waits.
     fn hit(&self, key: BlockKey);
@@ -143,8 +143,8 @@ pub trait Policy: Send + Sync {
     /// A block is not written for want of endurance: remember it as one that left. `pages` of it were granted, by [`Policy::admit`] to what does
     /// not overwrite or by [`Policy::judge`]; 0 of what asks for no grant.
     fn refused(&self, key: BlockKey, pages: u32);
-    /// Space is needed: which head gives up its oldest segment.
-    fn victim(&self, held: HeadPages) -> HeadKind;
+    /// Space is needed: which head gives up its oldest segment. `must` as in [`Policy::judge`].
+    fn victim(&self, held: HeadPages, must: bool) -> HeadKind;
     /// The oldest segment of a head, which holds `residents`; `held` without it. `must` when too many have been
     /// kept in a row: [`Judgement::Keep`] is then taken as giving up all of it.
     fn judge(&self, head: HeadKind, held: HeadPages, residents: &[Resident], must: bool) -> Judgement;

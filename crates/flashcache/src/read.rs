@@ -162,7 +162,9 @@ impl Member {
             // Under the shard's lock: where each part lies, and one pin for each run of pages.
             let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
             let key = BlockKey::new(slot, block);
-            self.policy.expect(key);
+            if !disk.passing && !dirty_only {
+                self.policy.expect(key);
+            }
             let mut hit = 0;
             // Held while the index counts.
             let mut turn = None;

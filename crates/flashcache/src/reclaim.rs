@@ -172,12 +172,13 @@ impl Member {
             let emptied = self.take_emptied(&mut log).map(|(id, head)| (id, Origin::Head(head)));
             let over_share = emptied.is_none() && log.keep_segments() > log.keep_segments_max();
             let kept = if over_share { log.take_victim(HeadKind::Keep) } else { None };
-            let head = if guarded { HeadKind::Small } else { self.policy.victim(log.held()) };
-            let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
-            kept.map(|id| (id, Origin::OverShare))
-                .or(emptied)
-                .or_else(|| log.take_victim(head).map(|id| (id, Origin::Head(head))))
-                .or_else(|| log.take_victim(other).map(|id| (id, Origin::Head(other))))
+            kept.map(|id| (id, Origin::OverShare)).or(emptied).or_else(|| {
+                let must = log.free.len() < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX;
+                let head = if guarded { HeadKind::Small } else { self.policy.victim(log.held(), must) };
+                let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
+                let oldest = [head, other].into_iter().find_map(|head| Some((log.take_victim(head)?, head)));
+                oldest.map(|(id, head)| (id, Origin::Head(head)))
+            })
         };
         match victim {
             Some((id, origin)) => self.look_at(id, origin, keeps).await,

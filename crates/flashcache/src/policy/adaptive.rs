@@ -156,6 +156,7 @@ impl Policy for AdaptiveLog {
             ghosts.put(key);
             return Admission::Refuse;
         }
+        drop(ghosts);
         self.purse.spend(pages);
         let side = strategy.enters(known, || self.asked_for_more(key));
         Admission::To(if side == Side::Main || self.without == Some(Mechanism::Probation) {
@@ -170,8 +171,8 @@ impl Policy for AdaptiveLog {
         lock(&self.ghosts).put(key);
     }
 
-    fn victim(&self, held: HeadPages) -> HeadKind {
-        match self.strategy().victim(held.small, held.main, self.small_in_a_row.load(Ordering::Relaxed)) {
+    fn victim(&self, held: HeadPages, must: bool) -> HeadKind {
+        match self.strategy().victim(held.small, held.main, self.small_in_a_row.load(Ordering::Relaxed), must) {
             Side::Small => {
                 self.small_in_a_row.fetch_add(1, Ordering::Relaxed);
                 HeadKind::Small
@@ -187,9 +188,10 @@ impl Policy for AdaptiveLog {
         let strategy = self.strategy();
         let side = if head == HeadKind::Small { Side::Small } else { Side::Main };
         let hot: u64 = residents.iter().filter(|r| r.frequency > 0).map(|r| u64::from(r.pages)).sum();
-        let segment = u64::from(self.shape.segment_data_pages);
-        let adopts = side == Side::Small && strategy.adopts(held.small, held.main, segment);
-        if !must && (adopts || strategy.keeps(side, hot, segment)) {
+        let left: u64 = residents.iter().map(|r| u64::from(r.pages)).sum();
+        let segment = u64::from(self.shape.segment_written_pages);
+        let adopts = side == Side::Small && strategy.adopts(held.small, held.main, left, segment);
+        if !must && (adopts || strategy.keeps(side, hot, u64::from(self.shape.segment_data_pages))) {
             return Judgement::Keep(HeadKind::Main);
         }
         let mut room = self.shape.segment_data_pages * MOVED_QUARTERS_MAX / 4;

@@ -333,13 +333,18 @@ impl Model {
     fn reclaim(&mut self, keeps: &mut u32, sketch: &Sketch) -> bool {
         let held =
             |side: Side| (self.sealed[side as usize].len() + usize::from(self.open[side as usize].is_some())) as u64;
-        let wanted = self.strategy.victim(held(Side::Small), held(Side::Main), self.small_in_a_row);
+        let wanted =
+            self.strategy.victim(held(Side::Small), held(Side::Main), self.small_in_a_row, *keeps == super::KEEPS_MAX);
         let other = if wanted == Side::Small { Side::Main } else { Side::Small };
         let side = if self.sealed[wanted as usize].is_empty() { other } else { wanted };
         let small = held(Side::Small) - u64::from(side == Side::Small);
-        let adopts = side == Side::Small && self.strategy.adopts(small, held(Side::Main), 1);
+        let over_share = |left: u32, all: u64| {
+            side == Side::Small && self.strategy.adopts(small * all, held(Side::Main) * all, u64::from(left), all)
+        };
+        let Some(front) = self.sealed[side as usize].front() else { return false };
+        let adopts = over_share(self.segments[usize::from(*front)].live, self.segment_blocks as u64);
         let Some(id) = self.sealed[side as usize].pop_front() else { return false };
-        self.small_in_a_row = if wanted == Side::Small { self.small_in_a_row + 1 } else { 0 };
+        self.small_in_a_row = if wanted == Side::Small { self.small_in_a_row.saturating_add(1) } else { 0 };
         let (hot, all) = {
             let segment = &self.segments[usize::from(id)];
             (u64::from(segment.hot), segment.names.len() as u64)

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 ///
 /// A block counts in three counters of one word, the lowest of them first (Estan and Varghese, TOCS 2003: conservative update), so that a
 /// count costs one access to memory. Every [`PERIOD_CACHES`] cache sizes of counts all are halved (Einziger et al., TOS 2017: the reset of
-/// TinyLFU): a word when it is next looked at, so that nobody waits for a sweep. Two threads that count in one word at a time may lose a
-/// count, nothing else.
+/// TinyLFU): a word when it is next looked at, and a further one with every eighth count, so that nobody waits for all of them. Two threads
+/// that count in one word at a time may lose a count, and at a halving halve it twice.
 pub(super) struct Sketch {
     words: Vec<AtomicU64>,
     period: u64,
@@ -21,6 +21,8 @@ pub(super) struct Sketch {
 const PERIOD_CACHES: u64 = 10;
 /// Bytes a cached block.
 const BYTES_PER_BLOCK: u64 = 2;
+/// Counts between two words that are brought up to date: each is five times in a period.
+const SWEPT_EVERY: u64 = 8;
 const COUNTER_BITS: u32 = 4;
 const COUNTERS: u64 = 15;
 const COUNTER_MAX: u64 = 15;
@@ -54,28 +56,40 @@ impl Sketch {
         &self.words[((u128::from(hash) * self.words.len() as u128) >> 64) as usize]
     }
 
-    /// A block may be counted soon: memory is asked for its word, and nobody waits for the answer.
+    /// Bring a word up to date, so that none falls behind by as many halvings as its age can tell.
+    fn sweep(&self, at: usize) {
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        let before = self.words[at].load(Ordering::Relaxed);
+        let after = aged(before, halvings) | halvings << AGE_SHIFT;
+        if after != before {
+            self.words[at].store(after, Ordering::Relaxed);
+        }
+    }
+
+    /// A block may be counted soon: its word comes into the processor's cache beside the index's.
     pub(super) fn expect(&self, hash: u64) {
         std::hint::black_box(self.word(hash).load(Ordering::Relaxed));
     }
 
     /// Counters as they are after all halvings, and where in a word this block's are.
     fn read(word: u64, hash: u64, halvings: u64) -> (u64, [u32; PLACES]) {
-        let behind = halvings.wrapping_sub(word >> AGE_SHIFT) % 16;
-        let mut counters = word & (u64::MAX >> COUNTER_BITS);
-        for _ in 0..behind.min(u64::from(COUNTER_BITS)) {
-            counters = counters >> 1 & HALVED;
-        }
+        let counters = aged(word, halvings);
         let (first, stride) = ((hash >> 8) % COUNTERS, STRIDES[(hash & 3) as usize]);
         (counters, std::array::from_fn(|i| ((first + i as u64 * stride) % COUNTERS) as u32 * COUNTER_BITS))
     }
 
     /// A block was asked for; `hash` is even in all its bits.
     pub(super) fn count(&self, hash: u64) {
-        // Each count is told a number of its own: one of them ends the period.
-        if self.counts.fetch_add(1, Ordering::Relaxed) == self.period {
-            self.counts.fetch_sub(self.period, Ordering::Relaxed);
-            self.halvings.fetch_add(1, Ordering::Relaxed);
+        let n = self.counts.fetch_add(1, Ordering::Relaxed);
+        if n >= self.period {
+            // Whoever comes between leaves it to the next.
+            let left = (n + 1).saturating_sub(self.period);
+            if self.counts.compare_exchange(n + 1, left, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.halvings.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if n % SWEPT_EVERY == 0 {
+            self.sweep((n / SWEPT_EVERY) as usize % self.words.len());
         }
         let halvings = self.halvings.load(Ordering::Relaxed);
         let before = self.word(hash).load(Ordering::Relaxed);
@@ -102,6 +116,17 @@ impl Sketch {
     }
 }
 
+/// The counters of a word as they are after all halvings.
+fn aged(word: u64, halvings: u64) -> u64 {
+    let behind = match halvings.wrapping_sub(word >> AGE_SHIFT) % 16 {
+        // Another thread has brought it further meanwhile.
+        15 => 0,
+        behind => behind,
+    };
+    let counters = word & (u64::MAX >> COUNTER_BITS);
+    (0..behind.min(u64::from(COUNTER_BITS))).fold(counters, |counters, _| counters >> 1 & HALVED)
+}
+
 fn lowest(counters: u64, places: [u32; PLACES]) -> u64 {
     places.into_iter().map(|place| counters >> place & COUNTER_MAX).min().unwrap_or(0)
 }
@@ -115,7 +140,7 @@ pub(super) struct Bar {
 impl Bar {
     const BLOCKS: usize = 8;
     /// No hash that a block is likely to have: nothing was given up here.
-    const NONE: u64 = 0;
+    const NONE: u64 = u64::MAX;
 
     pub(super) fn new() -> Bar {
         Bar { gave_up: [const { AtomicU64::new(Bar::NONE) }; Bar::BLOCKS], next: AtomicUsize::new(0) }
@@ -180,7 +205,13 @@ mod tests {
         }
         assert_eq!(seen, [12, 6, 3, 1, 0]);
         assert_eq!(sketch.halvings.load(Ordering::Relaxed), 4);
-        // A count brings the word up to date and keeps its place.
+        // Nor does it come back when its word's age begins again.
+        (0..12).for_each(|_| sketch.count(ours));
+        for _ in 0..20 {
+            others.iter().for_each(|other| sketch.count(*other));
+        }
+        assert_eq!(sketch.estimate(ours), 0);
+        // A count keeps its place.
         (0..3).for_each(|_| sketch.count(ours));
         assert_eq!(sketch.estimate(ours), 3);
     }

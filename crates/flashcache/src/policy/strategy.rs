@@ -84,16 +84,21 @@ pub(super) enum Side {
 
 impl Strategy {
     /// Which head gives up its oldest segment, given what each holds in any unit, and how often in a row it was the small head.
-    pub(super) fn victim(&self, small: u64, main: u64, small_in_a_row: u32) -> Side {
-        let looks = self.goes_by_frequency() && small_in_a_row >= LOOK_AT_MAIN_EVERY;
+    /// `must`: what is looked at is given up.
+    pub(super) fn victim(&self, small: u64, main: u64, small_in_a_row: u32, must: bool) -> Side {
+        let looks = !must && self.goes_by_frequency() && small_in_a_row >= LOOK_AT_MAIN_EVERY;
         if main == 0 || (self.is_over_share(small, main) && !looks) { Side::Small } else { Side::Main }
     }
 
-    /// Whether the small head's oldest segment becomes one of the main head, given what each holds besides it and what a segment holds. What
+    /// Whether the small head's oldest segment becomes one of the main head, given what each holds besides it, how much of it is left and what a
+    /// segment holds. What
     /// leaves the main head leaves room that is taken by what has been there longest, and where another strategy was in force before, the main
     /// head comes to its share without a write.
-    pub(super) fn adopts(&self, small: u64, main: u64, segment: u64) -> bool {
-        self.goes_by_frequency() && self.is_over_share(small.saturating_sub(ADOPTS_ABOVE_SEGMENTS * segment), main)
+    pub(super) fn adopts(&self, small: u64, main: u64, left: u64, segment: u64) -> bool {
+        let is_full_enough = left * 2 > segment;
+        self.goes_by_frequency()
+            && is_full_enough
+            && self.is_over_share(small.saturating_sub(ADOPTS_ABOVE_SEGMENTS * segment), main)
     }
 
     fn goes_by_frequency(&self) -> bool {

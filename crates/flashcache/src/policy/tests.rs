@@ -94,7 +94,7 @@ impl Cache {
     }
 
     fn reclaim(&mut self, keeps: &mut u32) {
-        let head = self.policy.victim(self.held());
+        let head = self.policy.victim(self.held(), *keeps == KEEPS_MAX);
         let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
         let head = if self.heads[head as usize].1.is_empty() { other } else { head };
         let Some(id) = self.heads[head as usize].1.pop_front() else { panic!("a head has a full segment") };
@@ -264,15 +264,21 @@ fn each_bound_of_a_strategy_is_where_it_says() {
     // The small head is over its share, exactly at it, below; nothing in the main head.
     use strategy::Side::{Main, Small};
     assert_eq!(
-        [(6, 5), (5, 5), (4, 5), (0, 0)].map(|(small, main)| strategy.victim(small, main, 100)),
+        [(6, 5), (5, 5), (4, 5), (0, 0)].map(|(small, main)| strategy.victim(small, main, 100, false)),
         [Small, Main, Main, Small]
     );
     let by_frequency = Strategy { entry: Entry::AskedForMore, ..strategy };
-    assert_eq!([7, 8].map(|in_a_row| by_frequency.victim(6, 5, in_a_row)), [Small, Main], "the main head is looked at");
-    assert_eq!(by_frequency.victim(6, 0, 100), Small);
+    assert_eq!(
+        [7, 8].map(|in_a_row| by_frequency.victim(6, 5, in_a_row, false)),
+        [Small, Main],
+        "the main head is looked at"
+    );
+    assert_eq!(by_frequency.victim(6, 0, 100, false), Small);
+    assert_eq!(by_frequency.victim(6, 5, 100, true), Small, "where it could not stay it is not looked at");
     // Three segments of two above half of all.
-    assert_eq!([(11, 5), (12, 5)].map(|(small, main)| by_frequency.adopts(small, main, 2)), [false, true]);
-    assert!(!strategy.adopts(12, 5, 2));
+    assert_eq!([(11, 5), (12, 5)].map(|(small, main)| by_frequency.adopts(small, main, 2, 2)), [false, true]);
+    assert!(!by_frequency.adopts(12, 5, 1, 2), "half of it is gone");
+    assert!(!strategy.adopts(12, 5, 2, 2));
     assert!(strategy.keeps(Small, 1, 4) && !strategy.keeps(Small, 1, 5) && !strategy.keeps(Small, 0, 0));
     assert!(strategy.keeps(Main, 4, 4) && !strategy.keeps(Main, 3, 4));
     let moves = |entry, side, hits, more| Strategy { entry, ..strategy }.moves(side, hits, || more);

@@ -158,7 +158,7 @@ impl Policy for KeepsAll {
         Admission::To(HeadKind::Small)
     }
     fn refused(&self, _: BlockKey, _: u32) {}
-    fn victim(&self, held: HeadPages) -> HeadKind {
+    fn victim(&self, held: HeadPages, _: bool) -> HeadKind {
         if held.small > held.main { HeadKind::Small } else { HeadKind::Main }
     }
     fn judge(&self, _: HeadKind, _: HeadPages, residents: &[Resident], _: bool) -> Judgement {
