@@ -224,7 +224,8 @@ impl Policy for AdaptiveLog {
     }
 
     fn remind(&self, note: u8) {
-        let Some(strategy) = usize::from(note).checked_sub(1).filter(|s| *s < STRATEGIES.len()) else { return };
+        let suits = |at: &usize| STRATEGIES.get(*at).is_some_and(|strategy| strategy.suits(&self.shape));
+        let Some(strategy) = usize::from(note).checked_sub(1).filter(suits) else { return };
         lock(&self.shadow).follow(strategy);
         self.follow(strategy);
     }

@@ -39,6 +39,8 @@ const ROOMY_PERCENT: u64 = 85;
 /// The models.
 pub(super) struct Shadow {
     models: Vec<Model>,
+    /// Of these, those that the cache may follow.
+    suitable: Vec<usize>,
     /// How often the sampled blocks were asked for.
     sketch: Sketch,
     until_look: u32,
@@ -59,7 +61,8 @@ impl Shadow {
     pub(super) fn new(shape: &CacheShape) -> Shadow {
         let models = STRATEGIES.iter().map(|strategy| Model::new(*strategy, shape)).collect();
         let sketch = Sketch::new(model_blocks(shape.blocks()));
-        Shadow { models, sketch, until_look: LOOK_EVERY, best: 0 }
+        let suitable = (0..STRATEGIES.len()).filter(|at| STRATEGIES[*at].suits(shape)).collect();
+        Shadow { models, suitable, sketch, until_look: LOOK_EVERY, best: 0 }
     }
 
     /// This strategy is in force until another has proved better.
@@ -75,10 +78,10 @@ impl Shadow {
         self.until_look -= 1;
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
-            let least = self.models.iter().enumerate().min_by_key(|(_, model)| model.score);
-            if let Some((at, model)) = least {
+            let least = self.suitable.iter().map(|at| (self.models[*at].score, *at)).min();
+            if let Some((score, at)) = least {
                 let current = self.models[self.best].score;
-                if model.score + current / BETTER_BY < current {
+                if score + current / BETTER_BY < current {
                     self.best = at;
                 }
             }

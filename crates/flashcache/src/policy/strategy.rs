@@ -1,5 +1,6 @@
 //! What a policy can vary, and the variants tried against each other. Pure decisions on numbers; floats never decide.
 
+use super::CacheShape;
 use super::ghosts::EPOCHS_PER_CACHE;
 
 /// One way to run a log of segments with a small and a main head.
@@ -38,6 +39,10 @@ pub enum Entry {
 const LOOK_AT_MAIN_EVERY: u32 = 8;
 /// Segments above its share that the small head keeps: of a small one that share is less than a segment.
 const ADOPTS_ABOVE_SEGMENTS: u64 = 3;
+
+/// Segments of a cache from which on strategies that go by frequency are followed. In fewer, a segment given up takes so much of the main head
+/// along that they miss more than their models do (docs/policies.md).
+const BY_FREQUENCY_SEGMENTS_MIN: u32 = 256;
 
 /// More than any share: never.
 const NEVER: u32 = 2048;
@@ -99,6 +104,11 @@ impl Strategy {
         self.goes_by_frequency()
             && is_full_enough
             && self.is_over_share(small.saturating_sub(ADOPTS_ABOVE_SEGMENTS * segment), main)
+    }
+
+    /// Whether a cache of this shape may follow it.
+    pub(super) fn suits(&self, shape: &CacheShape) -> bool {
+        !self.goes_by_frequency() || shape.segments >= BY_FREQUENCY_SEGMENTS_MIN
     }
 
     fn goes_by_frequency(&self) -> bool {

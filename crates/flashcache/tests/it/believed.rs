@@ -247,7 +247,7 @@ fn what_the_policy_asked_to_be_told_is_told_to_it() {
         for item in &mut items {
             if let Owned::Plain(Item::PolicyNote(note)) = item {
                 assert_eq!(*note, 1, "it began with the first of its strategies");
-                *note = 6;
+                *note = 8;
             }
         }
         let device = device_of(&stopped.with(&stopped.root, &items)).await;
@@ -263,7 +263,7 @@ fn what_the_policy_asked_to_be_told_is_told_to_it() {
                 notes.push(note);
             }
         };
-        assert_eq!((visit_part(&binding, 1, &part, gather), notes), (Ok(()), vec![6]));
+        assert_eq!((visit_part(&binding, 1, &part, gather), notes), (Ok(()), vec![8]));
     });
 }
 
