@@ -157,7 +157,7 @@ mod tests {
             index_bytes: 80_604_368,
             checksum_bytes: 64 << 20,
             ghost_bytes: 24 << 20,
-            // Nine models of 8192 blocks with 62 bytes each, and 104 + 68 bytes for each segment.
+            // Nine models of 8192 blocks with 62 bytes each and the sketch of these, and 104 + 68 bytes for each segment.
             other_bytes: 10_223_616,
         };
         assert_eq!(need, expected);
