@@ -88,7 +88,7 @@ impl Sketch {
                 self.halvings.fetch_add(1, Ordering::Relaxed);
             }
         }
-        if n % SWEPT_EVERY == 0 {
+        if n.is_multiple_of(SWEPT_EVERY) {
             self.sweep((n / SWEPT_EVERY) as usize % self.words.len());
         }
         let halvings = self.halvings.load(Ordering::Relaxed);
