@@ -15,7 +15,7 @@ use crate::meter::Meter;
 use crate::policy::{
     Admission, CacheShape, HeadPages, Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Policy, Resident, Verdict, carried,
 };
-use crate::reclaim::{FREE_SEGMENTS_LOW, free_segments_low};
+use crate::reclaim::{free_segments_low, must_give_up};
 use crate::units::{BlockKey, DiskSlot, Opening, Page, SegmentId};
 use device::Prng;
 use std::sync::Arc;
@@ -407,7 +407,7 @@ impl LogModel {
 
     /// Whether a segment came free; none: there is none to look at.
     fn look_at_one(&mut self, keeps: u32) -> Option<bool> {
-        let must = self.log.free.len() < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX;
+        let must = must_give_up(self.log.free.len(), keeps);
         let wanted = self.policy.victim(self.held(), must);
         let other = if wanted == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
         let (side, id) = match self.log.take_victim(wanted) {

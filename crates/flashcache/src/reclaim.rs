@@ -27,7 +27,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Free segments below which reclaim runs, in a small cache.
-pub(crate) const FREE_SEGMENTS_LOW: usize = 4;
+const FREE_SEGMENTS_LOW: usize = 4;
+
+/// Whether the segment that is looked at after `keeps` others is given up in any case.
+pub(crate) fn must_give_up(free_segments: usize, keeps: u32) -> bool {
+    free_segments < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX
+}
 /// The same in one that keeps what it writes by how long it lasts: a segment for each of the copies under way, and for what comes meanwhile.
 const FREE_SEGMENTS_LOW_BY_CLASS: u32 = 6;
 /// One in so many segments is free in a large one.
@@ -173,7 +178,7 @@ impl Member {
             let over_share = emptied.is_none() && log.keep_segments() > log.keep_segments_max();
             let kept = if over_share { log.take_victim(HeadKind::Keep) } else { None };
             kept.map(|id| (id, Origin::OverShare)).or(emptied).or_else(|| {
-                let must = log.free.len() < FREE_SEGMENTS_LOW || keeps == KEEPS_MAX;
+                let must = must_give_up(log.free.len(), keeps);
                 let head = if guarded { HeadKind::Small } else { self.policy.victim(log.held(), must) };
                 let other = if head == HeadKind::Small { HeadKind::Main } else { HeadKind::Small };
                 let oldest = [head, other].into_iter().find_map(|head| Some((log.take_victim(head)?, head)));
@@ -224,8 +229,7 @@ impl Member {
         };
         let records = found.records;
         // Looking at one after the other takes time in which records use up space: nothing is kept when that is short.
-        let short = lock(&self.log).free.len() < FREE_SEGMENTS_LOW;
-        let must = short || keeps == KEEPS_MAX;
+        let must = must_give_up(lock(&self.log).free.len(), keeps);
         // What is guaranteed stays then too, while writers have room.
         let guards = keeps < KEEPS_MAX && origin != Origin::Cleaning;
         let moved = match self.sort_out(id, origin, &records, (must, guards)) {

@@ -38,9 +38,8 @@ const ROOMY_PERCENT: u64 = 85;
 
 /// The models.
 pub(super) struct Shadow {
-    models: Vec<Model>,
-    /// Of these, those that the cache may follow.
-    suitable: Vec<usize>,
+    /// By the place of their strategy; none for a strategy that does not suit the cache.
+    models: Vec<Option<Model>>,
     /// How often the sampled blocks were asked for.
     sketch: Sketch,
     until_look: u32,
@@ -59,10 +58,10 @@ fn model_blocks(blocks: u64) -> u64 {
 
 impl Shadow {
     pub(super) fn new(shape: &CacheShape) -> Shadow {
-        let models = STRATEGIES.iter().map(|strategy| Model::new(*strategy, shape)).collect();
+        let model = |strategy: &Strategy| strategy.suits(shape).then(|| Model::new(*strategy, shape));
+        let models = STRATEGIES.iter().map(model).collect();
         let sketch = Sketch::new(model_blocks(shape.blocks()));
-        let suitable = (0..STRATEGIES.len()).filter(|at| STRATEGIES[*at].suits(shape)).collect();
-        Shadow { models, suitable, sketch, until_look: LOOK_EVERY, best: 0 }
+        Shadow { models, sketch, until_look: LOOK_EVERY, best: 0 }
     }
 
     /// This strategy is in force until another has proved better.
@@ -74,16 +73,16 @@ impl Shadow {
     pub(super) fn access(&mut self, key: BlockKey, overwrites: bool) -> usize {
         let name = (key.hash() >> 8) as u32;
         self.sketch.count(mixed(name));
-        self.models.iter_mut().for_each(|model| model.access(name, overwrites, &self.sketch));
+        self.models.iter_mut().flatten().for_each(|model| model.access(name, overwrites, &self.sketch));
         self.until_look -= 1;
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
-            let least = self.suitable.iter().map(|at| (self.models[*at].score, *at)).min();
-            if let Some((score, at)) = least {
-                let current = self.models[self.best].score;
-                if score + current / BETTER_BY < current {
-                    self.best = at;
-                }
+            let score = |(at, model): (usize, &Option<Model>)| Some((model.as_ref()?.score, at));
+            let least = self.models.iter().enumerate().filter_map(score).min();
+            if let (Some((least, at)), Some(current)) = (least, &self.models[self.best])
+                && least + current.score / BETTER_BY < current.score
+            {
+                self.best = at;
             }
         }
         self.best
@@ -92,7 +91,7 @@ impl Shadow {
     /// What each model missed lately, in 1/2^32.
     #[cfg(test)]
     pub(super) fn scores(&self) -> Vec<u64> {
-        self.models.iter().map(|model| model.score).collect()
+        self.models.iter().flatten().map(|model| model.score).collect()
     }
 
     /// Bytes of the models of a cache of `blocks` blocks, about.

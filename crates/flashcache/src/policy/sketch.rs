@@ -82,7 +82,7 @@ impl Sketch {
     pub(super) fn count(&self, hash: u64) {
         let n = self.counts.fetch_add(1, Ordering::Relaxed);
         if n >= self.period {
-            // Whoever comes between leaves it to the next.
+            // A count of another thread in between makes the exchange fail; the next count tries again.
             let left = (n + 1).saturating_sub(self.period);
             if self.counts.compare_exchange(n + 1, left, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 self.halvings.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use super::ghosts::EPOCHS_PER_CACHE;
 pub struct Strategy {
     /// Share of the segments the small head aims at, in 1/1024.
     pub small_share: u32,
-    /// What a block needs to enter the main head.
+    /// The condition on which a block enters the main head.
     pub entry: Entry,
     /// Hits a block of the small head needs, besides, to be written again at the main head.
     pub promote_hits: u8,
@@ -22,8 +22,8 @@ pub struct Strategy {
     pub admitted: u32,
 }
 
-/// What a block needs to enter the main head. Where how often it was asked for counts, what is there stays until something is asked for more often:
-/// a loop larger than the cache keeps a part of itself.
+/// The condition on which a block enters the main head. Where the condition is frequency, cached blocks stay until another block is asked for more
+/// often: of a loop larger than the cache a part stays cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// It comes back before its name is forgotten; from the small head its hits suffice.
@@ -96,9 +96,9 @@ impl Strategy {
     }
 
     /// Whether the small head's oldest segment becomes one of the main head, given what each holds besides it, how much of it is left and what a
-    /// segment holds. What
-    /// leaves the main head leaves room that is taken by what has been there longest, and where another strategy was in force before, the main
-    /// head comes to its share without a write.
+    /// segment holds. The
+    /// blocks that the small head has held longest so take the room of those that left the main head, and the main head comes to its share without a
+    /// write where another strategy was in force before.
     pub(super) fn adopts(&self, small: u64, main: u64, left: u64, segment: u64) -> bool {
         let is_full_enough = left * 2 > segment;
         self.goes_by_frequency()

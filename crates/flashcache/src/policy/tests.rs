@@ -322,16 +322,22 @@ fn shapes_of_caches_are_what_the_log_makes_of_them() {
     assert_eq!((of(8, 2048), of(8, 1 << 20)), (None, None), "no block");
 }
 
-/// Goal: a loop of twice the cache keeps a part of itself in whatever was cached before. Method: either strategy that goes by frequency alone,
-/// after a workload of another kind.
+/// A cache that follows one strategy and has served a workload whose blocks have numbers below 12,000.
+fn used_by(strategy: usize) -> Cache {
+    let mut cache = Cache::new(166);
+    cache.policy = AdaptiveLog::without(cache.shape, Some(Mechanism::Learning));
+    cache.policy.strategy.store(strategy, std::sync::atomic::Ordering::Relaxed);
+    let mut prng = Prng::new(5);
+    cache.phase(60_000, |_| skewed(&mut prng, 12_000));
+    cache
+}
+
+/// Goal: a loop of twice the cache keeps a part of itself in whatever was cached before. Method: each strategy that goes by frequency and lets in all
+/// blocks, after a workload of another kind.
 #[test]
 fn a_loop_larger_than_the_cache_settles() {
     for note in [5, 9] {
-        let mut cache = Cache::new(166);
-        cache.policy = AdaptiveLog::without(cache.shape, Some(Mechanism::Learning));
-        cache.policy.strategy.store(note - 1, std::sync::atomic::Ordering::Relaxed);
-        let mut prng = Prng::new(5);
-        cache.phase(60_000, |_| skewed(&mut prng, 12_000));
+        let mut cache = used_by(note - 1);
         cache.phase(60_000, |n| 20_000 + n % 4_800);
         let (counted, _) = cache.phase(48_000, |n| 20_000 + n % 4_800);
         // Half of it is what anything could hit.
@@ -345,11 +351,7 @@ fn a_loop_larger_than_the_cache_settles() {
 #[test]
 fn what_nobody_asks_for_any_more_leaves_the_main_head() {
     for note in [5, 9] {
-        let mut cache = Cache::new(166);
-        cache.policy = AdaptiveLog::without(cache.shape, Some(Mechanism::Learning));
-        cache.policy.strategy.store(note - 1, std::sync::atomic::Ordering::Relaxed);
-        let mut prng = Prng::new(5);
-        cache.phase(60_000, |_| skewed(&mut prng, 12_000));
+        let mut cache = used_by(note - 1);
         let left = |cache: &Cache| cache.there.keys().filter(|block| **block < 12_000).count();
         let before = left(&cache);
         assert!(before > 2_000, "strategy {note}: {before}");
