@@ -8,22 +8,23 @@ use crate::fill::{FillCause, FillReport};
 use crate::format::Owner;
 use crate::governor::Endurance;
 use crate::mechanism::Mechanism;
-use crate::member::{Member, MemberConfig, MemberError};
+use crate::member::{Member, MemberError};
 use crate::quota::Quotas;
 use crate::read::{Residence, Stretch};
-use crate::recover::{Evidence, Recovered};
+use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
+use crate::seat::{Seat, Shared, new_seat, recover, start};
 use crate::slots::Slots;
 use crate::snapshot::CheckpointPlace;
-use crate::tenant::{Tally, Tenant};
+use crate::tenant::Tenant;
 use crate::units::{DISK_SLOTS_MAX, DiskSlot, PART_BYTES, REGION_PARTS};
 use crate::worth::{Worth, Worths};
 use device::sync::{Notify, lock};
-use device::{Arena, Device, Instant, View, World};
+use device::{Device, Instant, View, World};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -159,55 +160,6 @@ struct Begun {
     member: Arc<Member>,
     slot: DiskSlot,
     parts: Range<u64>,
-}
-
-pub(crate) struct Seat {
-    pub(crate) member: Arc<Member>,
-    pub(crate) device_id: u128,
-    pub(crate) durable: bool,
-    /// By cell disk, once the member has failed. Looked at only then. One with the seat of a former or later cache that has
-    /// this member.
-    pub(crate) expulsions: Arc<Mutex<BTreeMap<u128, Expulsion>>>,
-    /// Grid disks that wait for what the failed member has: it counts again once it is back. One with other caches' as well.
-    pub(crate) awaited_by: Arc<Mutex<BTreeSet<u64>>>,
-    /// It is about to leave the cache: should it fail, its expulsion waits for what becomes of that.
-    pub(crate) leaving: AtomicBool,
-    /// It has left the cache, durably: nobody waits for its expulsion.
-    pub(crate) left: AtomicBool,
-}
-
-/// How far a failed member's expulsion from the label of a cell disk has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expulsion {
-    /// The label could not be written: writes there fail until it can.
-    Refused,
-    /// Durable: writes there go on without the member.
-    Durable,
-}
-
-impl Seat {
-    pub(crate) fn new(member: Arc<Member>, device_id: u128, durable: bool) -> Seat {
-        let (leaving, left) = (AtomicBool::new(false), AtomicBool::new(false));
-        Seat { member, device_id, durable, expulsions: Arc::default(), awaited_by: Arc::default(), leaving, left }
-    }
-
-    fn expulsion(&self, home: u128) -> Option<Expulsion> {
-        if self.member.has_failed() { lock(&self.expulsions).get(&home).copied() } else { None }
-    }
-
-    /// Whether it has failed and a grid disk waits for it.
-    pub(crate) fn is_awaited_by(&self, disk: &DiskHandle) -> bool {
-        self.member.has_failed() && lock(&self.awaited_by).contains(&disk.id)
-    }
-
-    /// Whether it serves a cell disk and has not failed.
-    pub(crate) fn is_live_for(&self, home: u128) -> bool {
-        self.serves(home) && !self.member.has_failed()
-    }
-
-    pub(crate) fn serves(&self, home: u128) -> bool {
-        !self.left.load(Ordering::Acquire) && self.expulsion(home) != Some(Expulsion::Durable)
-    }
 }
 
 /// A write cannot begin: a member has failed and the label of its cell disk, which must say so first, cannot be written; or
@@ -606,85 +558,6 @@ impl FlashCache {
         });
     }
 
-    pub(crate) async fn wait_expelled(&self, seat: &Seat, disk: &DiskHandle) -> Result<(), LabelRefused> {
-        loop {
-            let ticket = self.changed.ticket();
-            if self.void.load(Ordering::Acquire) || seat.left.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            match seat.expulsion(disk.home) {
-                Some(Expulsion::Durable) if seat.is_awaited_by(disk) => return Err(LabelRefused),
-                Some(Expulsion::Durable) => return Ok(()),
-                Some(Expulsion::Refused) => return Err(LabelRefused),
-                None => self.changed.wait(ticket).await,
-            }
-        }
-    }
-
-    /// The next member that has failed and is not among `known`: write its expulsion into the label of each cell disk and
-    /// tell with [`FlashCache::confirm_expelled`] and [`FlashCache::expulsion_refused`]. None once the cache has stopped.
-    pub async fn next_failure(&self, known: &BTreeSet<usize>) -> Option<usize> {
-        loop {
-            let ticket = self.changed.ticket();
-            if self.stopped.load(Ordering::Acquire) {
-                return None;
-            }
-            let staying = !self.leaving.load(Ordering::Acquire);
-            let stays = |seat: &Seat| !seat.leaving.load(Ordering::Acquire) && !seat.left.load(Ordering::Acquire);
-            let failed = |i: &usize| {
-                let seat = &self.seats[*i];
-                staying && stays(seat) && seat.member.has_failed() && !known.contains(i)
-            };
-            if let Some(index) = (0..self.seats.len()).find(failed) {
-                return Some(index);
-            }
-            self.changed.wait(ticket).await;
-        }
-    }
-
-    /// It is about to be dropped (or, after all, not): the failure of a member waits for what becomes of that.
-    pub fn set_leaving(&self, leaving: bool) {
-        self.leaving.store(leaving, Ordering::Release);
-        self.changed.notify_all();
-    }
-
-    /// It has been dropped, durably: writes that still begin under it go on without it.
-    pub fn set_void(&self) {
-        self.void.store(true, Ordering::Release);
-        self.changed.notify_all();
-    }
-
-    /// The failure of member `index` is durable in the label of cell disk `home`: its content is void there for ever.
-    ///
-    /// # Panics
-    /// When there is no such member.
-    pub fn confirm_expelled(&self, index: usize, home: u128) {
-        self.set_expulsion(index, home, Expulsion::Durable);
-    }
-
-    /// A grid disk waits for member `index`, which has failed: nothing of it may be changed any more, because what the member
-    /// has of it counts again once it is back. Before [`FlashCache::confirm_expelled`].
-    ///
-    /// # Panics
-    /// When there is no such member.
-    pub fn await_member(&self, index: usize, disk: &DiskHandle) {
-        lock(&self.seats[index].awaited_by).insert(disk.id);
-    }
-
-    /// The label of cell disk `home` does not take the failure of member `index` at the moment: writes there fail.
-    ///
-    /// # Panics
-    /// When there is no such member.
-    pub fn expulsion_refused(&self, index: usize, home: u128) {
-        self.set_expulsion(index, home, Expulsion::Refused);
-    }
-
-    fn set_expulsion(&self, index: usize, home: u128, state: Expulsion) {
-        self.membership.fetch_add(1, Ordering::AcqRel);
-        lock(&self.seats[index].expulsions).insert(home, state);
-        self.changed.notify_all();
-    }
-
     /// The flash device of member `index`.
     #[must_use]
     pub fn device_id(&self, index: usize) -> Option<u128> {
@@ -810,77 +683,6 @@ impl FlashCache {
 impl std::fmt::Debug for FlashCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FlashCache({} members)", self.seats.len())
-    }
-}
-
-/// What the members of a cache, and of those that take its place, have in common.
-pub(crate) struct Shared {
-    pub(crate) worths: Arc<Worths>,
-    pub(crate) changed: Arc<Notify>,
-    pub(crate) dirty_wanted: Arc<Notify>,
-    pub(crate) sequence: Arc<AtomicU64>,
-    pub(crate) failures: Arc<AtomicUsize>,
-    pub(crate) tally: Arc<Tally>,
-}
-
-/// A member that has not looked at its flash yet.
-pub(crate) fn new_seat(
-    config: &CacheConfig,
-    device: MemberDevice,
-    memory_bytes_max: Option<u64>,
-    mirrored: bool,
-    shared: &Shared,
-    world: &World,
-    name: &str,
-) -> Result<Seat, MemberError> {
-    let member_config = MemberConfig {
-        memory_bytes_max,
-        device: device.device,
-        owner: device.owner,
-        life: device.life,
-        segment_bytes: config.segment_bytes,
-        block_bytes: config.block_bytes,
-        staging: Arena::new(config.staging_bytes),
-        soft_limit: config.soft_limit,
-        hard_limit: config.hard_limit,
-        chunk_age: config.chunk_age,
-        endurance: config.endurance,
-        keep_unused: config.keep_unused,
-        worths: shared.worths.clone(),
-        without: config.without,
-        sabotage: config.sabotage,
-        alarm: shared.changed.clone(),
-        dirty_wanted: shared.dirty_wanted.clone(),
-        sequence: shared.sequence.clone(),
-        mirrored,
-        failures: shared.failures.clone(),
-        quotas: config.quotas.clone(),
-        tally: shared.tally.clone(),
-    };
-    let mut world = world.clone();
-    world.prng = world.prng.fork(name);
-    let member = Member::new(member_config, world)?;
-    Ok(Seat::new(member, device.owner.device_id, device.durable))
-}
-
-/// Begin the work of a member.
-pub(crate) fn start(member: &Arc<Member>, world: &World) {
-    world.spawn.spawn(Box::pin(member.clone().run_reclaim()));
-    world.spawn.spawn(Box::pin(member.clone().run_chunk_writer()));
-    world.spawn.spawn(Box::pin(member.clone().run_keep()));
-    world.spawn.spawn(Box::pin(member.clone().run_quotas()));
-}
-
-/// From its checkpoint if it has one that can be believed, else from its log.
-pub(crate) async fn recover(
-    member: &Arc<Member>,
-    checkpoint: Option<CheckpointPlace>,
-    owned: &(dyn Fn(u64, u64) -> bool + Sync),
-) -> Result<Recovered, MemberError> {
-    let Some(at) = checkpoint else { return member.recover(owned).await };
-    match member.load_checkpoint(at, owned).await? {
-        Some(recovered) => Ok(recovered),
-        None => Ok(Recovered { evidence: Evidence::LogForCheckpoint, ..member.recover(owned).await? }),
     }
 }
 

@@ -39,6 +39,7 @@ mod restore;
 mod returns;
 pub mod sabotage;
 mod sample;
+mod seat;
 mod segment;
 mod slots;
 mod snapshot;

@@ -3,51 +3,23 @@
 //! Pure state: every method works on memory under the member's log lock and returns the writes to issue. It never does
 //! I/O and never waits.
 
-use crate::carry::Carried;
-use crate::copy::open_heads;
+mod needed;
+mod space;
+mod victims;
+
+pub(crate) use space::{
+    CHUNK_DATA_PAGES_MAX, CLEANED_GAIN_MIN, DIRTY_CHUNKS_MAX, DIRTY_RESERVE_SEGMENTS, FILL_RESERVE_SEGMENTS,
+    MOVE_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, RECORD_RESERVE_SEGMENTS, Shape, WRITE_RESERVE_SEGMENTS,
+};
+
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
-use crate::live::Live;
-use crate::reclaim::free_segments_low;
 use crate::undurable::Undurable;
 use crate::units::{Opening, Page, Position, SegmentId};
 use device::{Buf, Prng, SharedBuf, SharedBufs};
+use space::DIRTY_SECOND_CHUNK_PAGES;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// Data pages of a chunk: 256 KiB, so that one header page costs under 2 %.
-pub(crate) const CHUNK_DATA_PAGES_MAX: u32 = 64;
-/// Records that may wait for the next chunk before a writer has to wait for it: a few header pages' worth.
-pub(crate) const PENDING_RECORDS_MAX: usize = 4096;
-/// Free segments that fills leave to records and reclaim.
-pub(crate) const FILL_RESERVE_SEGMENTS: usize = 3;
-
-/// Free segments that marks of writes leave to reclaim: one for what it records, one for what is recorded meanwhile.
-pub(crate) const WRITE_RESERVE_SEGMENTS: usize = 2;
-/// Free segments that dirty data leaves. Only the disk frees what it takes, and whoever waits for a segment may hold the
-/// range that would have to be destaged: so it never takes what marks wait for.
-pub(crate) const DIRTY_RESERVE_SEGMENTS: usize = WRITE_RESERVE_SEGMENTS + 1;
-/// Chunks of dirty data under way at a time.
-pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
-/// Pages of dirty data that justify a second chunk under way: with fewer, they wait for the first to end, and whoever comes meanwhile shares
-/// their header. A header for each 8 KiB write took a third of the segments of dirty data.
-const DIRTY_SECOND_CHUNK_PAGES: u32 = 16;
-/// Free segments that blocks moved by reclaim leave to its records.
-pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
-/// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.
-pub(crate) const RECORD_RESERVE_SEGMENTS: usize = 1;
-/// Cleaning a segment frees at least one in so many of the pages of data it can hold.
-pub(crate) const CLEANED_GAIN_MIN: u32 = 16;
-/// Chunks that are closed before they are full for one segment that is cleaned: of its copies, at two heads, and of records.
-const CHUNKS_CLOSED: u64 = 3;
-/// KEEP data takes at most four fifths of the segments, the vendor's share: the rest lets DEFAULT data find out what is worth it.
-const KEEP_FIFTHS_MAX: usize = 4;
-/// Segments that KEEP and dirty data together leave to others: those that reclaim holds free, one open for each other head, and
-/// one for reclaim to give back. With them, when nothing but KEEP and dirty data is left, KEEP is beyond its share, so that
-/// reclaim always finds something.
-fn keep_leaves_segments(segments: usize) -> usize {
-    free_segments_low(segments as u32) as usize + open_heads(segments as u32)
-}
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,41 +106,6 @@ impl LogWrite {
 /// No segment to append to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
-
-/// Shape of the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) segments: u32,
-    pub(crate) segment_pages: u32,
-    /// Pages per true page of the device: chunks start and end on these.
-    pub(crate) align: u32,
-}
-
-impl Shape {
-    pub(crate) fn header_capacity(&self) -> usize {
-        self.align as usize * 4096 - format::CHUNK_FIXED_BYTES
-    }
-    pub(crate) fn footer_pages(&self, records_bytes: usize) -> u32 {
-        (format::footer_bytes(records_bytes, self.align as usize * 4096) / 4096) as u32
-    }
-    /// Whether a segment takes a chunk of `data_pages` at `position` and, after `records_bytes` of records so far, its footer:
-    /// the chunk may fill its header with pending records when it is closed.
-    pub(crate) fn takes(&self, position: u32, data_pages: u32, records_bytes: usize) -> bool {
-        let end = position + (self.align + data_pages).next_multiple_of(self.align);
-        end + self.footer_pages(records_bytes + 16 + self.header_capacity()) <= self.segment_pages
-    }
-    /// Whether a fresh segment takes a block of `pages` in a chunk whose header is full, and the footer for that.
-    pub(crate) fn holds(&self, pages: u32) -> bool {
-        let footer = self.footer_pages(16 + self.header_capacity());
-        (self.align + pages).next_multiple_of(self.align) + footer <= self.segment_pages
-    }
-    pub(crate) fn page(&self, segment: SegmentId, position: u32) -> Page {
-        format::page_of(segment, Position(position), self.segment_pages)
-    }
-    pub(crate) fn place(&self, page: Page) -> (SegmentId, Position) {
-        (SegmentId(page.0 / self.segment_pages), Position(page.0 % self.segment_pages))
-    }
-}
 
 pub(crate) struct LogState {
     pub(crate) shape: Shape,
@@ -322,19 +259,6 @@ impl LogState {
         self.kept[id.0 as usize].store(kept, Ordering::Release);
     }
 
-    /// Segments the keep head may have now, its open one included.
-    pub(crate) fn keep_segments_max(&self) -> usize {
-        let all = self.segments.len();
-        let dirty = self.dirty_segments();
-        (all * KEEP_FIFTHS_MAX / 5).min(all.saturating_sub(keep_leaves_segments(all) + dirty))
-    }
-
-    /// Segments the keep head has, its open one included.
-    pub(crate) fn keep_segments(&self) -> usize {
-        let keep = HeadKind::Keep as usize;
-        self.sealed[keep].len() + usize::from(self.heads[keep].is_some())
-    }
-
     /// Sealed segments of the heads of dirty data.
     pub(crate) fn sealed_dirty(&self) -> impl Iterator<Item = (SegmentId, HeadKind)> + '_ {
         HeadKind::DIRTY.into_iter().flat_map(|head| self.sealed[head as usize].iter().map(move |&id| (id, head)))
@@ -343,42 +267,6 @@ impl LogState {
     /// How many there are.
     pub(crate) fn dirty_segments(&self) -> usize {
         HeadKind::DIRTY.iter().map(|&head| self.sealed[head as usize].len()).sum()
-    }
-
-    /// Take a sealed segment out of a head; false when it is not there any more.
-    fn take_out(&mut self, id: SegmentId, head: HeadKind) -> bool {
-        let queue = &mut self.sealed[head as usize];
-        queue.iter().position(|&other| other == id).is_some_and(|at| queue.remove(at).is_some())
-    }
-
-    /// A sealed segment becomes the youngest of another head, as it is, unless it has left this one.
-    pub(crate) fn change_head(&mut self, id: SegmentId, from: HeadKind, to: HeadKind) {
-        if self.take_out(id, from) {
-            self.set_state(id, SegmentState::Sealed(to));
-            let segment = &mut self.segments[id.0 as usize];
-            (segment.aged, segment.left_with) = (false, None);
-            self.sealed[to as usize].push_back(id);
-            self.say_kept(id, to);
-        }
-    }
-
-    /// A segment of the keep head has aged: it becomes the oldest of the main head.
-    pub(crate) fn age(&mut self, id: SegmentId) {
-        if self.take_out(id, HeadKind::Keep) {
-            self.set_state(id, SegmentState::Sealed(HeadKind::Main));
-            self.segments[id.0 as usize].aged = true;
-            self.sealed[HeadKind::Main as usize].push_front(id);
-        }
-    }
-
-    /// The next segment of the keep head that is to be cleaned, taken as a victim.
-    pub(crate) fn take_cleaning(&mut self) -> Option<SegmentId> {
-        while let Some(id) = self.cleaning.pop_front() {
-            if self.take(id, HeadKind::Keep) {
-                return Some(id);
-            }
-        }
-        None
     }
 
     /// Keep the lock-free view of what can be read from the device true; called whenever `unwritten` changes.
@@ -550,12 +438,6 @@ impl LogState {
         chunk.data_pages + pages <= CHUNK_DATA_PAGES_MAX
             && chunk.records_bytes + record_bytes <= self.shape.header_capacity()
             && self.shape.takes(chunk.position, chunk.data_pages + pages, open.records_bytes)
-    }
-
-    /// Free segments that data at a head leaves to others: `reserve`, and while the small head has no segment one more. The next records open
-    /// that one, and there may be nothing to reclaim in its place.
-    pub(crate) fn left_by(&self, head: HeadKind, reserve: usize) -> usize {
-        reserve + usize::from(head != HeadKind::Small && self.heads[HeadKind::Small as usize].is_none())
     }
 
     /// Whether an entry is sure to be taken at a head: one that is not may be taken all the same.
@@ -778,165 +660,12 @@ impl LogState {
         }
     }
 
-    /// A link of a segment that is being reclaimed, as it is written again while it is the last chunk of a segment in use: otherwise nobody
-    /// would notice that all of that segment had vanished.
-    pub(crate) fn link_still_needed(&self, record: &Record, reclaiming: SegmentId) -> Option<Record> {
-        let Record::Link { segment, opening, sequence, certain } = *record else { return None };
-        let target = self.segments.get(segment.0 as usize)?;
-        let is_last = target.opening == opening && target.last_sequence == sequence;
-        if segment == reclaiming || !is_last || target.state == SegmentState::Free {
-            return None;
-        }
-        // What an earlier life has left was made durable by recovery.
-        let certain = certain || sequence <= self.durable || opening.life() < self.life;
-        Some(Record::Link { segment, opening, sequence, certain })
-    }
-
-    /// Add a record found in a segment that is being reclaimed to what is written again, if it is still needed.
-    pub(crate) fn carry(&self, record: &Record, reclaiming: SegmentId, carried: &mut Carried) {
-        if let Some(link) = self.link_still_needed(record, reclaiming) {
-            carried.add(&link);
-        } else if self.still_needed(record, reclaiming) {
-            carried.add(record);
-        }
-    }
-
-    /// Whether a record found in a segment that is being reclaimed is still needed, so that it must be written again.
-    pub(crate) fn still_needed(&self, record: &Record, reclaiming: SegmentId) -> bool {
-        match record {
-            Record::Invalidation { segment, opening, .. } => {
-                *segment != reclaiming
-                    && self
-                        .segments
-                        .get(segment.0 as usize)
-                        .is_some_and(|target| target.opening == *opening && target.state != SegmentState::Free)
-            }
-            Record::Free { segment, opening } => self
-                .segments
-                .get(segment.0 as usize)
-                .is_some_and(|target| !(target.opening > *opening && target.proven)),
-            Record::Kept { segment, opening, sequence, .. } => {
-                *segment != reclaiming
-                    && self
-                        .segments
-                        .get(segment.0 as usize)
-                        .is_some_and(|target| target.opening == *opening && target.kept_at <= *sequence)
-            }
-            Record::PolicyNote { note } => *note == self.policy_note,
-            _ => false,
-        }
-    }
-
-    /// Pages of sealed and open segments of the two clean heads.
-    pub(crate) fn held(&self) -> crate::policy::HeadPages {
-        let pages = |side: HeadKind| {
-            let of = |head: &HeadKind| {
-                let open = u64::from(self.heads[*head as usize].is_some());
-                (self.sealed[*head as usize].len() as u64 + open) * u64::from(self.shape.segment_pages)
-            };
-            HeadKind::ALL.iter().filter(|head| head.side() == Some(side)).map(of).sum()
-        };
-        crate::policy::HeadPages { small: pages(HeadKind::Small), main: pages(HeadKind::Main) }
-    }
-
-    /// The oldest sealed segment of a head, or of those that are one to the policy, whose writes are all done.
-    pub(crate) fn take_victim(&mut self, side: HeadKind) -> Option<SegmentId> {
-        let is_one = |head: &&HeadKind| **head == side || head.side() == Some(side);
-        let oldest = |head: &HeadKind| {
-            let written = |id: &&SegmentId| self.segments[id.0 as usize].unwritten.is_empty();
-            let id = *self.sealed[*head as usize].iter().find(written)?;
-            let Segment { last_sequence, kept_at, .. } = self.segments[id.0 as usize];
-            Some((last_sequence.max(kept_at), id, *head))
-        };
-        let (_, id, head) = HeadKind::ALL.iter().filter(is_one).filter_map(oldest).min_by_key(|(since, ..)| *since)?;
-        self.take(id, head).then_some(id)
-    }
-
-    /// The sealed segment, of those that `may` be cleaned, that this gains most from, by what it holds that `live` says counts, with its head. None where all
-    /// are so full of that that a copy of it gains less than one in [`CLEANED_GAIN_MIN`]. A segment that is written anew holds
-    /// `data_pages`.
-    ///
-    /// Cost-benefit of Rosenblum and Ousterhout (1992): what comes free, times its age, for what is read and written. Young segments wait,
-    /// since more of them is going to die. The age counts by its root: blocks are apart by their age already, and with all of it cleaning wrote
-    /// a tenth more under zipfian overwrites.
-    pub(crate) fn most_worth_cleaning(
-        &self,
-        live: &Live,
-        data_pages: u32,
-        may: &dyn Fn(SegmentId, HeadKind) -> bool,
-    ) -> Option<(SegmentId, HeadKind)> {
-        let mut best: Option<(u64, SegmentId, HeadKind)> = None;
-        let all = u64::from(data_pages);
-        for head in HeadKind::ALL {
-            for &id in &self.sealed[head as usize] {
-                let segment = &self.segments[id.0 as usize];
-                if segment.left_with == Some(live.of(id)) {
-                    continue;
-                }
-                let kept = u64::from(live.of(id));
-                // Headers and padding of the chunks with what is copied and of those that are closed for it.
-                let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);
-                let gained = all.saturating_sub(kept + 2 * u64::from(self.shape.align) * chunks);
-                if gained < (all / u64::from(CLEANED_GAIN_MIN)).max(1) || !segment.unwritten.is_empty() {
-                    continue;
-                }
-                let age = self.clock.saturating_sub(segment.full_at) + all;
-                // Scaled, so that the quotient is exact enough.
-                let score = (gained << 20).saturating_mul(age.isqrt()) / (all + kept);
-                if best.is_none_or(|(most, ..)| score > most) && may(id, head) {
-                    best = Some((score, id, head));
-                }
-            }
-        }
-        best.map(|(_, id, head)| (id, head))
-    }
-
-    /// Take a sealed segment of a head as a victim, whatever its place; false when it is not there, or not on the device yet.
-    pub(crate) fn take(&mut self, id: SegmentId, head: HeadKind) -> bool {
-        let taken = self.segments[id.0 as usize].unwritten.is_empty() && self.take_out(id, head);
-        if taken {
-            self.set_state(id, SegmentState::Reclaiming);
-        }
-        taken
-    }
-
-    /// After a restart: the next segment, in their order, that is full.
-    pub(crate) fn found_full(&mut self, id: SegmentId, head: HeadKind) {
-        self.clock += u64::from(self.shape.segment_pages);
-        self.segments[id.0 as usize].full_at = self.clock;
-        self.sealed[head as usize].push_back(id);
-    }
-
-    /// A segment taken as a victim stays after all, as the youngest of a head.
-    pub(crate) fn keep(&mut self, id: SegmentId, head: HeadKind) {
-        assert_eq!(self.segments[id.0 as usize].state, SegmentState::Reclaiming, "only a victim is kept");
-        self.set_state(id, SegmentState::Sealed(head));
-        self.sealed[head as usize].push_back(id);
-        self.say_kept(id, head);
-    }
-
-    /// The place of a segment among the others is worth finding again after a crash.
-    fn say_kept(&mut self, segment: SegmentId, head: HeadKind) {
-        let sequence = self.next_sequence();
-        let kept = &mut self.segments[segment.0 as usize];
-        kept.kept_at = sequence;
-        let opening = kept.opening;
-        self.append_record(Record::Kept { segment, opening, head, sequence });
-    }
-
     /// What the policy asks to be told after a restart, if that is not said yet.
     pub(crate) fn say_policy_note(&mut self, note: u8) {
         if self.policy_note != note {
             self.policy_note = note;
             self.append_record(Record::PolicyNote { note });
         }
-    }
-
-    /// A reclaimed segment's free record is durable and nobody reads it: it may be opened again.
-    pub(crate) fn release(&mut self, id: SegmentId) {
-        assert_eq!(self.segments[id.0 as usize].state, SegmentState::Reclaiming, "only a reclaimed segment is freed");
-        self.set_state(id, SegmentState::Free);
-        self.free.push_back(id);
     }
 }
 

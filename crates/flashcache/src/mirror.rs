@@ -6,7 +6,7 @@
 //! one fails, the other goes on alone as soon as the labels of the disks say so durably; nothing new becomes dirty until
 //! the next start, and what is goes to the disks at once. Never touches the slow disk.
 
-use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, Seat, by_region};
+use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, by_region};
 use crate::counters::add;
 use crate::fill::{NewEntry, blocks_of};
 use crate::format::EntryKind;
@@ -14,6 +14,7 @@ use crate::log::DIRTY_RESERVE_SEGMENTS;
 use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
 use crate::sabotage::Sabotage;
+use crate::seat::Seat;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
 use crate::write_back::{Destaged, DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, Places, Room, RunLimits};
 use device::sync::{Notify, lock};

@@ -12,10 +12,11 @@
 //!
 //! Never moves data, never touches a slow disk.
 
-use crate::cache::{FlashCache, MEMBERS_MAX, MemberDevice, Seat, Shared, new_seat, recover, start};
+use crate::cache::{FlashCache, MEMBERS_MAX, MemberDevice};
 use crate::member::{MemberError, check_area};
 use crate::recover::Recovered;
 use crate::sabotage::Sabotage;
+use crate::seat::{Seat, Shared, new_seat, recover, start};
 use crate::units::{BlockKey, Page, REGION_PARTS};
 use device::spawn::yield_now;
 use device::sync::lock;

@@ -4,6 +4,7 @@
 use super::*;
 use crate::format::{BlockName, EntryKind};
 use crate::index::Entry;
+use crate::live::Live;
 use crate::units::{BlockKey, DiskSlot};
 use device::Bufs;
 use smallvec::SmallVec;

@@ -1,7 +1,7 @@
 //! Goal: at each door the clients that are let in have what is for them, for as long as it is, and not more places than are theirs.
 //! Method: front ends in the virtual world, with doors at which everybody is the client a test is about.
 
-use crate::session::{NONE, Raw, bench_with};
+use crate::raw::{NONE, Raw, bench_with};
 use crate::world::*;
 use device::*;
 use nbd::FrontEndLimits;

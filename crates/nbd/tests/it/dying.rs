@@ -1,7 +1,7 @@
 //! Clients that die: goal: their connection, request slots and memory come back, wherever in its session a client dies. Method: sessions
 //! cut at every byte, with replies read and unread, beside limits so small that one leaked request would be noticed.
 
-use crate::session::*;
+use crate::raw::*;
 use crate::world::*;
 use device::sync::lock;
 use device::*;

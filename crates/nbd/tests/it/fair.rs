@@ -1,7 +1,7 @@
 //! Shares: goal: clients that take memory and request slots and give nothing back stop nobody else. Method: thousands of them beside
 //! one honest client in virtual time, which passes only where somebody waits: what the honest client waits for is exact.
 
-use crate::session::*;
+use crate::raw::*;
 use crate::world::*;
 use device::sync::lock;
 use device::*;

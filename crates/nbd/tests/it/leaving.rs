@@ -1,7 +1,7 @@
 //! The ends of a session and of its requests: goal: the empty export name opens what it should, a client that leaves is let go, and requests of
 //! nothing are answered. Method: bytes by hand.
 
-use crate::session::*;
+use crate::raw::*;
 use crate::world::*;
 use device::*;
 use nbd::codec::*;

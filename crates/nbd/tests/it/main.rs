@@ -9,6 +9,7 @@ mod doors;
 mod dying;
 mod fair;
 mod leaving;
+mod raw;
 mod remote;
 mod session;
 mod tls;

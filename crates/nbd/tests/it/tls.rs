@@ -1,7 +1,7 @@
 //! Goal: over TLS everything is as without, and nobody gets in who should not. Method: the front end on a real cell in the
 //! virtual world, whose streams come in arbitrary cuts, against rustls as a client and against bytes written by hand.
 
-use crate::session::{Bench, NONE, Raw, SIZE, bench_with, pattern};
+use crate::raw::{Bench, NONE, Raw, SIZE, bench_with, pattern};
 use crate::world::*;
 use device::*;
 use nbd::FrontEndLimits;

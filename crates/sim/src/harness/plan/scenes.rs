@@ -4,7 +4,8 @@
 //! Nothing but steps: a scene is made shorter like any other list. Never knows what the cell will make of it.
 
 use super::AU_BYTES;
-use super::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Step, Steps, Verb, caching, pick};
+use super::steps::Steps;
+use super::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Step, Verb, caching, pick};
 use celldisk::{CachingMode, CachingPolicy};
 use std::time::Duration;
 
