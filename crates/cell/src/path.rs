@@ -235,7 +235,7 @@ impl GridDisk {
         let is_scan = self.is_scanned(offset, len);
         // What is dirty already goes to flash all the same, below.
         let passes = write.context.is_past_flash_cache() || is_scan && !fua && self.passes_write_back(offset, len);
-        if !passes && self.try_write_dirty(write.context, offset, &data).await? {
+        if !passes && self.try_write_dirty(write.context, offset, &data, fua).await? {
             write.context.served_by_cache(len);
             write.kept(offset..offset + len);
             return if fua { self.sync_dirty_redo().await } else { Ok(()) };

@@ -404,6 +404,8 @@ impl Member {
             }
         }
         let mut claims = self.claims();
+        // Guaranteed blocks that are moved, and that leave; counted once the segment is sure not to stay as it is.
+        let (mut guarded_moves, mut guarded_overwrites) = (0, 0);
         if let Some(claims) = &claims {
             let guarded = claims.guard(&mut rest);
             let pages: u32 = guarded.iter().map(|(_, entry, _)| entry.valid().count_ones()).sum();
@@ -420,9 +422,9 @@ impl Member {
                     let (frequency, head) = (entry.frequency().saturating_sub(1), HeadKind::Main);
                     let aged = entry.aged() || aged && !is_kept;
                     moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
-                    add(&self.counters.quota_moves, 1);
+                    guarded_moves += 1;
                 } else {
-                    add(&self.counters.quota_overwrites, 1);
+                    guarded_overwrites += 1;
                 }
             }
         }
@@ -447,7 +449,11 @@ impl Member {
             }
             Judgement::Reclaim(verdicts) => verdicts,
         };
+        add(&self.counters.quota_moves, guarded_moves);
+        add(&self.counters.quota_overwrites, guarded_overwrites);
         let verdicts = verdicts.into_iter().chain(std::iter::repeat(Verdict::Evict));
+        // With a budget garbage would have been cleaned, and nothing have left.
+        let lacks_budget = allowance == Allowance::MustOnly && self.is_roomy();
         for ((name, entry, is_kept), verdict) in rest.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
             let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));
@@ -463,6 +469,7 @@ impl Member {
                     moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
+                Verdict::Evict if lacks_budget && !excess => self.refuse_copy(entry.key(), 0),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }

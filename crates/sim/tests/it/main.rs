@@ -24,6 +24,7 @@ mod iorm;
 mod iorm_cache;
 mod label_of_dropped;
 mod losses;
+mod mixed_rounds;
 mod model_brute;
 mod model_words;
 mod net;

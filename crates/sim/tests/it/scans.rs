@@ -211,6 +211,14 @@ fn in_write_back_a_restore_goes_to_the_disk_and_a_log_and_durable_writes_to_flas
         }
         let refused = || disk.counters.cache_write_skips_scan.bytes.get();
         let to_disk = || disk.counters.disk_writes.bytes.get();
+        // A long write goes to the disk, but not one that somebody waits for until it is durable.
+        let long = 256 << 10;
+        session.write(100 * MIB, full_of(long, 4), true).await.unwrap();
+        assert_eq!(to_disk(), 0, "a durable write is on flash");
+        session.write(110 * MIB, full_of(long, 5), false).await.unwrap();
+        assert_eq!(to_disk(), long as u64, "another is on the disk");
+        cell.flush_flash_cache(&[], &mut |_, _| ()).await.unwrap();
+        assert_eq!(to_disk(), 2 * long as u64);
         // The end of a log on a data disk is flushed at every commit; whether or not, durable writes are.
         let mut before = to_disk();
         let page = || full_of(PAGE_BYTES as usize, 1);
