@@ -278,12 +278,12 @@ fn a_cell_misses_what_the_replay_says_when_it_is_written_and_does_not_fit() {
     overwritten(20_000, 40_000, 150_000);
 }
 
-/// Goal: what fits stays, whatever writes: with 120 % of the footprint nothing is missed twice. Method: the shared traces that have writes
-/// and are not too long for a test.
+/// Goal: what fits stays, whatever writes: with 120 % of the footprint nothing is missed twice. Method: the shared traces that have writes.
 #[test]
 fn with_more_flash_than_is_used_nothing_is_missed_twice() {
     let names = [
         "disksim-hp-ajw.1week.converted.txt.zst",
+        "disksim-ssd-iozone-100K.trace.zst",
         "msr-cut-10k.rw_20_80.105.trace",
         "nbd-integrity-test.tr",
         "ms-DTRS100M.trace.zst",
