@@ -40,7 +40,7 @@ enum Sub {
     Init(Init),
     /// Serve a cell until SIGTERM
     Serve(Serve),
-    /// The main job end to end in a temporary directory: a slow disk without flash, behind a flash cache, and flash alone
+    /// The main job end to end in a temporary directory: a slow disk without flash, behind a flash cache in write-through and in write-back, with the flash log, and flash alone
     Demo(Demo),
     /// Make a grid disk a block device of this host, and mount it
     Attach(attach::Attach),
@@ -101,7 +101,7 @@ enum Sub {
     /// Redo (commit) times: Oracle 10046 traces, fio latency logs, columns, captures
     #[command(subcommand)]
     Redo(Redo),
-    /// Where the requests of a running cell go
+    /// Where the requests of a running cell, or of a block device, go
     #[command(subcommand)]
     Trace(Trace),
     /// The engine in virtual time under power cuts, process death and device faults, judged by a model
