@@ -523,7 +523,7 @@ mod tests {
         let cleaning = ["FC_IO_BY_CARRY", "FC_IO_BY_COPY", "FC_IO_RQ_CLEAN"];
         let endurance =
             ["FC_IO_RQ_W_SKIP_ENDURANCE", "FC_IO_RQ_MOVE_SKIP_ENDURANCE", "FC_IO_RQ_OVERWRITE_SKIP_ENDURANCE"];
-        let skips = ["INDEX", "MEM", "POLICY", "SLOW"].map(|why| format!("FC_IO_RQ_W_SKIP_{why}"));
+        let skips = ["INDEX", "MEM", "POLICY", "SLOW", "SPACE"].map(|why| format!("FC_IO_RQ_W_SKIP_{why}"));
         let keep = ["FC_BYKEEP_OVERWR", "FC_IO_BYKEEP_W", "FC_IO_RQKEEP_W", "FC_IO_RQKEEP_W_SKIP_SHARE"];
         let all =
             read_from_members.into_iter().chain(more).chain(discards).chain(cleaning).chain(endurance).chain(keep);

@@ -18,12 +18,10 @@ use crate::units::{BlockKey, PART_BYTES, Page, SegmentId};
 use device::sync::lock;
 use device::{Buf, Bufs, Outcome};
 use futures_util::StreamExt;
-use futures_util::future::select;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Above so much of what the flash can hold beside headers, the segments kept free and those being appended to, what counts may be evicted: cleaning writes more and
 /// more for each page it gains. That is 85 % of a flash of 8 GB or more, 83 % of 800 MB, 76 % of 256 MB.
@@ -40,9 +38,6 @@ const RUN_GAP_MAX: u32 = 8;
 pub(crate) fn has_classes(segments: u32) -> bool {
     segments >= CLASSES_SEGMENTS_MIN
 }
-
-/// A write waits so long at most for cleaning to make room: some segments' worth.
-const CLEANING_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Segments being appended to.
 pub(crate) fn open_heads(segments: u32) -> usize {
@@ -100,29 +95,6 @@ impl Member {
         let held = self.free_segments_low() + open_heads(self.shape.segments);
         let segments = (self.shape.segments as usize).saturating_sub(held) as u64;
         self.live.pages() * 100 < segments * u64::from(self.cache_shape.segment_data_pages) * EVICTED_ABOVE_PERCENT
-    }
-
-    /// Wait for cleaning to leave more than `reserve` segments free, while it makes room out of garbage: without that what is cached would
-    /// leave, or go to the disk, for want of a moment. Never long.
-    pub(crate) async fn wait_for_cleaning(&self, reserve: usize) {
-        if !has_classes(self.shape.segments) || self.is_without(Mechanism::Cleaning) {
-            return;
-        }
-        let until = self.world.clock.now().after(CLEANING_WAIT_MAX);
-        loop {
-            let ticket = self.changed.ticket();
-            let now = self.world.clock.now();
-            let is_made = {
-                let log = lock(&self.log);
-                log.free.len() > reserve || !log.reclaims
-            };
-            if is_made || now >= until || self.has_failed() || self.stopping.load(Ordering::Acquire) || !self.is_roomy()
-            {
-                return;
-            }
-            let rung = std::pin::pin!(self.changed.wait(ticket));
-            let _ = select(rung, self.world.clock.sleep(Duration::from_nanos(until.ns_since(now)))).await;
-        }
     }
 
     /// Whether an experiment has taken this away.

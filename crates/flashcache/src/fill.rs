@@ -12,6 +12,7 @@ use crate::log::{FILL_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, WRITE_RESERVE_SEGME
 use crate::member::{Member, MemberError};
 use crate::policy::carried;
 use crate::regions::{Begin, RegionKey};
+use crate::room::Waiter;
 use crate::sabotage::Sabotage;
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, REGION_PARTS};
@@ -61,7 +62,7 @@ impl Member {
         if lock(&self.log).pending_records() > PENDING_RECORDS_MAX {
             self.sync().await?;
         }
-        self.wait_for_cleaning(FILL_RESERVE_SEGMENTS + 1).await;
+        self.wait_for_room(Waiter::Through).await;
         let regions = parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS);
         for region in regions.clone() {
             if let Err(error) = self.mark(RegionKey { slot, region }).await {

@@ -37,6 +37,7 @@ pub mod regions;
 mod reopen;
 mod restore;
 mod returns;
+mod room;
 pub mod sabotage;
 mod sample;
 mod seat;

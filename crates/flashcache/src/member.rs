@@ -18,6 +18,7 @@ use crate::policy::{AdaptiveLog, CacheShape, Policy};
 use crate::quota::{QuotaState, Quotas};
 use crate::regions::Regions;
 use crate::returns::Returns;
+use crate::room::Room;
 use crate::sabotage::Sabotage;
 use crate::slots::DiskNames;
 use crate::tenant::Tally;
@@ -171,6 +172,8 @@ pub struct Member {
     pub(crate) governor: Option<Governor>,
     /// Where there is a budget.
     pub(crate) returns: Option<Returns>,
+    /// Writers that wait for reclaim.
+    pub(crate) room: Room,
     failed: AtomicBool,
     /// It was the first to fail: what was dirty on it is on others.
     covered: AtomicBool,
@@ -236,6 +239,7 @@ impl Member {
             keep,
             quota: QuotaState::new(shape.segments),
             disks: RwLock::default(),
+            room: Room::default(),
             returns: config.endurance.map(|_| Returns::new(pages as u64, config.block_bytes / 4096)),
             governor: config.endurance.map(|endurance| Governor::new(endurance, world.clock.now())),
             failed: AtomicBool::new(false),

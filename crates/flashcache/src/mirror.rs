@@ -10,9 +10,9 @@ use crate::cache::{CachedDisk, DiskHandle, FlashCache, LabelRefused, by_region};
 use crate::counters::add;
 use crate::fill::{NewEntry, blocks_of};
 use crate::format::EntryKind;
-use crate::log::DIRTY_RESERVE_SEGMENTS;
 use crate::member::{Member, MemberError};
 use crate::read::{Hit, HitError, Residence};
+use crate::room::Waiter;
 use crate::sabotage::Sabotage;
 use crate::seat::Seat;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
@@ -191,9 +191,10 @@ impl FlashCache {
         let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
         let second = second.map(|i| &self.seats[i].member);
         if !again {
-            first.wait_for_cleaning(DIRTY_RESERVE_SEGMENTS + 1).await;
+            let who = Waiter::Dirty { pages: first.block_parts };
+            first.wait_for_room(who).await;
             if let Some(second) = second {
-                second.wait_for_cleaning(DIRTY_RESERVE_SEGMENTS + 1).await;
+                second.wait_for_room(who).await;
             }
         }
         match take(first, second, disk, parts, data, again, done).await {

@@ -91,9 +91,11 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            let (free, low) = (lock(&self.log).free.len(), self.free_segments_low());
+            let low = self.free_segments_low() + self.room.wanted_segments();
+            let free = lock(&self.log).free.len();
             let index_is_short = self.index_is_short();
             if free > low && !index_is_short {
+                self.room.set_stuck(false);
                 self.note_plenty(free, low);
                 // Only while segments are plenty: then what is KEEP is written again before the segment goes.
                 if let Some(id) = self.take_cleaning() {
@@ -120,6 +122,7 @@ impl Member {
                 Ok(false) => self.release_dirty_segments().await,
                 gained => gained,
             };
+            self.room.set_stuck(matches!(gained, Ok(false)));
             match gained {
                 Ok(true) => {}
                 Ok(false) => {

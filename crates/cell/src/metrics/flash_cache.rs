@@ -337,4 +337,11 @@ pub(super) const ROWS: &[&[Definition]] = &[
         "offers to the cache not taken since a request to flash was late",
         |c| c.member("fill_skips_slow")
     ),
+    counter!(
+        FlashCache,
+        "FC_IO_RQ_W_SKIP_SPACE",
+        Requests,
+        "blocks written in write-back that went to the disk since flash had no room for them at the moment",
+        |c| c.member("dirty_skips_space")
+    ),
 ];

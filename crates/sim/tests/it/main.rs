@@ -41,3 +41,4 @@ mod redo_volume;
 mod scans;
 mod short_seeds;
 mod two_of_three;
+mod write_bursts;
