@@ -304,10 +304,10 @@ impl GridDisk {
     ) -> Result<bool, RequestError> {
         let Some(binding) = self.cache() else { return Ok(false) };
         let len = data.len_bytes() as u64;
-        let len_max = if fua { WRITE_BACK_FUA_BYTES_MAX } else { WRITE_BACK_BYTES_MAX };
+        let is_long = len > WRITE_BACK_BYTES_MAX && !fua;
         // Less than whole parts: it was in another mode when the request began.
         let whole = offset.is_multiple_of(PART_BYTES) && len.is_multiple_of(PART_BYTES);
-        if binding.mode != CachingMode::WriteBack || self.is_drying() || len > len_max || !whole {
+        if binding.mode != CachingMode::WriteBack || self.is_drying() || is_long || !whole {
             return Ok(false);
         }
         let Some(gate) = &binding.gate else { return Ok(false) };
@@ -603,11 +603,9 @@ impl GridDisk {
     }
 }
 
-/// Longer writes go to the disk: they are sequential, which a disk does well, and would wear the flash for nothing.
+/// Longer writes go to the disk: they are sequential, which a disk does well, and would wear the flash for nothing. Not what must be durable when it
+/// is acknowledged (FUA): somebody waits for each of those, as for a long commit.
 const WRITE_BACK_BYTES_MAX: u64 = SMALL_BYTES_MAX;
-/// The same of writes that must be durable when they are acknowledged: somebody waits for each, as for a long commit. The longest that kernels
-/// send by themselves.
-const WRITE_BACK_FUA_BYTES_MAX: u64 = 1 << 20;
 
 /// Dirty data of a grid disk that goes on being written to is destaged when the oldest of it is so many times as old as what is quiet has to
 /// be: 120 s. What is overwritten before costs the disk nothing. Of the bytes written in the CloudPhysics trace (two hours of a VM) 14 % are

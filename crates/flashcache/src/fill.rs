@@ -62,7 +62,7 @@ impl Member {
         if lock(&self.log).pending_records() > PENDING_RECORDS_MAX {
             self.sync().await?;
         }
-        self.wait_for_room(Waiter::Through).await;
+        let _ = self.wait_for_room(Waiter::Through, self.world.clock.now()).await;
         let regions = parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS);
         for region in regions.clone() {
             if let Err(error) = self.mark(RegionKey { slot, region }).await {

@@ -190,14 +190,28 @@ impl FlashCache {
         let first = &self.seats[first].member;
         let second = second.filter(|_| self.config.mirrored && !first.sabotaged(Sabotage::MirrorForgotten));
         let second = second.map(|i| &self.seats[i].member);
-        if !again {
-            let who = Waiter::Dirty { pages: first.block_parts };
-            first.wait_for_room(who).await;
-            if let Some(second) = second {
-                second.wait_for_room(who).await;
+        let (who, begun) = (Waiter::Dirty { pages: first.block_parts }, first.world.clock.now());
+        let mut from = parts.start;
+        let taken = loop {
+            let mut has_room = !again;
+            if has_room {
+                has_room = first.wait_for_room(who, begun).await;
+                if let Some(second) = second {
+                    has_room &= second.wait_for_room(who, begun).await;
+                }
             }
-        }
-        match take(first, second, disk, parts, data, again, done).await {
+            let mut taken_parts = 0;
+            let rest = data.slice((from - parts.start) as usize * PART_BYTES as usize..data.len_bytes());
+            let taken = take(first, second, disk, from..parts.end, &rest, again, &mut taken_parts).await;
+            from += taken_parts;
+            *done = from - parts.start;
+            // Others that waited have taken it, or this has filled a segment: it goes on when there is more.
+            let lacks_room = || first.lacks_room(who) || second.is_some_and(|second| second.lacks_room(who));
+            if taken != Err(DirtyRefused::NoRoom) || !has_room || !lacks_room() {
+                break taken;
+            }
+        };
+        match taken {
             Err(DirtyRefused::Failed) if self.config.mirrored => {
                 // Whoever is left goes on, unless nobody is.
                 if self.seats.iter().all(|seat| seat.member.has_failed()) {

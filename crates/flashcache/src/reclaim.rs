@@ -455,8 +455,8 @@ impl Member {
         add(&self.counters.quota_moves, guarded_moves);
         add(&self.counters.quota_overwrites, guarded_overwrites);
         let verdicts = verdicts.into_iter().chain(std::iter::repeat(Verdict::Evict));
-        // With a budget garbage would have been cleaned, and nothing have left.
-        let lacks_budget = allowance == Allowance::MustOnly && self.is_roomy();
+        // With a budget garbage would have been cleaned, and nothing have left; but for want of places in the index something would have.
+        let lacks_budget = allowance == Allowance::MustOnly && self.is_roomy() && !self.index_is_short();
         for ((name, entry, is_kept), verdict) in rest.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
             let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));
@@ -472,7 +472,8 @@ impl Member {
                     moved.push(Candidate { kind, name, key: entry.key(), entry, frequency, head, aged });
                     continue;
                 }
-                Verdict::Evict if lacks_budget && !excess => self.refuse_copy(entry.key(), 0),
+                // The policy has let go of it: it is counted alone.
+                Verdict::Evict if lacks_budget && !excess => add(&self.counters.move_skips_endurance, 1),
                 // Its name leaves the index together with the free record.
                 Verdict::Move(..) | Verdict::Evict => {}
             }

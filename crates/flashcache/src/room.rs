@@ -5,9 +5,11 @@
 
 use crate::copy::has_classes;
 use crate::format::HeadKind;
-use crate::log::{DIRTY_RESERVE_SEGMENTS, FILL_RESERVE_SEGMENTS};
+use crate::log::FILL_RESERVE_SEGMENTS;
 use crate::mechanism::Mechanism;
 use crate::member::Member;
+use crate::write_back::{DIRTY_RECORD_BYTES_MAX, dirty_reserve};
+use device::Instant;
 use device::sync::lock;
 use futures_util::future::select;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,31 +65,44 @@ impl Room {
     }
 }
 
+/// What a writer finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Room,
+    /// None, and reclaim may make some.
+    NotYet,
+    /// None, whatever reclaim does.
+    Never,
+}
+
 impl Member {
-    /// Wait until there is room for a write, as long as reclaim may make it. Never long.
-    pub(crate) async fn wait_for_room(&self, who: Waiter) {
+    /// Wait until there is room for a write, as long as reclaim may make it; never long after `begun`. Whether there is.
+    pub(crate) async fn wait_for_room(&self, who: Waiter, begun: Instant) -> bool {
         let cleans = has_classes(self.shape.segments) && !self.is_without(Mechanism::Cleaning);
         if who == Waiter::Through && !cleans {
-            return;
+            return false;
         }
-        let begun = self.world.clock.now();
         let mut waiting = None;
         loop {
             let ticket = self.changed.ticket();
             let limit = match who {
                 _ if cleans && self.is_roomy() => CLEANING_WAIT_MAX,
                 Waiter::Dirty { .. } => EVICTING_WAIT_MAX,
-                Waiter::Through => return,
+                Waiter::Through => return false,
             };
-            let waited = Duration::from_nanos(self.world.clock.now().ns_since(begun));
-            let ends = self.room.stuck.load(Ordering::Acquire) || self.stopping.load(Ordering::Acquire);
-            if self.has_room_for(who) || ends || self.has_failed() {
-                return;
+            match self.find_room(who) {
+                Found::Room => return true,
+                Found::Never => return false,
+                Found::NotYet => {}
             }
+            if self.room.stuck.load(Ordering::Acquire) || self.stopping.load(Ordering::Acquire) || self.has_failed() {
+                return false;
+            }
+            let waited = Duration::from_nanos(self.world.clock.now().ns_since(begun));
             if waited >= limit {
                 // Who comes next does not wait for what is too slow.
                 self.room.set_stuck(true);
-                return;
+                return false;
             }
             if waiting.is_none() {
                 waiting = Some(self.room.wait());
@@ -99,15 +114,29 @@ impl Member {
         }
     }
 
-    /// Whether a write has room now, or gets none from reclaim whatever that does.
-    fn has_room_for(&self, who: Waiter) -> bool {
+    /// Whether it has no room at the moment and reclaim may make some.
+    pub(crate) fn lacks_room(&self, who: Waiter) -> bool {
+        self.find_room(who) == Found::NotYet
+    }
+
+    fn find_room(&self, who: Waiter) -> Found {
         let log = lock(&self.log);
         match who {
-            Waiter::Through => log.free.len() > FILL_RESERVE_SEGMENTS + 1,
+            Waiter::Through if log.free.len() > FILL_RESERVE_SEGMENTS + 1 => Found::Room,
+            Waiter::Through => Found::NotYet,
             Waiter::Dirty { pages } => {
-                log.free.len() > log.left_by(HeadKind::Dirty, DIRTY_RESERVE_SEGMENTS + 1)
-                    || log.open_takes(HeadKind::Dirty, pages)
-                    || log.dirty_segments() >= self.dirty_segments_max()
+                let reserve = dirty_reserve(&log, false);
+                // On two members at once only what each is sure to take is taken.
+                let takes = if self.is_mirrored() {
+                    log.surely_takes(HeadKind::Dirty, pages, DIRTY_RECORD_BYTES_MAX, reserve)
+                } else {
+                    log.free.len() > reserve || log.open_takes(HeadKind::Dirty, pages)
+                };
+                match takes {
+                    _ if log.dirty_segments() >= self.dirty_segments_max() || self.index.is_full() => Found::Never,
+                    true => Found::Room,
+                    false => Found::NotYet,
+                }
             }
         }
     }

@@ -658,8 +658,11 @@ pub struct DirtyOfDisk {
     pub oldest: Option<device::Instant>,
 }
 
+/// The longest record of a dirty block: its fixed bytes and a checksum for each of 16 parts.
+pub(crate) const DIRTY_RECORD_BYTES_MAX: usize = 28 + 4 * 16;
+
 /// Free segments that dirty data leaves; what is dirty already may use one more.
-fn dirty_reserve(log: &LogState, again: bool) -> usize {
+pub(crate) fn dirty_reserve(log: &LogState, again: bool) -> usize {
     log.left_by(HeadKind::Dirty, DIRTY_RESERVE_SEGMENTS + usize::from(!again))
 }
 

@@ -341,7 +341,7 @@ pub(super) const ROWS: &[&[Definition]] = &[
         FlashCache,
         "FC_IO_RQ_W_SKIP_SPACE",
         Requests,
-        "blocks written in write-back that went to the disk since flash had no room for them at the moment",
+        "times that a block written in write-back found no room on flash: what is left of its request goes to the disk",
         |c| c.member("dirty_skips_space")
     ),
 ];

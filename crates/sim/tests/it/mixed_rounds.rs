@@ -108,7 +108,8 @@ fn what_fits_stays_through_rounds_of_overwrites_and_few_records_are_carried() {
             assert!(cached * 100 >= DATA_BYTES * 97, "{mode:?}: {cached} of {DATA_BYTES} bytes are cached");
             assert!(cleans > 500, "{mode:?}: {cleans} segments were cleaned");
             assert_eq!(evictions, 0, "{mode:?}: nothing has to leave");
-            assert!(carried * 100 <= written * 3, "{mode:?}: {carried} bytes of records were carried, of {written}");
+            // A sixth of the bound of 3 %.
+            assert!(carried * 200 <= written, "{mode:?}: {carried} bytes of records were carried, of {written}");
             assert!(written < clients * 4, "{mode:?}: {written} bytes for {clients}");
         });
     }

@@ -47,8 +47,13 @@ fn a_burst_through_a_full_cache_stays_on_flash() {
             let at = prng.below(DATA_BYTES / PAGE_BYTES) * PAGE_BYTES;
             session.read(at, Bufs::from(Buf::zeroed(PAGE_BYTES as usize))).await.0.unwrap();
         }
-        let to_disk = || disk.counters.disk_writes.requests.get();
-        let (before, begun) = (to_disk(), world.clock.now());
+        let to_disk = || disk.counters.disk_writes.requests.get() - disk.counters.destages.requests.get();
+        let reclaims = || -> u64 {
+            let of = |all: Vec<(&str, u64)>| all.into_iter().find(|(name, _)| *name == "reclaims").unwrap().1;
+            cell.flash_cache().unwrap().members().map(|member| of(member.counters.snapshot())).sum()
+        };
+        let (before, begun, reclaims_before) = (to_disk(), world.clock.now(), reclaims());
+        assert!(reclaims_before > 0, "the cache is full");
         let writers = (0..SESSIONS).map(|n| {
             let session = disk.open_session(Context::default());
             async move {
@@ -62,6 +67,11 @@ fn a_burst_through_a_full_cache_stays_on_flash() {
         join_all(writers).await;
         let took = Duration::from_nanos(world.clock.now().ns_since(begun));
         assert!(to_disk() - before <= WRITES / 20, "{} of {WRITES} writes went to the disk", to_disk() - before);
+        assert!(
+            reclaims() - reclaims_before > 10,
+            "clean data has left for it: {} segments",
+            reclaims() - reclaims_before
+        );
         assert!(took < Duration::from_millis(500), "{WRITES} writes took {took:?}");
         cell.stop().await.unwrap();
     });
