@@ -440,19 +440,6 @@ impl LogState {
             && self.shape.takes(chunk.position, chunk.data_pages + pages, open.records_bytes)
     }
 
-    /// Whether a head takes a block of `pages` in the segment it is in, in the open chunk or the next one.
-    pub(crate) fn open_takes(&self, head: HeadKind, pages: u32) -> bool {
-        let Some(open) = &self.heads[head as usize] else { return false };
-        let (next, records_bytes) = match &open.chunk {
-            None => (open.next, open.records_bytes),
-            Some(chunk) => {
-                let end = chunk.position + (self.shape.align + chunk.data_pages).next_multiple_of(self.shape.align);
-                (end, open.records_bytes + 16 + self.shape.header_capacity())
-            }
-        };
-        self.shape.takes(next, pages, records_bytes)
-    }
-
     /// Whether an entry is sure to be taken at a head: one that is not may be taken all the same.
     pub(crate) fn surely_takes(&self, head: HeadKind, pages: u32, record_bytes: usize, reserve: usize) -> bool {
         self.free.len() > reserve || self.chunk_takes(head, pages, record_bytes)

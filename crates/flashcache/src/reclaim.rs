@@ -147,8 +147,13 @@ impl Member {
 
     /// Whether entries have to leave although there are free segments: only where memory is limited.
     fn index_is_short(&self) -> bool {
+        self.index.take_refused() || self.index_is_nearly_full()
+    }
+
+    /// Whether memory is limited and the index has few places left.
+    fn index_is_nearly_full(&self) -> bool {
         let max = self.index.entries_max();
-        self.index.take_refused() || (max < self.sums.len() && self.index.len() >= max - max / ENTRIES_LOW)
+        max < self.sums.len() && self.index.len() >= max - max / ENTRIES_LOW
     }
 
     /// Reclaim one segment; false when there is none to reclaim. `entries`: not space is wanted, but places in the index.
@@ -455,8 +460,8 @@ impl Member {
         add(&self.counters.quota_moves, guarded_moves);
         add(&self.counters.quota_overwrites, guarded_overwrites);
         let verdicts = verdicts.into_iter().chain(std::iter::repeat(Verdict::Evict));
-        // With a budget garbage would have been cleaned, and nothing have left; but for want of places in the index something would have.
-        let lacks_budget = allowance == Allowance::MustOnly && self.is_roomy() && !self.index_is_short();
+        // With a budget cleaning would have made room and no block would have left, unless the index lacks places.
+        let lacks_budget = allowance == Allowance::MustOnly && self.is_roomy() && !self.index_is_nearly_full();
         for ((name, entry, is_kept), verdict) in rest.into_iter().zip(verdicts) {
             let parts = entry.valid().count_ones();
             let excess = claims.as_mut().is_some_and(|claims| claims.takes_excess(&entry));

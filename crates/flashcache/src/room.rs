@@ -21,7 +21,7 @@ const CLEANING_WAIT_MAX: Duration = Duration::from_millis(200);
 /// takes some milliseconds, and makes room for a hundred writes.
 const EVICTING_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// Who waits.
+/// The kind of write that waits for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A write to the disk that will be cached. Not for clean data to leave: then it is not cached.
@@ -30,7 +30,7 @@ pub(crate) enum Waiter {
     Dirty { pages: u32 },
 }
 
-/// What writers and reclaim know of each other.
+/// State that waiting writers and reclaim share.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     waiting: AtomicUsize,
@@ -59,13 +59,13 @@ impl Room {
         usize::from(self.waiting.load(Ordering::Acquire) > 0)
     }
 
-    /// What reclaim has found.
+    /// Reclaim has freed a segment or found none to free; or a writer has waited in vain.
     pub(crate) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Release);
     }
 }
 
-/// What a writer finds.
+/// The room that a writer finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Room,
@@ -85,22 +85,22 @@ impl Member {
         let mut waiting = None;
         loop {
             let ticket = self.changed.ticket();
-            let limit = match who {
-                _ if cleans && self.is_roomy() => CLEANING_WAIT_MAX,
-                Waiter::Dirty { .. } => EVICTING_WAIT_MAX,
-                Waiter::Through => return false,
-            };
             match self.find_room(who) {
                 Found::Room => return true,
                 Found::Never => return false,
                 Found::NotYet => {}
             }
+            let limit = match who {
+                _ if cleans && self.is_roomy() => CLEANING_WAIT_MAX,
+                Waiter::Dirty { .. } => EVICTING_WAIT_MAX,
+                Waiter::Through => return false,
+            };
             if self.room.stuck.load(Ordering::Acquire) || self.stopping.load(Ordering::Acquire) || self.has_failed() {
                 return false;
             }
             let waited = Duration::from_nanos(self.world.clock.now().ns_since(begun));
             if waited >= limit {
-                // Who comes next does not wait for what is too slow.
+                // Later writers do not wait for a reclaim that is too slow.
                 self.room.set_stuck(true);
                 return false;
             }

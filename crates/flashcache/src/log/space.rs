@@ -91,4 +91,17 @@ impl LogState {
     pub(crate) fn left_by(&self, head: HeadKind, reserve: usize) -> usize {
         reserve + usize::from(head != HeadKind::Small && self.heads[HeadKind::Small as usize].is_none())
     }
+
+    /// Whether a head takes a block of `pages` in the segment it is in, in the open chunk or the next one.
+    pub(crate) fn open_takes(&self, head: HeadKind, pages: u32) -> bool {
+        let Some(open) = &self.heads[head as usize] else { return false };
+        let (next, records_bytes) = match &open.chunk {
+            None => (open.next, open.records_bytes),
+            Some(chunk) => {
+                let end = chunk.position + (self.shape.align + chunk.data_pages).next_multiple_of(self.shape.align);
+                (end, open.records_bytes + 16 + self.shape.header_capacity())
+            }
+        };
+        self.shape.takes(next, pages, records_bytes)
+    }
 }
