@@ -15,7 +15,7 @@ use crate::read::{Hit, HitError, Residence};
 use crate::room::Waiter;
 use crate::sabotage::Sabotage;
 use crate::seat::Seat;
-use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_PARTS};
+use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, REGION_BYTES, REGION_PARTS};
 use crate::write_back::{Destaged, DestagedList, DirtyOfDisk, DirtyRefused, DirtyRun, Places, Room, RunLimits};
 use device::sync::{Notify, lock};
 use device::{Buf, Bufs, SharedBufs};
@@ -70,6 +70,14 @@ impl FlashCache {
             members.filter(|m| !m.is_covered()).map(|m| m.dirty_bytes()).sum()
         };
         (self.once(sum(false)), sum(true))
+    }
+
+    /// Bytes of the disks whose cached blocks have still to be compared with them, in whole regions, mirrors not counted: until then,
+    /// reads of these blocks go to the disk.
+    #[must_use]
+    pub fn suspect_bytes(&self) -> u64 {
+        let live = self.seats.iter().map(|seat| &seat.member).filter(|m| !m.has_failed());
+        self.once(live.map(|m| m.regions.suspect_count() as u64 * REGION_BYTES).sum())
     }
 
     fn once(&self, bytes: u64) -> u64 {

@@ -160,6 +160,12 @@ impl Regions {
         state.regions.range(range).filter_map(|(&key, r)| Some(Suspect { key, since: r.suspect? })).collect()
     }
 
+    /// Regions of all grid disks whose blocks have still to be compared with the disk.
+    #[must_use]
+    pub fn suspect_count(&self) -> usize {
+        lock(&self.0).regions.values().filter(|r| r.suspect.is_some()).count()
+    }
+
     /// The blocks of these regions are not believed any more: a flush of their disk has failed.
     pub(crate) fn distrust(&self, slot: DiskSlot) -> Vec<RegionKey> {
         let range = RegionKey { slot, region: 0 }..=RegionKey { slot, region: u64::MAX };

@@ -67,6 +67,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     metric!(
         FlashCache,
+        "FC_BY_SUSPECT",
+        Bytes,
+        "disk space that was being written to at a crash: what is cached of it is read from disk until it has been compared with the disk",
+        Formula::Gauge(Reading::FlashCache(|c| c.suspect_bytes))
+    ),
+    metric!(
+        FlashCache,
         "FC_BY_USED",
         Bytes,
         "valid data in the cache",

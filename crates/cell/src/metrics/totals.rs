@@ -16,6 +16,7 @@ pub struct CacheTotals {
     pub(super) size_bytes: u64,
     pub(super) dirty_bytes: u64,
     pub(super) stale_dirty_bytes: u64,
+    pub(super) suspect_bytes: u64,
     pub(super) dirty_age_ns: u64,
     pub(super) entries: u64,
     pub(super) refills: u64,
@@ -62,6 +63,7 @@ impl CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
             (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();
+            totals.suspect_bytes = cache.suspect_bytes();
             totals.refills = cell.refilled_blocks();
             for (&name, value) in &lock(&cell.state).left_counters {
                 *totals.members.entry(name).or_default() += value;

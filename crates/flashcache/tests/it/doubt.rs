@@ -112,6 +112,7 @@ fn comparing_takes_back_what_is_good_and_ends_what_is_not() {
         rig.cache.distrust(&rig.disk);
         assert_eq!(rig.shown(0..400), (300..304).collect::<Vec<_>>(), "its region was not written to");
         assert_eq!(rig.doubted(), [(0, vec![(0, 8), (13, 15), (100, 104)])]);
+        assert_eq!(rig.cache.suspect_bytes(), 1 << 20);
         // Less than a block says nothing of it.
         rig.revalidate(0..3, &data(0..3));
         assert_eq!((rig.counters()["revalidated_good"], rig.counters()["revalidated_stale"]), (0, 0));
@@ -127,6 +128,9 @@ fn comparing_takes_back_what_is_good_and_ends_what_is_not() {
         rig.revalidate(100..104, &data(100..104));
         assert_eq!((rig.counters()["revalidated_good"], rig.counters()["revalidated_stale"]), (3, 1));
         assert_eq!(rig.shown(0..200), [0, 1, 2, 3, 4, 6, 7, 13, 14, 100, 101, 102, 103]);
+        let listed = rig.cache.suspects(&rig.disk);
+        rig.cache.trusted(listed[0]);
+        assert_eq!((listed.len(), rig.cache.suspect_bytes()), (1, 0));
         // What is offered anew is compared as well: the same is taken back by whoever compares, another replaces it.
         rig.cache.distrust(&rig.disk);
         let mut other = data(100..104).to_vec(0..4 * 4096);
