@@ -15,7 +15,7 @@ use crate::range_lock::LockMode;
 use crate::request::{CachingMode, Context, RequestError};
 use crate::streams::{Scan, is_large};
 use device::{Buf, Bufs, Outcome, SharedBufs, View};
-use flashcache::{DiskHandle, FillCause, FillReport, HitError, Stretch, Tenant, WriteTicket};
+use flashcache::{DiskHandle, FillCause, FillReport, Hit, HitError, Stretch, Tenant, WriteTicket};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -61,6 +61,7 @@ pub(crate) fn end_change(change: Option<Change>, outcome: Outcome) {
 struct NotFromFlash;
 
 impl GridDisk {
+    /// What a hit does not need is boxed: a request is kept in memory, and moved, with all that the largest branch of its future takes.
     pub(crate) async fn read_cached(
         &self,
         read: &mut ClientRead<'_>,
@@ -80,7 +81,7 @@ impl GridDisk {
             let timer = binding.time_hit(parts.start, len, begun);
             if let Some(sent) = self.diverts(binding, timer, &stretches) {
                 drop(stretches);
-                return self.read_diverted(read, binding, scan, sent, offset, bufs).await;
+                return Box::pin(self.read_diverted(read, binding, scan, sent, offset, bufs)).await;
             }
             return match self.read_stretches(binding, stretches, bufs).await {
                 (Ok(()), bufs) => {
@@ -93,13 +94,13 @@ impl GridDisk {
                 }
                 (Err(NotFromFlash), bufs) => {
                     read.skips(ReadSkip::Flash);
-                    self.read_missed(read, binding, scan, offset, bufs).await
+                    Box::pin(self.read_missed(read, binding, scan, offset, bufs)).await
                 }
             };
         }
         // Pins are let go before waiting for the range: a range holder may wait for space that pins hold back.
         drop(stretches);
-        self.read_missed(read, binding, scan, offset, bufs).await
+        Box::pin(self.read_missed(read, binding, scan, offset, bufs)).await
     }
 
     /// Read under the range lock: what is on flash by now from there, the rest from disk, and offer it to the cache.
@@ -271,23 +272,38 @@ impl GridDisk {
         stretches: SmallVec<[Stretch; 4]>,
         bufs: Bufs,
     ) -> (Result<(), NotFromFlash>, Bufs) {
-        let mut rest = bufs;
-        let mut reads = SmallVec::<[_; 2]>::new();
-        let single = stretches.len() == 1;
-        for stretch in stretches {
-            let bytes = stretch.parts() as usize * PART_BYTES as usize;
-            let piece = rest.split_to(bytes);
-            let Stretch::Hit(hit) = stretch else { unreachable!("the caller passes hits") };
-            reads.push((bytes, binding.cache.read_hit(hit, piece)));
-        }
-        if single && let Some((bytes, read)) = reads.pop() {
-            let (result, back) = read.await;
+        let mut hits = stretches.into_iter().map(|stretch| match stretch {
+            Stretch::Hit(hit) => hit,
+            Stretch::Miss(_) => unreachable!("the caller passes hits"),
+        });
+        if hits.len() == 1
+            && let Some(hit) = hits.next()
+        {
+            let bytes = bufs.len_bytes();
+            let (result, back) = binding.cache.read_hit(hit, bufs).await;
             return self.take_back(bytes, result, back);
         }
-        let (lengths, reads): (Vec<usize>, Vec<_>) = reads.into_iter().unzip();
+        Box::pin(self.read_hits(binding, hits, bufs)).await
+    }
+
+    async fn read_hits(
+        &self,
+        binding: &Binding,
+        hits: impl Iterator<Item = Hit>,
+        bufs: Bufs,
+    ) -> (Result<(), NotFromFlash>, Bufs) {
+        let mut rest = bufs;
+        let reads: Vec<_> = hits
+            .map(|hit| {
+                let parts = hit.parts();
+                let bytes = ((parts.end - parts.start) * PART_BYTES) as usize;
+                let read = binding.cache.read_hit(hit, rest.split_to(bytes));
+                async move { (bytes, read.await) }
+            })
+            .collect();
         let mut all = Bufs::new();
         let mut result = Ok(());
-        for (bytes, (one, back)) in lengths.into_iter().zip(join_all(reads).await) {
+        for (bytes, (one, back)) in join_all(reads).await {
             let (one, back) = self.take_back(bytes, one, back);
             result = result.and(one);
             all.append(back);

@@ -262,6 +262,11 @@ impl GridDisk {
     /// # Errors
     /// There is no room, and none can be made: the disk or the flash refuses.
     pub(crate) async fn pass(&self, leave: &mut Leave<'_>, len: u64) -> Result<Option<Passed<'_>>, RequestError> {
+        // Boxed: writes of other modes do not carry it.
+        if self.is_ordered() { Box::pin(self.pass_ordered(leave, len)).await } else { Ok(None) }
+    }
+
+    async fn pass_ordered(&self, leave: &mut Leave<'_>, len: u64) -> Result<Option<Passed<'_>>, RequestError> {
         let parts = len.div_ceil(PART_BYTES);
         let mut failures = None;
         loop {

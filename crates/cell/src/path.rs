@@ -162,7 +162,7 @@ impl GridDisk {
             let result = if aligned {
                 self.write_locked(write, &mut passed, offset, data.clone(), fua).await
             } else {
-                self.write_bounced(write, &mut passed, span.clone(), unit, offset, &data, bounce, fua).await
+                Box::pin(self.write_bounced(write, &mut passed, span.clone(), unit, offset, &data, bounce, fua)).await
             };
             drop(guard);
             if result? == Written::Done {
@@ -207,7 +207,7 @@ impl GridDisk {
     ) -> Result<Written, RequestError> {
         self.check_not_lost()?;
         match passed {
-            Some(passed) => match self.place(write.context, passed, offset, &data).await? {
+            Some(passed) => match Box::pin(self.place(write.context, passed, offset, &data)).await? {
                 Placed::NotNow => return Ok(Written::NotNow),
                 Placed::Taken => {
                     write.kept(offset..offset + data.len_bytes() as u64);
@@ -249,8 +249,8 @@ impl GridDisk {
             let at = |part: u64| ((part - first) * PART_BYTES) as usize;
             let piece = data.slice(at(parts.start)..at(parts.end));
             if dirty {
-                if !self.overwrite_dirty(parts.clone(), &piece).await? {
-                    self.clear_dirty(offset, len).await?;
+                if !Box::pin(self.overwrite_dirty(parts.clone(), &piece)).await? {
+                    Box::pin(self.clear_dirty(offset, len)).await?;
                     write.keeps_but(kept_bytes);
                     return self.write_disk(write, is_scan, offset, data, fua).await;
                 }
@@ -283,7 +283,7 @@ impl GridDisk {
         let (edges, written) = match edges {
             None => (None, to_disk.await),
             Some(edges) => {
-                let (edges, written) = join(self.read_edges_on_flash(edges), to_disk).await;
+                let (edges, written) = Box::pin(join(self.read_edges_on_flash(edges), to_disk)).await;
                 (Some(edges), written)
             }
         };

@@ -136,6 +136,17 @@ impl Session {
             read.count(&self.disk);
             return (self.answer(begun, result), bufs);
         }
+        let (result, bufs) = Box::pin(self.read_pieces(&mut read, offset, bufs)).await;
+        read.count(&self.disk);
+        (self.answer(begun, result), bufs)
+    }
+
+    async fn read_pieces(
+        &self,
+        read: &mut ClientRead<'_>,
+        offset: u64,
+        bufs: Bufs,
+    ) -> (Result<(), RequestError>, Bufs) {
         let mut rest = bufs;
         let mut done = Bufs::new();
         let mut result = Ok(());
@@ -145,13 +156,12 @@ impl Session {
             let len = (PIECE_BYTES_MAX - at % PIECE_BYTES_MAX).min(rest.len_bytes() as u64);
             let mut piece = rest.split_to(len as usize);
             if result.is_ok() {
-                (result, piece) = self.read_piece(&mut read, at, piece).await;
+                (result, piece) = self.read_piece(read, at, piece).await;
             }
             done.append(piece);
             at += len;
         }
-        read.count(&self.disk);
-        (self.answer(begun, result), done)
+        (result, done)
     }
 
     /// Write `data` at `offset`; any offset and length.

@@ -481,7 +481,7 @@ impl FlashCache {
     pub async fn begin_write(&self, disk: &DiskHandle, parts: Range<u64>) -> Result<WriteTicket, LabelRefused> {
         if self.config.mirrored {
             // A mirror that has failed may come back with what the disk is about to have newer data of.
-            self.await_expulsions(disk).await?;
+            Box::pin(self.await_expulsions(disk)).await?;
         }
         let mut ticket = WriteTicket::default();
         let mut todo: SmallVec<[Range<u64>; 2]> = SmallVec::new();
@@ -494,7 +494,7 @@ impl FlashCache {
                 match seat.member.begin_write(disk.slot, parts.clone()).await {
                     Ok(()) => ticket.begun.push(Begun { member: seat.member.clone(), slot: disk.slot, parts }),
                     Err(_) => {
-                        if let Err(refused) = self.wait_expelled(seat, disk).await {
+                        if let Err(refused) = Box::pin(self.wait_expelled(seat, disk)).await {
                             self.end_write(ticket);
                             return Err(refused);
                         }

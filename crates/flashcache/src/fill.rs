@@ -59,8 +59,9 @@ impl Member {
     /// # Errors
     /// The member has failed: its content is void, the write may go on once that is durable in the disk's label.
     pub(crate) async fn begin_write(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>) -> Result<(), MemberError> {
+        // What most writes do not need is boxed: none carries it.
         if lock(&self.log).pending_records() > PENDING_RECORDS_MAX {
-            self.sync().await?;
+            Box::pin(self.sync()).await?;
         }
         let _ = self.wait_for_room(Waiter::Through, self.world.clock.now()).await;
         let regions = parts.start / REGION_PARTS..parts.end.div_ceil(REGION_PARTS);
@@ -82,7 +83,7 @@ impl Member {
                 return Err(self.error());
             }
             if self.regions.needs_mark(key) {
-                self.wait_for_space().await?;
+                Box::pin(self.wait_for_space()).await?;
             }
             let Some(name) = self.disk_name(key.slot) else { return Err(self.error()) };
             let mark = Record::Mark { disk: name.id, generation: name.generation, region: key.region, set: true };
@@ -91,7 +92,7 @@ impl Member {
                 add(&self.counters.marks, 1);
             };
             let Begin::AwaitMark(number) = self.regions.begin_write(key, append) else { return Ok(()) };
-            self.sync().await?;
+            Box::pin(self.sync()).await?;
             self.regions.mark_durable(key, number);
         }
     }

@@ -185,7 +185,7 @@ impl FlashCache {
         done: &mut u64,
     ) -> Result<bool, DirtyRefused> {
         if self.config.mirrored {
-            self.await_expulsions(disk).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
+            Box::pin(self.await_expulsions(disk)).await.map_err(|LabelRefused| DirtyRefused::Failed)?;
         }
         if self.void.load(Ordering::Acquire) {
             return Err(DirtyRefused::Failed);
@@ -370,6 +370,11 @@ impl FlashCache {
         if !self.config.mirrored || !hit.is_dirty() {
             return member.read_hit(hit, bufs).await;
         }
+        // Boxed: other hits do not carry it.
+        Box::pin(self.read_mirrored(member, hit, bufs)).await
+    }
+
+    async fn read_mirrored(&self, member: Arc<Member>, hit: Hit, bufs: Bufs) -> (Result<(), HitError>, Option<Bufs>) {
         let wanted = member.known_crcs(&hit);
         let (slot, parts, len) = (hit.slot(), hit.parts(), bufs.len_bytes());
         let (result, back) = member.read_hit(hit, bufs).await;

@@ -82,6 +82,15 @@ impl Member {
         if who == Waiter::Through && !cleans {
             return false;
         }
+        match self.find_room(who) {
+            Found::Room => true,
+            Found::Never => false,
+            // Boxed: writes that find room do not carry it.
+            Found::NotYet => Box::pin(self.wait_while_none(who, begun, cleans)).await,
+        }
+    }
+
+    async fn wait_while_none(&self, who: Waiter, begun: Instant, cleans: bool) -> bool {
         let mut waiting = None;
         loop {
             let ticket = self.changed.ticket();

@@ -115,6 +115,7 @@ pub(super) enum Yield {
 pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
     let session = &link.session;
     let Job { of, held, offset, task } = job;
+    // Reads and writes are most: all requests take as much memory as the largest that is not boxed, and it is moved about.
     let outcome = match task {
         Task::Read { bufs, one_chunk } => read(&link, offset, bufs, one_chunk).await,
         Task::Write { data, fua } => {
@@ -122,11 +123,11 @@ pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
             session.write(offset, data, fua).await.map(|()| Yield::Written(bytes))
         }
         Task::Flush => session.flush().await.map(|()| Yield::Nothing),
-        Task::Trim { len, fua } => session.trim(offset, u64::from(len), fua).await.map(|()| Yield::Nothing),
+        Task::Trim { len, fua } => Box::pin(session.trim(offset, u64::from(len), fua)).await.map(|()| Yield::Nothing),
         Task::WriteZeroes { len, flags } => {
-            session.write_zeroes(offset, u64::from(len), flags).await.map(|()| Yield::Nothing)
+            Box::pin(session.write_zeroes(offset, u64::from(len), flags)).await.map(|()| Yield::Nothing)
         }
-        Task::Cache { len } => session.prefetch(offset, u64::from(len)).await.map(|()| Yield::Nothing),
+        Task::Cache { len } => Box::pin(session.prefetch(offset, u64::from(len))).await.map(|()| Yield::Nothing),
         Task::Status { len, extents_max } => {
             session.extents(offset, u64::from(len), extents_max).await.map(Yield::Extents)
         }
@@ -184,4 +185,23 @@ pub(super) fn status_of(extents: &[Extent], contexts: ContextSet) -> Vec<(u32, V
             (context.id(), merged)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request is moved into a list of the connection's with all the memory that its largest branch takes: at 7,648 bytes that was a
+    /// seventh of the server's own time for 4 KiB requests. What is seldom gone through is boxed where it is awaited.
+    const REQUEST_BYTES_MAX: usize = 3072;
+
+    fn bytes<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_request_takes_little_memory() {
+        let bytes = bytes(perform);
+        assert!(bytes <= REQUEST_BYTES_MAX, "{bytes} bytes of future for each request");
+    }
 }
