@@ -159,11 +159,13 @@ impl GridDisk {
             }
             self.changes.begins(span.clone());
             self.ordered.zeroed.begins(&span);
-            let result = if aligned {
-                self.write_locked(write, &mut passed, offset, data.clone(), fua).await
+            let (at, whole) = if aligned {
+                (offset, data.clone())
             } else {
-                Box::pin(self.write_bounced(write, &mut passed, span.clone(), unit, offset, &data, bounce, fua)).await
+                // Boxed: aligned writes do not carry it.
+                (span.start, Box::pin(self.surround(write.context, span.clone(), unit, offset, &data, bounce)).await?)
             };
+            let result = self.write_locked(write, &mut passed, at, whole, fua).await;
             drop(guard);
             if result? == Written::Done {
                 return Ok(());
@@ -176,23 +178,20 @@ impl GridDisk {
         }
     }
 
-    /// Write what is not aligned: `bounce`, as long as `span`, gets what surrounds it. The caller holds the range.
-    #[expect(clippy::too_many_arguments, reason = "one step of a write, cut out to be read by itself")]
-    async fn write_bounced(
+    /// Data that is not aligned, with what surrounds it: `bounce`, as long as `span`. The caller holds the range.
+    async fn surround(
         &self,
-        write: &mut ClientWrite<'_>,
-        passed: &mut Option<Passed<'_>>,
+        context: &Context,
         span: Range<u64>,
         unit: u64,
         offset: u64,
         data: &SharedBufs,
         bounce: Bufs,
-        fua: bool,
-    ) -> Result<Written, RequestError> {
+    ) -> Result<SharedBufs, RequestError> {
         let edges = (offset, data.len_bytes() as u64);
-        let mut bounce = self.read_around(write.context, span.clone(), unit, edges, bounce).await?;
+        let mut bounce = self.read_around(context, span.clone(), unit, edges, bounce).await?;
         bounce.copy_in_rope((offset - span.start) as usize, data);
-        self.write_locked(write, passed, span.start, bounce.freeze(), fua).await
+        Ok(bounce.freeze())
     }
 
     /// Write aligned data where it belongs: to flash in write-back, else to the disk, but what is dirty always to flash. The

@@ -89,6 +89,11 @@ impl Handle {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// The number of the [`TICK`] that it is.
+    pub(super) fn tick(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
     /// Whether it was closed because it kept from others what it had borrowed.
     pub(super) fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)

@@ -40,8 +40,10 @@ const PARTS_MAX: usize = 4;
 const PART_BYTES_MIN: usize = 2 * PAGE_BYTES;
 /// Memory for a payload is taken for so many times what has arrived of it: most of a long one is then received in few calls.
 const GROWTH: usize = 4;
-/// One send: the unit in which a slow client's progress is seen, and more than a socket takes at once.
-const SEND_BYTES_MAX: usize = 256 << 10;
+/// One send: the unit in which a slow client's progress is seen, and more than a socket takes at once. Each takes the server some turns, so
+/// for clients that take it at once it grows, up to a whole reply of 1 MiB.
+const SEND_BYTES_MIN: usize = 256 << 10;
+const SEND_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 
 /// What a connection works on.
 pub(super) struct Link {
@@ -67,6 +69,7 @@ pub(super) async fn run(shared: Arc<Shared>, conn: Arc<dyn Conn>, handle: Arc<Ha
         alloc: None,
         account: handle.account().clone(),
         sending: None,
+        send_bytes: SEND_BYTES_MIN,
         gone: false,
         stopping: false,
         tally: Tally::default(),
@@ -129,9 +132,11 @@ impl Incoming {
     }
 }
 
-/// A batch on its way: the send that is under way and its bytes, what is still to be sent, and what is held until then.
+/// A batch on its way: the send that is under way, the tick in which it began and its bytes, what is still to be sent, and what is held until
+/// then.
 struct Sending {
     send: NetFuture<Result<(), NetError>>,
+    begun: u64,
     bytes: usize,
     rest: SharedBufs,
     held: Held,
@@ -154,6 +159,8 @@ struct Transmission<F, S> {
     /// What the requests of this connection hold until their replies are sent.
     account: Arc<Account>,
     sending: Option<Sending>,
+    /// The most of one send: what the client has taken at once so far.
+    send_bytes: usize,
     /// The client takes no more replies.
     gone: bool,
     /// The front end stops.
@@ -609,6 +616,11 @@ where
                 progress = true;
                 self.handle.send_done();
                 self.handle.has_moved(sending.bytes as u64);
+                if self.handle.tick() != sending.begun {
+                    self.send_bytes = SEND_BYTES_MIN;
+                } else if sending.bytes == self.send_bytes {
+                    self.send_bytes = (2 * self.send_bytes).min(SEND_BYTES_MAX);
+                }
                 let Some(Sending { rest, held, .. }) = self.sending.take() else { unreachable!("just looked") };
                 if result.is_err() {
                     self.client_gone();
@@ -624,12 +636,13 @@ where
     }
 
     fn send(&mut self, data: SharedBufs, held: Held) {
-        let (len, bytes) = (data.len_bytes(), data.len_bytes().min(SEND_BYTES_MAX));
+        let (len, bytes) = (data.len_bytes(), data.len_bytes().min(self.send_bytes));
         // Most fit in one.
         let (first, rest) =
             if len == bytes { (data, SharedBufs::new()) } else { (data.slice(0..bytes), data.slice(bytes..len)) };
         self.handle.send_due();
-        self.sending = Some(Sending { send: self.conn.send(first), bytes, rest, held });
+        let begun = self.handle.tick();
+        self.sending = Some(Sending { send: self.conn.send(first), begun, bytes, rest, held });
     }
 
     /// Replies go nowhere from now on. What has been received is still read and done, as far as it has effects: they are due.
