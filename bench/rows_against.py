@@ -31,9 +31,9 @@ HITS = (
 WRITES = (fio.Workload("randwrite", 32), fio.Workload("randwrite", 1), fio.Workload("write", 8, 1, MIB))
 WRITE_BACK = (fio.Workload("randwrite", 32), fio.Workload("randwrite", 1))
 ON_DISK = (fio.Workload("randread", 32), fio.Workload("randwrite", 32))
-# Cold reads: a region of their own each round, on a disk that does not limit.
+# Cold reads: a region of their own each round, more than is read of it in a second.
 MISS = fio.Workload("randread", 32, once=True)
-MISS_MIB, MISS_MODEL = 64, "fixed:1ms:64"
+MISS_MIB, MISS_MODEL = 64, "fixed:4ms:64"
 REDO_MODEL = "fixed:150us:64"
 REDO_MODES = ("off", "race", "auto")
 
@@ -124,9 +124,7 @@ def misses(runs, number, binaries):
             sizes = (f"{size_mib + 64}M", f"{size_mib * 3 // 2 + 64}M", f"data:{size_mib}M")
             cell = servers.Cell(place, directory, *sizes, model=MISS_MODEL, name=name, binary=binary).start()
             cell.load("data", size_mib * MIB)
-            # What was written is cached where there is room.
-            for statement in ("drop flashcache", "create flashcache all"):
-                cell.cellcli(statement)
+            cell.chill()
             return cell
 
         cells = pair(number, binaries, make)

@@ -53,13 +53,14 @@ def measure(options, skips):
 
 
 def make_targets(place, directory, size_mib, skips):
-    # Both grid disks lie on the one emulated disk. Large writes leave nothing in the cache: `data` stays cold.
+    # Both grid disks lie on the one emulated disk.
     grid_disk = f"data:{size_mib}M"
     flash = f"{size_mib * 5 // 4 + 64}M"
     cell = servers.Cell(place, directory, f"{2 * size_mib + 64}M", flash, grid_disk, model=MODEL).start()
     cell.cellcli(f"create griddisk bare celldisk=CD_00_cell, size={size_mib}M, cachingMode=none")
     cell.load("data", size_mib * MIB)
     cell.load("bare", size_mib * MIB)
+    cell.chill()
     targets = []
     try:
         path = os.path.join(directory, "bare.img")

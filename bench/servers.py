@@ -152,6 +152,11 @@ class Cell(Server):
         client.flush()
         client.disconnect()
 
+    def chill(self):
+        """Empty the flash cache: what was written is cached where there was room."""
+        for statement in ("drop flashcache", "create flashcache all"):
+            self.cellcli(statement)
+
     def warm(self, export, size_bytes):
         """Bring a whole grid disk into the flash cache, and wait until nothing is missing."""
         import nbdclient

@@ -108,13 +108,14 @@ def pattern(seed, length):
 class Place:
     """A temporary directory, and everything started in it; all of it ends with the `with` block."""
 
-    def __init__(self, name):
+    def __init__(self, name, base=None):
         self.name = name
+        self.base = base
         self.processes = []
         self.cleanups = []
 
     def __enter__(self):
-        self.dir = tempfile.mkdtemp(prefix="fc-")
+        self.dir = tempfile.mkdtemp(prefix="fc-", dir=self.base)
         return self
 
     def __exit__(self, kind, *_):
