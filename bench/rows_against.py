@@ -29,7 +29,6 @@ HITS = (
     fio.Workload("read", 8, 1, MIB),
 )
 WRITES = (fio.Workload("randwrite", 32), fio.Workload("randwrite", 1), fio.Workload("write", 8, 1, MIB))
-WRITE_BACK = (fio.Workload("randwrite", 32), fio.Workload("randwrite", 1))
 ON_DISK = (fio.Workload("randread", 32), fio.Workload("randwrite", 32))
 # Cold reads: a region of their own each round, more than is read of it in a second.
 MISS = fio.Workload("randread", 32, once=True)
@@ -112,7 +111,7 @@ def serving(runs, medium, number, binaries):
         rows(WRITES, "write-through")
         for cell in cells.values():
             cell.cellcli("alter griddisk data cachingMode=write-back")
-        rows(WRITE_BACK, "write-back")
+        rows(WRITES[:2], "write-back")
 
 
 def misses(runs, number, binaries):
@@ -132,7 +131,7 @@ def misses(runs, number, binaries):
         def one(arm, turn):
             cell = cells[arm]
             target = servers.Target(arm, cell, uri=cell.uri("data"), hits=cell.hits)
-            return fio.run(place, target, MISS, 1, MISS_MIB * MIB, turn * MISS_MIB * MIB)
+            return fio.run(place, target, MISS, SECONDS, MISS_MIB * MIB, turn * MISS_MIB * MIB)
 
         runs.in_turn(f"misses, {MISS}, disk {MISS_MODEL}", number, one)
 

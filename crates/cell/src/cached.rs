@@ -61,7 +61,8 @@ pub(crate) fn end_change(change: Option<Change>, outcome: Outcome) {
 struct NotFromFlash;
 
 impl GridDisk {
-    /// What a hit does not need is boxed: a request is kept in memory, and moved, with all that the largest branch of its future takes.
+    /// Read whole parts through the cache. The NBD server moves the future of every request, which is as large as its largest branch: this
+    /// function boxes the branches that a hit does not take.
     pub(crate) async fn read_cached(
         &self,
         read: &mut ClientRead<'_>,

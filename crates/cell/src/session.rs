@@ -131,12 +131,12 @@ impl Session {
         }
         let begun = self.begins(ActiveKind::Read, offset, len);
         let mut read = ClientRead::new(&self.context, offset, len);
-        if len <= PIECE_BYTES_MAX {
-            let (result, bufs) = self.read_piece(&mut read, offset, bufs).await;
-            read.count(&self.disk);
-            return (self.answer(begun, result), bufs);
-        }
-        let (result, bufs) = Box::pin(self.read_pieces(&mut read, offset, bufs)).await;
+        let (result, bufs) = if len <= PIECE_BYTES_MAX {
+            self.read_piece(&mut read, offset, bufs).await
+        } else {
+            // Boxed: the NBD server asks for one piece at a time, and its requests do not carry it.
+            Box::pin(self.read_pieces(&mut read, offset, bufs)).await
+        };
         read.count(&self.disk);
         (self.answer(begun, result), bufs)
     }

@@ -59,7 +59,7 @@ impl Member {
     /// # Errors
     /// The member has failed: its content is void, the write may go on once that is durable in the disk's label.
     pub(crate) async fn begin_write(self: &Arc<Self>, slot: DiskSlot, parts: Range<u64>) -> Result<(), MemberError> {
-        // What most writes do not need is boxed: none carries it.
+        // This function and `mark` box the waits that most writes do not need: they would make the future of every write larger.
         if lock(&self.log).pending_records() > PENDING_RECORDS_MAX {
             Box::pin(self.sync()).await?;
         }

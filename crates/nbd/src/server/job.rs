@@ -115,7 +115,7 @@ pub(super) enum Yield {
 pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
     let session = &link.session;
     let Job { of, held, offset, task } = job;
-    // Reads and writes are most: all requests take as much memory as the largest that is not boxed, and it is moved about.
+    // The future of every request is as large as the largest branch here. A prefetch is rare, so its branch is boxed.
     let outcome = match task {
         Task::Read { bufs, one_chunk } => read(&link, offset, bufs, one_chunk).await,
         Task::Write { data, fua } => {
@@ -191,8 +191,8 @@ pub(super) fn status_of(extents: &[Extent], contexts: ContextSet) -> Vec<(u32, V
 mod tests {
     use super::*;
 
-    /// Every request is moved into a list of the connection's with all the memory that its largest branch takes: at 7,648 bytes that was a
-    /// seventh of the server's own time for 4 KiB requests. What is seldom gone through is boxed where it is awaited.
+    /// `Transmission` moves the future of every request into its list of jobs. At 7,648 bytes those moves were a seventh of the server's
+    /// user time for 4 KiB requests. Rare branches are boxed where they are awaited.
     const REQUEST_BYTES_MAX: usize = 3328;
 
     fn bytes<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {

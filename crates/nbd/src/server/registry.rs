@@ -89,7 +89,7 @@ impl Handle {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The number of the [`TICK`] that it is.
+    /// The number of the current [`TICK`].
     pub(super) fn tick(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }

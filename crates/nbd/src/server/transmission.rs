@@ -40,8 +40,8 @@ const PARTS_MAX: usize = 4;
 const PART_BYTES_MIN: usize = 2 * PAGE_BYTES;
 /// Memory for a payload is taken for so many times what has arrived of it: most of a long one is then received in few calls.
 const GROWTH: usize = 4;
-/// One send: the unit in which a slow client's progress is seen, and more than a socket takes at once. Each takes the server some turns, so
-/// for clients that take it at once it grows, up to a whole reply of 1 MiB.
+/// One send: the unit in which the registry sees a slow client's progress, and more than a socket takes at once. Every send costs some turns
+/// of the server's loop, so `Transmission` doubles its size for a client that takes a full one within a tick, up to a whole reply of 1 MiB.
 const SEND_BYTES_MIN: usize = 256 << 10;
 const SEND_BYTES_MAX: usize = (1 << 20) + (4 << 10);
 
@@ -159,7 +159,7 @@ struct Transmission<F, S> {
     /// What the requests of this connection hold until their replies are sent.
     account: Arc<Account>,
     sending: Option<Sending>,
-    /// The most of one send: what the client has taken at once so far.
+    /// The most bytes of the next send: as many as the client has lately taken within a tick, see [`SEND_BYTES_MIN`].
     send_bytes: usize,
     /// The client takes no more replies.
     gone: bool,
