@@ -405,9 +405,19 @@ impl GridDisk {
         self.disk_drops_heard.load(Ordering::SeqCst) == since
     }
 
-    /// Flush the disk. Whether everything that had reached it is durable: nothing was lost since loss epoch `since`.
+    /// Flush the disk. Whether everything that reads of it show is durable: nothing was lost since loss epoch `since`.
     pub(crate) async fn flush_since(&self, since: u64) -> bool {
-        self.disk.flush().await.outcome == Outcome::Done && self.has_kept(since)
+        let flushed = self.disk.flush().await.outcome == Outcome::Done;
+        flushed && self.flush_behind_redo().await == Outcome::Done && self.has_kept(since)
+    }
+
+    /// Flush the disk itself where the flash log is before it, which answers a flush without it. The flash log knows nothing of a change that has
+    /// failed, and that the disk may show all the same until the power goes; and nothing of a disk that is gone.
+    pub(crate) async fn flush_behind_redo(&self) -> Outcome {
+        if self.port.redo().is_none() {
+            return Outcome::Done;
+        }
+        self.port.below().flush().await.outcome
     }
 
     /// A deliberate fault: a flush that waits behind a failing one is acknowledged when the next succeeds.

@@ -494,14 +494,10 @@ impl GridDisk {
         Ok(())
     }
 
-    /// The same, and the disk itself is flushed where the flash log is before it, which need not do that for a sync: it knows nothing of a
-    /// change that has failed, and that the disk may show all the same until the power goes.
+    /// The same, and the disk itself: see [`GridDisk::flush_behind_redo`].
     pub(crate) async fn flush_what_disk_shows(&self) -> Result<(), RequestError> {
         self.flush_all().await?;
-        if self.port.redo().is_none() {
-            return Ok(());
-        }
-        outcome_to_result(self.port.below().flush().await.outcome)
+        outcome_to_result(self.flush_behind_redo().await)
     }
 
     /// Flush the disk; in write-back only if it was written to since it was last flushed. Whether it was flushed.

@@ -38,6 +38,12 @@ impl Pin {
         member.pins[segment.0 as usize].fetch_add(1, Ordering::AcqRel);
         Pin { member: member.clone(), segment }
     }
+
+    /// Both hold one segment. Members number their segments alike: the number alone does not tell, where a request goes over the border of
+    /// two regions with different members.
+    fn is_same_place(&self, other: &Pin) -> bool {
+        Arc::ptr_eq(&self.member, &other.member) && self.segment == other.segment
+    }
 }
 
 impl Drop for Pin {
@@ -447,7 +453,7 @@ fn push_miss(out: &mut SmallVec<[Stretch; 4]>, parts: u32) {
 fn push_hit(out: &mut SmallVec<[Stretch; 4]>, hit: Hit) {
     if let Some(Stretch::Hit(last)) = out.last_mut()
         && last.page.0 + last.parts == hit.page.0
-        && last.pin.segment == hit.pin.segment
+        && last.pin.is_same_place(&hit.pin)
         && last.first_part + u64::from(last.parts) == hit.first_part
         && last.dirty == hit.dirty
     {

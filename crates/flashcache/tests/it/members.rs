@@ -155,6 +155,31 @@ fn a_range_is_cut_where_another_device_serves_and_shown_in_one() {
     });
 }
 
+/// Members number their pages alike: that one page follows another says nothing where a request goes over the border of two regions.
+#[test]
+fn hits_of_two_devices_stay_two_where_page_follows_page() {
+    run(|world| async move {
+        let rig = Rig::new(config(), vec![fresh(3), fresh(4)], &DISKS, &world).await;
+        let servers = rig.servers(40);
+        let of = |server: u128| (0..40).find(|n| servers[*n] == server).unwrap() as u64 * 64;
+        let border = (2..40).find(|n| servers[*n] != servers[n - 1] && of(servers[*n]) != *n as u64 * 64).unwrap();
+        let before_it = border as u64 * 64 - 1;
+        // The last block of a region on one device; on the other a block more, and then the first of the next region.
+        rig.offer(0, parts(before_it), FillCause::ReadMiss);
+        rig.offer(0, parts(of(servers[border])), FillCause::ReadMiss);
+        rig.offer(0, parts(before_it + 1), FillCause::ReadMiss);
+        rig.cache.sync_all().await.unwrap();
+        let found = rig.cache.lookup(&rig.disks[0], parts(before_it).start..parts(before_it + 1).end);
+        let shown: Vec<(bool, u32)> = found.iter().map(|s| (matches!(s, Stretch::Hit(_)), s.parts())).collect();
+        assert_eq!(shown, [(true, 4), (true, 4)]);
+        for stretch in found {
+            let Stretch::Hit(hit) = stretch else { unreachable!() };
+            let (result, back) = rig.cache.read_hit(hit, Buf::zeroed(4 * PART_BYTES as usize).into()).await;
+            assert_eq!((result, back.is_some()), (Ok(()), true));
+        }
+    });
+}
+
 #[test]
 fn fills_are_counted_by_cause_and_refused_by_reason() {
     run(|world| async move {

@@ -8,6 +8,7 @@ use celldisk::{CachingMode, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Device, FailKind, Geometry, Io, Op, Verb, World};
 use sim::plain::{cell_on, full_of, in_a_world, in_an_executor, process_of};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,27 @@ impl Io for Volatile {
     }
     fn submit(&self, op: Op) -> device::Completion {
         self.0.submit(op)
+    }
+}
+
+/// Memory that is pulled when it is told to: it refuses everything at once. Counts the flushes.
+struct Pulled {
+    below: Volatile,
+    is_gone: AtomicBool,
+    flushes: AtomicUsize,
+}
+
+impl Io for Pulled {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+    fn submit(&self, op: Op) -> device::Completion {
+        self.flushes.fetch_add(usize::from(matches!(op, Op::Flush)), Ordering::Relaxed);
+        if self.is_gone.load(Ordering::Relaxed) {
+            device::Completion::failed(FailKind::Gone, op)
+        } else {
+            self.below.submit(op)
+        }
     }
 }
 
@@ -319,5 +341,30 @@ fn a_failed_write_that_was_cached_goes_with_the_power_as_on_the_disk() {
         cell_again.drop_flash_cache().await.unwrap();
         assert_eq!(answered, first_page(&session).await, "from the cache, and from the disk");
         drop(cell);
+    });
+}
+
+/// The comparison of what is cached begins with a flush, which the flash log answers without the disk; the failed flush of the disk begins
+/// another comparison.
+#[test]
+fn a_disk_that_is_pulled_behind_the_flash_log_is_not_asked_without_a_pause() {
+    in_a_world(async |_process, world| {
+        let below = Volatile(Memory::new(DISK_BYTES));
+        let disk = Arc::new(Pulled { below, is_gone: AtomicBool::new(false), flushes: AtomicUsize::new(0) });
+        let devices: Vec<Device> = vec![disk.clone(), Memory::new(3 * DISK_BYTES)];
+        let (cell, redo) = behind_flash_log(&devices, &world).await;
+        cell.set_flash_log_mode("REDO", FlashLogMode::Flash).await.unwrap();
+        let session = redo.open_session(Context::default());
+        write(&session, 0, false).await.unwrap();
+        session.flush().await.unwrap();
+        cell.set_flash_log_mode("REDO", FlashLogMode::Race).await.unwrap();
+        // Replaces that durably, so that nothing of it is to be written again; zeroes are not cached, so that nothing is to be read for the comparison.
+        session.write_zeroes(0, BLOCK as u64, ZeroFlags { fua: true, ..ZeroFlags::default() }).await.unwrap();
+        disk.is_gone.store(true, Ordering::Relaxed);
+        let flushes = disk.flushes.load(Ordering::Relaxed);
+        session.flush().await.unwrap();
+        world.clock.sleep(Duration::from_secs(10)).await;
+        let asked = disk.flushes.load(Ordering::Relaxed) - flushes;
+        assert!((2..50).contains(&asked), "{asked} flushes in 10 s");
     });
 }
