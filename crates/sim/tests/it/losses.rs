@@ -8,7 +8,6 @@ use celldisk::{CachingMode, FlashLogMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Action, Fault, Faults, Memory};
 use device::{Device, FailKind, Geometry, Io, Op, Verb, World};
 use sim::plain::{cell_on, full_of, in_a_world, in_an_executor, process_of};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,27 +26,6 @@ impl Io for Volatile {
     }
     fn submit(&self, op: Op) -> device::Completion {
         self.0.submit(op)
-    }
-}
-
-/// Memory that is pulled when it is told to: it refuses everything at once. Counts the flushes.
-struct Pulled {
-    below: Volatile,
-    is_gone: AtomicBool,
-    flushes: AtomicUsize,
-}
-
-impl Io for Pulled {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-    fn submit(&self, op: Op) -> device::Completion {
-        self.flushes.fetch_add(usize::from(matches!(op, Op::Flush)), Ordering::Relaxed);
-        if self.is_gone.load(Ordering::Relaxed) {
-            device::Completion::failed(FailKind::Gone, op)
-        } else {
-            self.below.submit(op)
-        }
     }
 }
 
@@ -349,9 +327,9 @@ fn a_failed_write_that_was_cached_goes_with_the_power_as_on_the_disk() {
 #[test]
 fn a_disk_that_is_pulled_behind_the_flash_log_is_not_asked_without_a_pause() {
     in_a_world(async |_process, world| {
-        let below = Volatile(Memory::new(DISK_BYTES));
-        let disk = Arc::new(Pulled { below, is_gone: AtomicBool::new(false), flushes: AtomicUsize::new(0) });
-        let devices: Vec<Device> = vec![disk.clone(), Memory::new(3 * DISK_BYTES)];
+        let data = Faults::new(Arc::new(Volatile(Memory::new(DISK_BYTES))), world.spawn.clone());
+        let flushes = Faults::new(data.clone(), world.spawn.clone());
+        let devices: Vec<Device> = vec![flushes.clone(), Memory::new(3 * DISK_BYTES)];
         let (cell, redo) = behind_flash_log(&devices, &world).await;
         cell.set_flash_log_mode("REDO", FlashLogMode::Flash).await.unwrap();
         let session = redo.open_session(Context::default());
@@ -360,11 +338,12 @@ fn a_disk_that_is_pulled_behind_the_flash_log_is_not_asked_without_a_pause() {
         cell.set_flash_log_mode("REDO", FlashLogMode::Race).await.unwrap();
         // Replaces that durably, so that nothing of it is to be written again; zeroes are not cached, so that nothing is to be read for the comparison.
         session.write_zeroes(0, BLOCK as u64, ZeroFlags { fua: true, ..ZeroFlags::default() }).await.unwrap();
-        disk.is_gone.store(true, Ordering::Relaxed);
-        let flushes = disk.flushes.load(Ordering::Relaxed);
+        let gone = |verb| Fault::every(verb, Action::Fail(FailKind::Gone));
+        [Verb::Read, Verb::Write, Verb::WriteZeroes].into_iter().for_each(|verb| _ = data.add(gone(verb)));
+        flushes.add(gone(Verb::Flush));
         session.flush().await.unwrap();
         world.clock.sleep(Duration::from_secs(10)).await;
-        let asked = disk.flushes.load(Ordering::Relaxed) - flushes;
+        let asked = flushes.struck();
         assert!((2..50).contains(&asked), "{asked} flushes in 10 s");
     });
 }
