@@ -132,6 +132,11 @@ impl GridDisk {
         if let Err(error) = self.check_not_lost() {
             return (Err(error), bufs);
         }
+        let is_late = misses.iter().any(|parts| binding.cache.is_on_slow_flash(&binding.disk, parts.clone()));
+        let fill = if is_late { Fill::Not } else { fill };
+        if is_late {
+            read.skips(ReadSkip::Flash);
+        }
         let mut bufs = bufs;
         if misses.is_empty() {
             // Somebody else's miss has filled it while this one waited.
@@ -142,6 +147,7 @@ impl GridDisk {
                 drop(guard);
                 return (Ok(()), bufs);
             }
+            read.skips(ReadSkip::Flash);
         } else if misses.len() == 1 && stretches.len() > 1 {
             let (result, back) = self.read_partly(binding, stretches, offset, bufs).await;
             bufs = back;
@@ -156,7 +162,7 @@ impl GridDisk {
                 }
                 Ok(Err(error)) => return (Err(error), bufs),
                 // Flash could not answer: all from disk, below.
-                Err(NotFromFlash) => {}
+                Err(NotFromFlash) => read.skips(ReadSkip::Flash),
             }
         } else {
             drop(stretches);

@@ -10,7 +10,6 @@ use crate::governor::Endurance;
 use crate::mechanism::Mechanism;
 use crate::member::{Member, MemberError};
 use crate::quota::Quotas;
-use crate::read::{Residence, Stretch};
 use crate::recover::Recovered;
 use crate::regions::{Candidate, Suspect};
 use crate::sabotage::Sabotage;
@@ -326,7 +325,7 @@ impl FlashCache {
     }
 
     /// Cut parts into those that are cached and those that are not.
-    fn by_worth(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Range<u64>, bool)) {
+    pub(crate) fn by_worth(&self, disk: &DiskHandle, parts: Range<u64>, mut f: impl FnMut(Range<u64>, bool)) {
         match self.worths.refusing(disk.slot) {
             None => f(parts, true),
             Some(map) => {
@@ -387,7 +386,7 @@ impl FlashCache {
 
     /// The same for looking something up: what was dirty on a member that has failed is on the next, before the labels say
     /// that it has been expelled.
-    fn by_live_seat(&self, disk: &DiskHandle, parts: Range<u64>, f: impl FnMut(Option<usize>, Range<u64>)) {
+    pub(crate) fn by_live_seat(&self, disk: &DiskHandle, parts: Range<u64>, f: impl FnMut(Option<usize>, Range<u64>)) {
         self.by_seat_that(disk, parts, &|seat| seat.is_live_for(disk.home), f);
     }
 
@@ -409,30 +408,6 @@ impl FlashCache {
         }
     }
 
-    /// What of `parts` is cached, in order. Counts the hits of the blocks found. Of a slow member only what is dirty; nothing
-    /// of a failed one: look at [`FlashCache::has_lost`] first.
-    #[must_use]
-    pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
-        let mut out = SmallVec::new();
-        if self.retired.load(Ordering::Acquire) {
-            // Whoever misses looks again under the range, at the cache of that moment.
-            out.push(Stretch::Miss((parts.end - parts.start) as u32));
-            return out;
-        }
-        self.by_live_seat(disk, parts, |seat, parts| {
-            let member = seat.map(|i| &self.seats[i].member);
-            let slow = member.is_some_and(|m| m.is_slow());
-            let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
-            match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
-                Some(member) => self.by_worth(disk, parts, |parts, cached| {
-                    member.lookup(disk, parts, slow || !cached, &mut out);
-                }),
-                None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
-            }
-        });
-        out
-    }
-
     /// Whether a fill of a part would push others out: its device has no more free segments than it needs.
     #[must_use]
     pub fn would_displace(&self, disk: &DiskHandle, part: u64) -> bool {
@@ -445,31 +420,6 @@ impl FlashCache {
     #[must_use]
     pub fn data_bytes_max(&self) -> u64 {
         self.members().filter(|member| !member.has_failed()).map(|member| member.data_bytes_max()).sum()
-    }
-
-    /// Where `parts` live, as runs of (parts, residence) in order; counts no hit.
-    #[must_use]
-    pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, Residence)> {
-        let mut runs: Vec<(u64, Residence)> = Vec::new();
-        self.by_live_seat(disk, parts, |seat, parts| {
-            let member = seat.map(|i| &self.seats[i].member);
-            let refusing = self.worths.refusing(disk.slot);
-            for part in parts {
-                let found = match member.map_or(Residence::Disk, |m| m.residence(disk.slot, part)) {
-                    Residence::Cached | Residence::Kept
-                        if refusing.as_ref().is_some_and(|map| map.of(part) == Worth::None) =>
-                    {
-                        Residence::Disk
-                    }
-                    found => found,
-                };
-                match runs.last_mut() {
-                    Some(last) if last.1 == found => last.0 += 1,
-                    _ => runs.push((1, found)),
-                }
-            }
-        });
-        runs
     }
 
     /// Before a write to `parts` is issued to the slow disk. The caller holds the range exclusively. Returns once the

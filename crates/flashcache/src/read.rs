@@ -3,17 +3,18 @@
 //! Never falls back to the disk itself: it says what it could not answer. Every part is checked against its checksum
 //! before it is handed out (I4).
 
-use crate::cache::DiskHandle;
+use crate::cache::{DiskHandle, FlashCache};
 use crate::counters::add;
 use crate::health::{Trouble, trouble};
 use crate::member::Member;
+use crate::sabotage::Sabotage;
 use crate::units::{BlockKey, DiskSlot, PART_BYTES, Page, SegmentId};
+use crate::worth::Worth;
 use device::sync::lock;
 use device::{Bufs, Completed, Outcome};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::ops::Range;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -147,6 +148,65 @@ pub enum HitError {
     Slow,
     /// A dirty part cannot be read: nobody has it.
     Lost,
+}
+
+impl FlashCache {
+    /// What of `parts` is cached, in order. Counts the hits of the blocks found. Of a slow member only what is dirty; nothing
+    /// of a failed one: look at [`FlashCache::has_lost`] first.
+    #[must_use]
+    pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
+        let mut out = SmallVec::new();
+        if self.retired.load(Ordering::Acquire) {
+            // Whoever misses looks again under the range, at the cache of that moment.
+            out.push(Stretch::Miss((parts.end - parts.start) as u32));
+            return out;
+        }
+        self.by_live_seat(disk, parts, |seat, parts| {
+            let member = seat.map(|i| &self.seats[i].member);
+            let slow = member.is_some_and(|m| m.is_slow());
+            let bypassed = slow && self.config.sabotage == Some(Sabotage::DirtyBypassed);
+            match member.filter(|m| !slow || (!bypassed && m.dirty_bytes() > 0)) {
+                Some(member) => self.by_worth(disk, parts, |parts, cached| {
+                    member.lookup(disk, parts, slow || !cached, &mut out);
+                }),
+                None => out.push(Stretch::Miss((parts.end - parts.start) as u32)),
+            }
+        });
+        out
+    }
+
+    /// Where `parts` live, as runs of (parts, residence) in order; counts no hit.
+    #[must_use]
+    pub fn residence(&self, disk: &DiskHandle, parts: Range<u64>) -> Vec<(u64, Residence)> {
+        let mut runs: Vec<(u64, Residence)> = Vec::new();
+        self.by_live_seat(disk, parts, |seat, parts| {
+            let member = seat.map(|i| &self.seats[i].member);
+            let refusing = self.worths.refusing(disk.slot);
+            for part in parts {
+                let found = match member.map_or(Residence::Disk, |m| m.residence(disk.slot, part)) {
+                    Residence::Cached | Residence::Kept
+                        if refusing.as_ref().is_some_and(|map| map.of(part) == Worth::None) =>
+                    {
+                        Residence::Disk
+                    }
+                    found => found,
+                };
+                match runs.last_mut() {
+                    Some(last) if last.1 == found => last.0 += 1,
+                    _ => runs.push((1, found)),
+                }
+            }
+        });
+        runs
+    }
+
+    /// Whether some of `parts`, which [`FlashCache::lookup`] has missed, are cached all the same: their device is slow, and
+    /// the disk reads them.
+    #[must_use]
+    pub fn is_on_slow_flash(&self, disk: &DiskHandle, parts: Range<u64>) -> bool {
+        let is_cached = |(_, found): &(u64, Residence)| matches!(found, Residence::Cached | Residence::Kept);
+        self.members().any(|member| member.is_slow()) && self.residence(disk, parts).iter().any(is_cached)
+    }
 }
 
 impl Member {
@@ -421,7 +481,7 @@ impl Member {
     }
 
     /// A slow member is asked for one page at a time until it answers within the soft limit, or is given up after the hard
-    /// one.
+    /// one. No pause between: an answer that is late has taken the soft limit.
     async fn probe_until_quick(self: Arc<Self>) {
         while !self.has_failed() && !self.stopping.load(Ordering::Acquire) {
             let started = self.world.clock.now();
@@ -438,7 +498,6 @@ impl Member {
                 self.slow.store(false, Ordering::Release);
                 return;
             }
-            self.world.clock.sleep(self.config.soft_limit).await;
         }
     }
 }

@@ -9,8 +9,8 @@ use cell::iorm::{Directive, PlanChange, Subject};
 use cell::metrics::{ProcessUse, samples};
 use cell::{Cell, CellConfig, Context, GridDisk, Session};
 use celldisk::{CachingMode, CachingPolicy, FillStrategy, GridDiskSpec, Role};
-use device::layers::{Delay, Memory, Model};
-use device::{Buf, Bufs, Device, Prng, Spawn, World};
+use device::layers::{Action, Delay, Fault, Faults, Memory, Model};
+use device::{Buf, Bufs, Device, Prng, Spawn, Verb, World};
 use sim::executor::Process;
 use sim::plain::{cell_on, full_of, in_a_world};
 use std::sync::Arc;
@@ -25,6 +25,7 @@ const CACHE_BYTES: u64 = 48 * MIB;
 
 struct Fixture {
     cell: Arc<Cell>,
+    flash: Arc<Faults>,
     world: World,
 }
 
@@ -35,12 +36,13 @@ impl Fixture {
             Delay::new(Memory::new(size_bytes), model, world.clock.clone(), world.spawn.clone(), prng)
         };
         let disk = device("disk", 1 << 30, Model::fixed(1_000_000, 16));
-        let devices = [disk, device("flash", 128 * MIB, Model::fixed(50_000, 16))];
+        let flash = Faults::new(device("flash", 128 * MIB, Model::fixed(50_000, 16)), world.spawn.clone());
+        let devices: [Device; 2] = [disk, flash.clone()];
         let mut config = CellConfig::default();
         config.cache.segment_bytes = 256 << 10;
         let cell = cell_on(&devices, &[("CD_disk01", Role::Disk), ("FD_00", Role::Flash)], config, world).await;
         cell.create_flash_cache(Some(CACHE_BYTES), &[]).await.unwrap();
-        Fixture { cell, world: world.clone() }
+        Fixture { cell, flash, world: world.clone() }
     }
 
     async fn grid_disk(&self, name: &str, change: impl FnOnce(&mut GridDiskSpec)) -> Arc<GridDisk> {
@@ -55,12 +57,16 @@ impl Fixture {
         self.cell.grid_disk(grid_disk).unwrap().open_session(context)
     }
 
-    fn counts(&self) -> Counts {
+    fn metrics(&self) -> impl Fn(&str) -> u64 {
         let all = samples(&self.cell, "cell", &[], &ProcessUse::default(), &[]);
-        let sum = |name: &str| {
+        move |name: &str| {
             assert!(all.iter().any(|s| s.definition.name == name), "no metric {name}");
             all.iter().filter(|s| s.definition.name == name).map(|s| s.value).sum()
-        };
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let sum = self.metrics();
         Counts {
             asked: [sum("GD_IO_RQ_R_SM") + sum("GD_IO_RQ_R_LG"), sum("GD_IO_BY_R_SM") + sum("GD_IO_BY_R_LG")],
             hit: [sum("FC_IO_RQ_R"), sum("FC_IO_BY_R")],
@@ -309,5 +315,47 @@ fn a_request_is_one_and_as_long_as_it_was_asked_for() {
         read(&through, 20 * MIB, 3 * MIB).await;
         assert_eq!(grown(&before), ([0, 1, 0], [0, 3 * MIB, 0]));
         fixture.counts().check("in the end");
+    });
+}
+
+/// While flash is late its clean data is read from the disk: skipped for that reason, and not missed; nothing of it is offered again.
+#[test]
+fn reads_of_what_late_flash_holds_are_no_misses() {
+    in_a_world(async |_, world| {
+        let fixture = Fixture::new(&world).await;
+        fixture.grid_disk("WT", |_| ()).await;
+        let session = fixture.session("WT", "MINE");
+        let all = (0..4 * MIB).step_by(64 << 10);
+        for at in all.clone() {
+            read(&session, at, 64 * KIB).await;
+        }
+        world.clock.sleep(Duration::from_secs(1)).await;
+        let stall = fixture.flash.add(Fault::every(Verb::Read, Action::Stall));
+        let (before, refused) = (fixture.counts(), fixture.metrics()("FC_IO_RQ_W_SKIP_SLOW"));
+        for at in all.clone() {
+            read(&session, at, 64 * KIB).await;
+        }
+        // Half of this is cached: one request, skipped, of bytes that all come from the disk.
+        read(&session, 4 * MIB - 64 * KIB, 128 * KIB).await;
+        let now = fixture.counts();
+        now.check("late");
+        assert_eq!(now.reads_since(&before), [0, 0, 65]);
+        assert_eq!(now.read_since(&before), [0, 0, 4 * MIB + 128 * KIB]);
+        assert_eq!(fixture.metrics()("FC_IO_RQ_R_SKIP_FC_THROTTLE"), 65);
+        assert_eq!(fixture.metrics()("FC_IO_RQ_W_SKIP_SLOW"), refused, "it is there: nothing is offered");
+        // What is not cached is missed, and offered in vain.
+        let before = now;
+        read(&session, 8 * MIB, 64 * KIB).await;
+        assert_eq!(fixture.counts().reads_since(&before), [0, 1, 0]);
+        assert_eq!(fixture.metrics()("FC_IO_RQ_W_SKIP_SLOW"), refused + 1);
+        fixture.flash.remove(stall);
+        fixture.flash.release();
+        // The probe that was held is late, the next is quick at once.
+        world.clock.sleep(Duration::from_millis(1)).await;
+        let before = fixture.counts();
+        for at in all {
+            read(&session, at, 64 * KIB).await;
+        }
+        assert_eq!(fixture.counts().reads_since(&before), [64, 0, 0]);
     });
 }
