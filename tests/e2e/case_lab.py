@@ -5,7 +5,7 @@ import os
 import struct
 import xml.etree.ElementTree as ElementTree
 
-from harness import Place, binary, check, contains, equal, need, run, test
+from harness import MIB, Place, binary, check, contains, equal, in_memory, need, run, test
 
 SHORT = ("--syncs", "400", "--sessions", "4")
 
@@ -47,7 +47,7 @@ def as_many_syncs_as_no_experiment_has_are_refused():
 def experiments_run_on_a_served_cell_too():
     """Goal: what is measured is what a cell did: every page is held against what it must be, the cache hits where it is foretold to, and commits are
     counted. Times are a machine's own, and no matter of a test."""
-    with Place("lab-real") as place:
+    with Place("lab-real", in_memory(1024 * MIB)) as place:
         rows, page = place.path("rows.json"), place.path("page.html")
         real = ("--devices", "fixed:2ms:8,fixed:200us:16", "--real", "--dir", place.dir)
 

@@ -107,12 +107,12 @@ def flash_replaced_while_the_cell_is_down_is_filled_with_what_was_hot():
 
         def read_all():
             """How many of the blocks were found on flash."""
-            before = cell.metric("FC_IO_RQ_R")
+            before = cell.found_on_flash()
             client = nbdclient.Client(cell.socket)
             for n in range(blocks):
                 client.read(n * block, block)
             client.disconnect()
-            return cell.metric("FC_IO_RQ_R") - before
+            return cell.found_on_flash() - before
 
         wait_until(lambda: read_all() == blocks, 20, "all blocks are cached")
         cell.stop()

@@ -8,13 +8,12 @@ import signal
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, need, record, recorded, run, test_alone, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, in_memory, need, record, recorded, run, test_alone, wait_until
 
 BLOCK = 16 * 1024
 SEGMENT_BLOCKS = 32
 SEGMENT = f"{SEGMENT_BLOCKS * BLOCK >> 10}K"
 REFERENCES = 130_000
-MEMORY = "/dev/shm"
 # Of the references: half a percentage point of the miss ratio.
 APART_MAX = 0.005
 # `lab policies` fills whatever misses. A cell fills nothing while reclaim makes room, so where others take the processors the trace is
@@ -109,20 +108,8 @@ def replayed(place, blocks, distinct, flash, pause_s, recording=None):
     return misses, size_bytes // BLOCK, passed, refused
 
 
-def in_memory(bytes_needed):
-    """A directory of a file system in memory with room for so much; None where there is none."""
-    try:
-        with open("/proc/self/mounts") as mounts:
-            is_tmpfs = any(line.split()[1:3] == [MEMORY, "tmpfs"] for line in mounts)
-        room = os.statvfs(MEMORY)
-    except OSError:
-        return None
-    is_roomy = room.f_bavail * room.f_frsize >= bytes_needed
-    return MEMORY if is_tmpfs and is_roomy and os.access(MEMORY, os.W_OK) else None
-
-
 def compare(name, blocks, distinct, flash, recorded_too=False):
-    # Flash that is late once is filled with nothing for a moment, 15,000 references of a run: what is measured is the policy, not the disk.
+    # Flash that is late is filled with nothing meanwhile: what is measured is the policy, not the disk.
     base = in_memory(4 * distinct * BLOCK)
     for pause_s in PAUSES_S:
         with Place(name, base) as place:

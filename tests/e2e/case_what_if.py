@@ -8,7 +8,7 @@ import os
 import random
 
 import nbdclient
-from harness import MIB, Place, binary, check, contains, equal, record, recorded, run, test, wait_until
+from harness import MIB, Place, binary, check, contains, equal, in_memory, record, recorded, run, test, wait_until
 
 PAGE = 8192
 HEAD = "# flashcell trace capture v1\ntime_ns,grid_disk,database,request,offset_bytes,bytes\n"
@@ -118,7 +118,7 @@ def what_was_recorded_is_beside_what_is_foretold():
 
 @test
 def a_served_cell_does_what_is_foretold():
-    with Place("what-if-real") as place:
+    with Place("what-if-real", in_memory(512 * MIB)) as place:
         path = trace(place, "half.trace", 2500, 0.5)
         # Off in time on a busy machine is exit code 1, and no failure here.
         answer, done = what_if(place, path, "--flash", "24M", "--real", "--runs", "1", "--sessions", "8", "--dir", place.dir, ok=None)

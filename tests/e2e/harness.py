@@ -105,6 +105,21 @@ def pattern(seed, length):
     return random.Random(seed).randbytes(length)
 
 
+MEMORY = "/dev/shm"
+
+
+def in_memory(bytes_needed):
+    """A directory where no device is ever late: of a file system in memory with room for so much; None where there is none."""
+    try:
+        with open("/proc/self/mounts") as mounts:
+            is_tmpfs = any(line.split()[1:3] == [MEMORY, "tmpfs"] for line in mounts)
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return None
+    is_roomy = room.f_bavail * room.f_frsize >= bytes_needed
+    return MEMORY if is_tmpfs and is_roomy and os.access(MEMORY, os.W_OK) else None
+
+
 class Place:
     """A temporary directory, and everything started in it; all of it ends with the `with` block."""
 
@@ -347,6 +362,14 @@ class Cell:
         found = [v for (n, o), v in self.metrics().items() if n == name and object_name in (None, o)]
         check(found, f"no metric {name}")
         return sum(found)
+
+    def late_reads(self):
+        """Reads of what is on flash that the disk answered since flash was late: disks of test machines stall for a while."""
+        return int(self.metric("FC_IO_RQ_R_SKIP_FC_THROTTLE"))
+
+    def found_on_flash(self):
+        """Reads of what is on flash, whoever answered them."""
+        return int(self.metric("FC_IO_RQ_R")) + self.late_reads()
 
     def cpu_seconds(self):
         with open(f"/proc/{self.process.pid}/stat") as file:
