@@ -484,11 +484,9 @@ impl Cell {
             let found = catalog.member_named(name).ok_or_else(|| AdminError::NoCellDisk(name.clone()))?;
             devices.push(found.0);
         }
-        let count = match devices.len() {
-            0 => self.store().cell_disks().iter().filter(|d| d.role() == Role::Flash).count(),
-            n => n,
-        };
-        let size_bytes = size_total_bytes.map(|all| all / count.max(1) as u64);
+        // Those that take part, so that the size is divided by their number. With none, creating it fails below and says why.
+        let devices = self.store().flash_devices(&devices).unwrap_or_default();
+        let size_bytes = size_total_bytes.map(|all| all / devices.len().max(1) as u64);
         self.check_index_memory(&devices, size_bytes)?;
         let segment_bytes = self.config.cache.segment_bytes;
         if catalog.flash_cache.is_none() {
@@ -539,15 +537,13 @@ impl Cell {
         Ok(())
     }
 
-    /// Whether a cache of so many bytes on each of these flash devices (all when none is named; all that is free without)
-    /// keeps within the memory it may take.
+    /// Whether a cache of so many bytes on each of these flash devices (all that is free without) keeps within the memory it may
+    /// take.
     fn check_index_memory(&self, devices: &[DeviceId], size_bytes: Option<u64>) -> Result<(), AdminError> {
         let config = &self.config.cache;
         let Some(limit_bytes) = config.memory_bytes_max else { return Ok(()) };
         let catalog = self.store().catalog();
-        let flash = self.store().cell_disks().into_iter().filter(|d| d.role() == Role::Flash).map(|d| d.id());
-        let used = flash.filter(|id| devices.is_empty() || devices.contains(id));
-        let areas: Vec<u64> = used.map(|id| size_bytes.unwrap_or_else(|| catalog.free_bytes(id))).collect();
+        let areas: Vec<u64> = devices.iter().map(|id| size_bytes.unwrap_or_else(|| catalog.free_bytes(*id))).collect();
         let need_bytes = need_bytes(&areas, config.segment_bytes, self.block_bytes);
         if need_bytes <= limit_bytes {
             return Ok(());

@@ -72,7 +72,11 @@ impl FlashCacheSpace<'_> {
 }
 
 impl CellStore {
-    fn flash_devices(&self, wanted: &[DeviceId]) -> Result<Vec<DeviceId>, GridDiskError> {
+    /// The flash devices a command means that names these: all that are in service, when it names none. In order, each once.
+    ///
+    /// # Errors
+    /// None is named, and no flash device is in service.
+    pub fn flash_devices(&self, wanted: &[DeviceId]) -> Result<Vec<DeviceId>, GridDiskError> {
         let mut devices: Vec<DeviceId> = match wanted {
             [] => self.in_service().iter().filter(|d| d.role() == Role::Flash).map(|d| d.id()).collect(),
             some => some.to_vec(),

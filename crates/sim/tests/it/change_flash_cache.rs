@@ -108,3 +108,28 @@ fn larger_flash_in_the_place_of_all_others_is_used_whole() {
         }
     });
 }
+
+/// Goal: a flash cache on all flash is as large as it was asked for, where one device is out of service as well; a device that is
+/// named twice is one. Method: what the catalog says of the size on each device, and on which.
+#[test]
+fn a_cache_is_as_large_as_asked_for_beside_flash_that_is_out_of_service() {
+    in_a_world(async |_, world| {
+        let memory = |mib: u64| -> Device { Memory::new(mib * MIB) };
+        let names = [("CD1", Role::Disk), ("FD1", Role::Flash), ("FD2", Role::Flash)];
+        let cell = cell_on(&[memory(256), memory(128), memory(128)], &names, CellConfig::default(), &world).await;
+        let made = || {
+            let record = cell.store().catalog().flash_cache.clone().unwrap();
+            (record.regions.len(), record.size_per_device_bytes / MIB)
+        };
+        cell.create_flash_cache(Some(96 * MIB), &[]).await.unwrap();
+        assert_eq!(made(), (2, 48));
+        cell.drop_flash_cache().await.unwrap();
+        cell.create_flash_cache(Some(96 * MIB), &["FD1".to_owned(), "FD1".to_owned()]).await.unwrap();
+        assert_eq!(made(), (1, 96));
+        cell.drop_flash_cache().await.unwrap();
+        let id = cell.store().catalog().member_named("FD2").unwrap().0;
+        cell.store().take_out(id, "it hangs");
+        cell.create_flash_cache(Some(96 * MIB), &[]).await.unwrap();
+        assert_eq!(made(), (1, 96));
+    });
+}
