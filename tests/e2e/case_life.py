@@ -248,9 +248,9 @@ def served_before_the_index_is_whole():
         whole = lambda: cell.json("list flashcache attributes status")[0]["status"] == "normal"
         wait_until(whole, 30, "the index is whole")
         equal(client.read(0, 8192), b"n" * 4096 + b"\x01" * 4096, "nothing stale from flash")
-        found = cell.found_on_flash()
+        hits = cell.metrics()[("GD_FC_IO_RQ_R", "data")]
         equal(client.read(65536, 65536), b"\x02" * 65536, "the next block")
-        check(cell.found_on_flash() > found, "what was on flash before the crash is of use")
+        check(cell.metrics()[("GD_FC_IO_RQ_R", "data")] > hits, "what was on flash before the crash is of use")
         client.disconnect()
         back.disconnect()
         cell.stop()

@@ -151,13 +151,13 @@ pub enum HitError {
 }
 
 impl FlashCache {
-    /// What of `parts` is cached, in order. Counts the hits of the blocks found. Of a slow member only what is dirty; nothing
-    /// of a failed one: look at [`FlashCache::has_lost`] first.
+    /// The stretches of `parts` that are cached and those that are not, in order. Each block found counts a hit. A slow member
+    /// answers for its dirty data alone, and a failed one for nothing: look at [`FlashCache::has_lost`] first.
     #[must_use]
     pub fn lookup(&self, disk: &DiskHandle, parts: Range<u64>) -> SmallVec<[Stretch; 4]> {
         let mut out = SmallVec::new();
         if self.retired.load(Ordering::Acquire) {
-            // Whoever misses looks again under the range, at the cache of that moment.
+            // A request that misses looks again while it holds the range, at the cache of that moment.
             out.push(Stretch::Miss((parts.end - parts.start) as u32));
             return out;
         }

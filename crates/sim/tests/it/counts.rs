@@ -343,7 +343,7 @@ fn reads_of_what_late_flash_holds_are_no_misses() {
         assert_eq!(now.read_since(&before), [0, 0, 4 * MIB + 128 * KIB]);
         assert_eq!(fixture.metrics()("FC_IO_RQ_R_SKIP_FC_THROTTLE"), 65);
         assert_eq!(fixture.metrics()("FC_IO_RQ_W_SKIP_SLOW"), refused, "it is there: nothing is offered");
-        // What is not cached is missed, and offered in vain.
+        // A read of uncached data is a miss, and the late flash refuses the fill that the cell offers.
         let before = now;
         read(&session, 8 * MIB, 64 * KIB).await;
         assert_eq!(fixture.counts().reads_since(&before), [0, 1, 0]);
