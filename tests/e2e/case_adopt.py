@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from attached import Host, need_attach
-from harness import MIB, ROOT, Cell, Place, binary, check, contains, equal, need, pattern, run, test, wait_until
+from harness import MIB, ROOT, Cell, Place, binary, check, contains, equal, measured, need, pattern, run, test, timing, wait_until
 
 # The smallest that mkfs.xfs makes.
 VOLUME_BYTES = {"ext4": 64 * MIB, "xfs": 300 * MIB}
@@ -212,7 +212,7 @@ def behind_our_back(fs):
         try:
             content, hits, _, _ = through_the_cell()
             equal(content, pattern("old", 4 * MIB), "what the volume had")
-            check(hits > 200, f"all of it is cached: {hits} hits")
+            measured(hits > 200, f"all of it is cached: {hits} hits")
             overwrite("new")
             content, hits, log, alerts = through_the_cell()
             equal(content, pattern("new", 4 * MIB), "what was written behind the cell's back")
@@ -220,7 +220,7 @@ def behind_our_back(fs):
             contains(str(alerts), "was used without the cell", "alert")
             # Nobody has, this time.
             content, hits, log, _ = through_the_cell(dies=True)
-            check(hits > 400, f"all of it is cached from the start: {hits} hits")
+            measured(hits > 400, f"all of it is cached from the start: {hits} hits")
             equal(content, pattern("new", 4 * MIB), "what the volume has")
             check("without the cell" not in log and "begins empty" not in log, "a warm start after a clean stop")
             overwrite("newest")
@@ -231,12 +231,12 @@ def behind_our_back(fs):
             host.end()
 
 
-@test
+@timing
 def an_ext4_volume_used_behind_our_back_is_not_believed():
     behind_our_back("ext4")
 
 
-@test
+@timing
 def an_xfs_volume_used_behind_our_back_is_not_believed():
     behind_our_back("xfs")
 

@@ -6,7 +6,7 @@ import struct
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, need, pattern, run, test, test_alone, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, measured, need, pattern, run, test, timing_alone, wait_until
 
 CLAIM_OFFSET = MIB - (64 << 10)
 WATCH_SECONDS = 20
@@ -77,7 +77,7 @@ def a_live_cell_disk_is_busy_for_mkfs_and_mount():
         run(["mkfs.ext4", "-q", "-F", "-F", device])
 
 
-@test_alone
+@timing_alone
 def a_start_after_another_host_watches_its_claim_and_names_both():
     with Place("watch") as place:
         cell = place.cell(griddisks=("data:32M",)).start()
@@ -101,7 +101,7 @@ def a_start_after_another_host_watches_its_claim_and_names_both():
             cell.kill()
             began = time.monotonic()
             cell.start()
-            check(time.monotonic() - began < WATCH_SECONDS, "a start after a kill waits for nobody")
+            measured(time.monotonic() - began < WATCH_SECONDS, "a start after a kill waits for nobody")
             cell.stop()
 
 
@@ -155,7 +155,7 @@ def two_cells_on_one_export():
         other.stop()
 
 
-@test_alone
+@timing_alone
 def init_by_force_heeds_a_claim_before_it_changes_anything():
     need("nbdkit")
     with Place("force") as place:
@@ -186,9 +186,9 @@ def init_by_force_heeds_a_claim_before_it_changes_anything():
         run(init)
         new = place.cell(name="other", init=False)
         new.start()
-        check(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a claim that was given back")
+        measured(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a claim that was given back")
         new.kill()
         # Left behind by a process that is gone: of this host and boot, nobody waits.
         began = time.monotonic()
         run(init)
-        check(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a process that is gone")
+        measured(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a process that is gone")

@@ -3,7 +3,7 @@
 import re
 
 from case_clients import nbdsh
-from harness import MIB, check, equal, need, run, served, test
+from harness import MIB, check, equal, measured_equal, need, run, served, test, timing
 
 KIB = 1 << 10
 
@@ -33,7 +33,7 @@ def grown(cell, before, *names):
     return [now[name] - before[name] for name in names]
 
 
-@test
+@timing
 def counts_of_libnbd_reads_over_partly_cached_ranges_add_up():
     """64 KiB of every 128 are cached; the same stretch is read by 1 MiB, by 256 KiB and by 512 bytes."""
     need("curl")
@@ -52,7 +52,7 @@ def counts_of_libnbd_reads_over_partly_cached_ranges_add_up():
             equal(sum(grown(cell, before, *asked)), 16 * MIB, f"hit, missed and skipped by reads of {length}")
         before = exact(cell)
         nbdsh(cell, "for n in range(100): h.pread(512, n * 512)")
-        equal(grown(cell, before, "fc_io_rq_r", "fc_io_by_r"), [100, 100 * 512], "hits of 512 bytes")
+        measured_equal(grown(cell, before, "fc_io_rq_r", "fc_io_by_r"), [100, 100 * 512], "hits of 512 bytes")
         check_sums(cell, "after reads of 512 bytes")
         cell.stop()
 

@@ -6,7 +6,7 @@ import random
 
 import crashloop
 import nbdclient
-from harness import MIB, Failure, Place, Skip, check, equal, run, test, wait_until
+from harness import MIB, Failure, Place, Skip, equal, measured, run, test, timing, wait_until
 
 CYCLES = 12
 # A few of each of the forms of write-back; `run --soak` has the long ones.
@@ -151,7 +151,7 @@ class Zipf:
         return [self.places[min(bisect.bisect(self.sums, draw), len(self.places) - 1)] for draw in draws]
 
 
-@test
+@timing
 def warm_after_kill_9():
     """A cache of a quarter of the data, zipf reads: after kill -9 the disk is read no more than before it."""
     with Place("warm") as place:
@@ -203,8 +203,8 @@ def warm_after_kill_9():
             for _ in range(10):
                 window(16)
         print(f"# counted {counter.how()}; ratio {after / before:.3f}", flush=True)
-        check(before < warmup[0] * ROUNDS * 0.8, f"the cache was never warm: {warmup}, then {before} in {ROUNDS} windows")
-        check(after <= RATIO_MAX * before, f"{after} disk reads after the restarts, {before} before: more than {RATIO_MAX}")
+        measured(before < warmup[0] * ROUNDS * 0.8, f"the cache was never warm: {warmup}, then {before} in {ROUNDS} windows")
+        measured(after <= RATIO_MAX * before, f"{after} disk reads after the restarts, {before} before: more than {RATIO_MAX}")
         equal(cell.metric("FC_IO_ERRS"), 0, "errors of flash")
         client.disconnect()
         cell.stop()

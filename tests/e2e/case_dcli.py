@@ -14,7 +14,7 @@ import threading
 import time
 
 from fleet import Fleet
-from harness import Place, binary, check, contains, equal, need, run, test, test_alone
+from harness import Place, binary, check, contains, equal, measured, need, run, test, timing, timing_alone
 
 ALL = "exa1cel01,exa1cel02,exa1cel03"
 # As the field wrote it: the here-document has no end marker.
@@ -71,7 +71,7 @@ def s6_flushcache_over_dcli():
             cell.stop()
 
 
-@test_alone
+@timing_alone
 def dcli_forms_of_output_and_copies():
     with Place("dcli") as place:
         fleet = Fleet(place, serve=False)
@@ -80,7 +80,7 @@ def dcli_forms_of_output_and_copies():
         # In parallel: three naps take the time of one; quotes reach the cell as they were.
         started = time.monotonic()
         out = run_on("sleep 2; echo '  a  b' \"$((1+1))\"").stdout
-        check(time.monotonic() - started < 5.5, "cells work at the same time")
+        measured(time.monotonic() - started < 5.5, "cells work at the same time")
         equal(out, "".join(f"{name}: a  b 2\n" for name in fleet.names), "output")
         # One that fails: exit 1, everything else is there.
         fails = "hostname_of=$(basename $FLASHCELL_CELL); echo $hostname_of; test $hostname_of != exa1cel02"
@@ -140,7 +140,7 @@ def dcli_runs_scl_files_by_cellcli():
             cell.stop()
 
 
-@test
+@timing
 def dcli_names_cells_that_are_gone():
     """One is down from the start, one is killed in the middle, one accepts and says nothing: the others answer."""
     with Place("dcli") as place:
@@ -158,7 +158,7 @@ def dcli_names_cells_that_are_gone():
             equal([line for line in lines if line.startswith(name)], [f"{name}: begun", f"{name}: done"], "the others")
         contains(lines, "exa1cel03: begun", "what the lost one had said")
         check("exa1cel03: done" not in lines, "the lost one did not end")
-        check(time.monotonic() - started < 30, "nobody waits for the lost ones")
+        measured(time.monotonic() - started < 30, "nobody waits for the lost ones")
         done = fleet.dcli("-g", fleet.group, "-l", "root", "--json", 'echo one; echo "t w o"; exit 3', ok=False)
         answers = json.loads(done.stdout)
         equal([answer["cell"] for answer in answers], fleet.names, "each cell once, in order")
@@ -175,7 +175,7 @@ def dcli_names_cells_that_are_gone():
             command = [os.path.join(fleet.bin, "dcli"), "-s", config, "--ctimeout", "2", "-c", "127.0.77.99", "-l", "root", "x"]
             done = run(command, ok=False, env=fleet.environment())
             contains(done.stderr, "Unable to connect to cells: ['127.0.77.99']", "the silent one")
-            check(time.monotonic() - started < 10, "--ctimeout")
+            measured(time.monotonic() - started < 10, "--ctimeout")
 
 
 @test

@@ -4,7 +4,7 @@ import random
 import time
 
 import nbdclient
-from harness import MIB, check, contains, equal, served, test, test_alone, wait_until
+from harness import MIB, contains, equal, measured, served, test, timing_alone, wait_until
 
 BLOCK = 16 * 1024
 
@@ -53,7 +53,7 @@ def feed_writes_what_was_missed_and_not_what_follows_one_another():
         cell.stop()
 
 
-@test_alone
+@timing_alone
 def feed_keeps_to_its_rate():
     with served() as cell:
         cell.stop()
@@ -68,7 +68,7 @@ def feed_keeps_to_its_rate():
         written = fed(cell) * BLOCK
         # A block may be begun with the last byte of an allowance.
         most = (time.monotonic() - began + 0.2) * (MIB + 10 * BLOCK)
-        check(0 < written <= most, f"{written} bytes fed, {most:.0f} at the most")
+        measured(0 < written <= most, f"{written} bytes fed, {most:.0f} at the most")
         client.disconnect()
         cell.stop()
 

@@ -5,7 +5,7 @@ import os
 import random
 
 import nbdclient
-from harness import QUIET, Place, binary, check, contains, equal, need, record, recorded, run, test, wait_until
+from harness import QUIET, Place, binary, check, contains, equal, measured, need, record, recorded, run, test, timing, wait_until
 
 # A disk that takes its time: flash answers first.
 SLOW = "fixed:40ms:8"
@@ -54,7 +54,7 @@ def firsts(cell):
     return [metrics[name] for name in names] + [skips]
 
 
-@test
+@timing
 def flash_answers_redo_of_a_slow_disk_and_a_crash_loses_nothing_of_it():
     with Place("flash-log") as place:
         cell = redo_cell(place, model=SLOW)
@@ -68,7 +68,7 @@ def flash_answers_redo_of_a_slow_disk_and_a_crash_loses_nothing_of_it():
                 flash, disk, all_writes, skips = firsts(cell)
                 equal(flash + disk + skips, all_writes, f"firsts and skips in mode {mode}")
                 if mode in ("race", "flash"):
-                    check(flash > 0, f"flash has answered nothing in mode {mode}, on a disk of 40 ms")
+                    measured(flash > 0, f"flash has answered nothing in mode {mode}, on a disk of 40 ms")
                 cell.kill()
                 cell.start()
                 redo.connect(cell)

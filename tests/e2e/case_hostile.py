@@ -9,7 +9,7 @@ import threading
 import time
 
 import nbdclient
-from harness import MIB, check, equal, served, test, test_alone, wait_until
+from harness import MIB, check, equal, measured, served, test, timing_alone, wait_until
 
 IDLE_BYTES_MAX = 64 << 10
 
@@ -158,7 +158,7 @@ def requests_received_before_a_disconnect_are_completed():
         cell.stop()
 
 
-@test_alone
+@timing_alone
 def a_thousand_idle_connections():
     raise_files(2500)
     with served() as cell:
@@ -179,7 +179,7 @@ def a_thousand_idle_connections():
         started = time.monotonic()
         for i in range(500):
             busy.read(i * 4096, 4096)
-        check(time.monotonic() - started < 5, "500 reads beside 1,000 idle connections take long")
+        measured(time.monotonic() - started < 5, "500 reads beside 1,000 idle connections take long")
         for client in clients:
             client.close()
         wait_until(lambda: open_files(cell) < 100, 30, "closed connections are given up")
@@ -197,7 +197,7 @@ def raise_files(count):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
-@test_alone
+@timing_alone
 def out_of_descriptors():
     """With few descriptors the server goes on serving who is connected, and takes new ones when others leave."""
     with served() as cell:
@@ -219,7 +219,7 @@ def out_of_descriptors():
             first.write(i * 4096, b"y" * 4096)
             equal(first.read(i * 4096, 4096), b"y" * 4096, "who is connected is served")
         time.sleep(2)
-        check(cell.cpu_seconds() - used < 1, "the server spins while it has no descriptor left")
+        measured(cell.cpu_seconds() - used < 1, "the server spins while it has no descriptor left")
         for sock in crowd:
             sock.close()
         first.disconnect()
@@ -237,7 +237,7 @@ def out_of_descriptors():
         cell.stop()
 
 
-@test_alone
+@timing_alone
 def an_idle_server_uses_no_processor():
     with served() as cell:
         clients = [nbdclient.Client(cell.socket) for _ in range(50)]
@@ -246,7 +246,7 @@ def an_idle_server_uses_no_processor():
         time.sleep(3)
         used = cell.cpu_seconds()
         time.sleep(3)
-        check(cell.cpu_seconds() - used < 0.1, f"{cell.cpu_seconds() - used:.2f} s of processor time in 3 idle seconds")
+        measured(cell.cpu_seconds() - used < 0.1, f"{cell.cpu_seconds() - used:.2f} s of processor time in 3 idle seconds")
         for client in clients:
             client.close()
         cell.stop()

@@ -5,10 +5,10 @@ import threading
 import time
 
 from fleet import Fleet
-from harness import Place, binary, check, contains, equal, test_alone
+from harness import Place, binary, check, contains, equal, measured, timing_alone
 
 
-@test_alone
+@timing_alone
 def three_hosts_and_one_loses_power():
     with Place("hosts") as place:
         fleet = Fleet(place, networked=True, griddisks=("data:32M",))
@@ -37,13 +37,13 @@ def three_hosts_and_one_loses_power():
         timer.join()
         equal(done.returncode, 1, "exit code of dcli")
         contains(done.stderr, "Unable to connect to cells: ['exa1cel02']", "who is gone")
-        check(time.monotonic() - started < 60, "a silent cell is given up")
+        measured(time.monotonic() - started < 60, "a silent cell is given up")
         for name in ("exa1cel01", "exa1cel03"):
             lines = [line for line in done.stdout.splitlines() if line.startswith(name)]
             check(len(lines) == 2 and "data" in lines[1], f"{name} has answered: {lines}")
         started = time.monotonic()
         done = flashcell("metrics", "--hosts", names, "-c", "-m", "FC_BY_ALLOCATED", "--timeout", "2", ok=False)
-        check(time.monotonic() - started < 8, "one time-out")
+        measured(time.monotonic() - started < 8, "one time-out")
         equal(done.returncode, 1, "exit code of metrics")
         contains(done.stderr, "exa1cel02: ", "who is gone")
         head = done.stdout.splitlines()[0]

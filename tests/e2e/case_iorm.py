@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import nbdclient
-from harness import Failure, Place, check, contains, equal, need, run, test_alone, wait_until
+from harness import Failure, Place, check, contains, equal, measured, need, run, test_alone, timing_alone, wait_until
 
 # 4 ms, 8 at a time: 2,000 a second.
 DISK = "fixed:4ms:8"
@@ -34,7 +34,7 @@ def race(cell):
     return rates
 
 
-@test_alone
+@timing_alone
 def iorm_holds_the_shares_of_two_fio_clients():
     need("fio")
     with Place("iorm") as place:
@@ -42,13 +42,13 @@ def iorm_holds_the_shares_of_two_fio_clients():
         cell.start()
         free = race(cell)
         part = free[0] / sum(free)
-        check(0.4 < part < 0.6, f"without a plan SALES has {part:.1%} of {sum(free):.0f} a second: nothing to divide")
+        measured(0.4 < part < 0.6, f"without a plan SALES has {part:.1%} of {sum(free):.0f} a second: nothing to divide")
         cell.cellcli("ALTER IORMPLAN dbplan=((name=SALES, share=3),(name=SPOT, share=7))")
         shared = race(cell)
         part = shared[0] / sum(shared)
         print(f"# {part:.1%} of {sum(shared):.0f} a second with 30 %, {free[0] / sum(free):.1%} of {sum(free):.0f} without")
-        check(0.27 <= part <= 0.33, f"SALES has {part:.1%}, 30 % planned: {shared}")
-        check(sum(shared) >= 0.85 * sum(free), f"the plan costs throughput: {sum(shared):.0f} of {sum(free):.0f}")
+        measured(0.27 <= part <= 0.33, f"SALES has {part:.1%}, 30 % planned: {shared}")
+        measured(sum(shared) >= 0.85 * sum(free), f"the plan costs throughput: {sum(shared):.0f} of {sum(free):.0f}")
         # It outlives the cell, and says of itself what it does.
         cell.stop()
         cell.start()
@@ -57,16 +57,16 @@ def iorm_holds_the_shares_of_two_fio_clients():
         cell.cellcli(f"ALTER IORMPLAN dbplan={limited}, objective=low_latency")
         equal(cell.json("list iormplan attributes objective,status"), [{"objective": "low_latency", "status": "active"}], "its aim")
         again = race(cell)
-        check(again[0] <= 0.22 * 2000, f"SALES has {again[0]:.0f} a second, 400 are a fifth of the disk's")
+        measured(again[0] <= 0.22 * 2000, f"SALES has {again[0]:.0f} a second, 400 are a fifth of the disk's")
         metrics = cell.metrics()
-        check(metrics["DB_IO_WT_SM", "SALES"] > 1000, "nobody has waited")
+        measured(metrics["DB_IO_WT_SM", "SALES"] > 1000, "nobody has waited")
         # Longer waits than for a share: the limit's.
         per_request = [metrics["DB_IO_WT_SM", name] / metrics["DB_IO_RQ_SM", name] for name in ("SALES", "SPOT")]
-        check(per_request[0] > 2 * per_request[1], f"waits of a request in ms: {per_request}")
+        measured(per_request[0] > 2 * per_request[1], f"waits of a request in ms: {per_request}")
         equal(sorted(row["name"] for row in cell.json("list database")), ["SALES", "SPOT"], "databases")
         cell.cellcli("ALTER IORMPLAN INACTIVE")
         part = (lambda rates: rates[0] / sum(rates))(race(cell))
-        check(0.4 < part < 0.6, f"with the plan inactive SALES has {part:.1%}")
+        measured(0.4 < part < 0.6, f"with the plan inactive SALES has {part:.1%}")
         cell.stop()
 
 
@@ -131,7 +131,7 @@ def iorm_runs_the_field_s_script_as_it_stands():
         cell.stop()
 
 
-@test_alone
+@timing_alone
 def iorm_switches_the_flash_cache_for_what_is_cached():
     with Place("iorm") as place:
         cell = place.cell(griddisks=("data:64M:data:write-back",))
@@ -140,7 +140,7 @@ def iorm_switches_the_flash_cache_for_what_is_cached():
         mine.write(0, b"a" * 8192)
         hits = lambda: cell.metric("FC_IO_RQ_R")
         equal(mine.read(0, 8192), b"a" * 8192, "what was written")
-        check(hits() == 1, "it is cached")
+        measured(hits() == 1, "it is cached")
         cell.cellcli("alter iormplan dbplan=((name=mine,flashcache=off))")
         equal(mine.read(0, 8192), b"a" * 8192, "what only flash has")
         check(hits() == 1, "not a hit")

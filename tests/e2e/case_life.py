@@ -19,11 +19,13 @@ from harness import (
     check,
     contains,
     equal,
+    measured,
     pattern,
     run,
     served,
     test,
-    test_alone,
+    timing,
+    timing_alone,
     wait_until,
 )
 
@@ -97,13 +99,13 @@ def sigterm_drains():
         cell.stop()
 
 
-@test
+@timing
 def an_idle_client_does_not_hold_up_a_stop():
     with served() as cell:
         clients = [nbdclient.Client(cell.socket) for _ in range(5)] + [nbdclient.Raw(cell.socket)]
         started = time.monotonic()
         cell.stop(seconds=20)
-        check(time.monotonic() - started < 10, "idle connections end at once")
+        measured(time.monotonic() - started < 10, "idle connections end at once")
         for client in clients:
             client.close()
 
@@ -213,7 +215,7 @@ def fill(client):
         pass
 
 
-@test_alone
+@timing_alone
 def served_before_the_index_is_whole():
     """Flash that takes seconds to tell its log: the cell is ready, reads come from the disk, write-back waits, nothing is stale."""
     slow = ("kind = \"flash\"", "kind = \"flash\"\nmodel = \"sata-7200\"")
@@ -244,13 +246,13 @@ def served_before_the_index_is_whole():
         equal(back.read(0, 65536), b"\x01" * 65536, "what flash alone has")
         waited = time.monotonic() - begun
         print(f"# ready after {took:.1f} s, the index whole after {waited:.1f} s", flush=True)
-        check(waited > took, "write-back has waited")
+        measured(waited > took, "write-back has waited")
         whole = lambda: cell.json("list flashcache attributes status")[0]["status"] == "normal"
         wait_until(whole, 30, "the index is whole")
         equal(client.read(0, 8192), b"n" * 4096 + b"\x01" * 4096, "nothing stale from flash")
         hits = cell.metrics()[("GD_FC_IO_RQ_R", "data")]
         equal(client.read(65536, 65536), b"\x02" * 65536, "the next block")
-        check(cell.metrics()[("GD_FC_IO_RQ_R", "data")] > hits, "what was on flash before the crash is of use")
+        measured(cell.metrics()[("GD_FC_IO_RQ_R", "data")] > hits, "what was on flash before the crash is of use")
         client.disconnect()
         back.disconnect()
         cell.stop()

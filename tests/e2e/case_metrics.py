@@ -7,7 +7,7 @@ import signal
 import time
 
 import nbdclient
-from harness import Place, binary, check, contains, equal, run, test
+from harness import Place, binary, check, contains, equal, measured, run, test, timing
 
 
 def three(place, **options):
@@ -87,7 +87,7 @@ def s8_the_call_of_the_field():
             cell.stop()
 
 
-@test
+@timing
 def s1_what_changed_between_two_readings():
     with Place("metrics") as place:
         cells = three(place)
@@ -104,7 +104,7 @@ def s1_what_changed_between_two_readings():
         equal(got["GD_IO_RQ_R_SM"], ["60", "10", "20", "30"], "what was read in between")
         # Rates are of the time between, not of the last minute.
         rate = float(got["GD_IO_RQ_R_SM_SEC"][0])
-        check(0 < rate <= 60, f"reads a second: {rate}")
+        measured(0 < rate <= 60, f"reads a second: {rate}")
         # A cell that was restarted in between is named, and the others are shown.
         cells[1].kill()
         cells[1].start()
@@ -121,7 +121,7 @@ def s1_what_changed_between_two_readings():
             cell.stop()
 
 
-@test
+@timing
 def cells_that_do_not_answer_are_named():
     """One is stopped in its tracks (SIGSTOP), one is dead, one is not there: the fourth is shown, in a time-out."""
     with Place("metrics") as place:
@@ -135,7 +135,7 @@ def cells_that_do_not_answer_are_named():
         done = run(
             [binary(), "metrics", "--hosts", hosts, "-m", "FC_BY_ALLOCATED", "--timeout", "2"], ok=False, env=environment
         )
-        check(time.monotonic() - started < 8, "one time-out")
+        measured(time.monotonic() - started < 8, "one time-out")
         equal(done.returncode, 1, "exit code")
         for host in (cells[1].dir, cells[2].dir, gone, "127.0.0.1:1"):
             contains(done.stderr, f"{host}: ", "who does not answer")

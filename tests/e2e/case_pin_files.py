@@ -7,7 +7,7 @@ import subprocess
 
 from attached import hosted
 from crashproof import Database, programs
-from harness import MIB, Skip, binary, check, contains, equal, run, test, wait_until
+from harness import MIB, Skip, binary, check, contains, equal, measured, run, test, timing, wait_until
 
 
 def fill(path, mib, seed=1):
@@ -62,7 +62,7 @@ def sweep(host, cell, mib):
     host.detach("other")
 
 
-@test
+@timing
 def files_are_pinned_by_path_and_followed():
     griddisks = ("data:128M", "other:512M")
     with hosted("dd", disks=("768M",), flash=("128M",), griddisks=griddisks) as (cell, host, place):
@@ -81,7 +81,7 @@ def files_are_pinned_by_path_and_followed():
         equal(pinner.held(cold)[1], 0, "the other file is not kept")
         sweep(host, cell, 512)
         located, kept = pinner.held(hot)
-        check(kept >= 0.99 * located, f"kept through two scans of eight times the cache: {kept} of {located}")
+        measured(kept >= 0.99 * located, f"kept through two scans of eight times the cache: {kept} of {located}")
         # Again: nothing to do.
         contains(pinner.pin(hot, "keep").stdout, "0 added, 0 dropped", "a second time")
         # It grows, is written anew elsewhere, and goes; whoever follows it sees that.

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from attached import hosted
-from harness import MIB, Place, Skip, binary, check, contains, equal, need, run, test_alone, wait_until
+from harness import MIB, Place, Skip, binary, check, contains, equal, measured, need, run, test_alone, timing_alone, wait_until
 
 TRACING = "/sys/kernel/tracing"
 EVENT = f"{TRACING}/events/block/block_bio_queue"
@@ -80,7 +80,7 @@ def direct(path):
     return os.open(path, os.O_RDWR | os.O_DIRECT)
 
 
-@test_alone
+@timing_alone
 def a_device_without_a_cell_is_recorded_and_what_flash_would_give_is_told():
     need_tracing("blkdiscard")
     with Place("record-device") as place:
@@ -119,7 +119,7 @@ def a_device_without_a_cell_is_recorded_and_what_flash_would_give_is_told():
         with open(rows) as file:
             answer = json.load(file)
         cached = [row for row in answer["configurations"] if row["mode"] == "write-through"]
-        check(cached and cached[0]["read_hit_ratio"] > 0.9, f"flash would serve the reads: {cached}")
+        measured(cached and cached[0]["read_hit_ratio"] > 0.9, f"flash would serve the reads: {cached}")
 
 
 @test_alone
@@ -150,7 +150,7 @@ def a_part_of_a_disk_is_recorded_by_its_own_offsets():
         equal({line[1] for line in lines}, {f"{name}p1"}, "its name")
 
 
-@test_alone
+@timing_alone
 def a_recording_by_time_ends_by_itself_and_what_a_killed_one_left_is_removed():
     need_tracing()
     with Place("record-time") as place:
@@ -161,7 +161,7 @@ def a_recording_by_time_ends_by_itself_and_what_a_killed_one_left_is_removed():
         path = place.path("timed.trace")
         begun = time.monotonic()
         done = run([binary(), "trace", "record", "--device", device, "--for", "1s", path])
-        check(1 <= time.monotonic() - begun < 20, "as long as it was told")
+        measured(1 <= time.monotonic() - begun < 20, "as long as it was told")
         contains(done.stderr, "0 requests recorded\nhint: nothing was asked of it", "what is said")
         with open(path) as file:
             contains(file.readline(), "# flashcell trace capture", "a recording, of nothing")

@@ -8,7 +8,24 @@ import signal
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, in_memory, need, record, recorded, run, test_alone, wait_until
+from harness import (
+    MIB,
+    Place,
+    Skip,
+    binary,
+    check,
+    contains,
+    equal,
+    in_memory,
+    measured,
+    need,
+    record,
+    recorded,
+    run,
+    test_alone,
+    timing_alone,
+    wait_until,
+)
 
 BLOCK = 16 * 1024
 SEGMENT_BLOCKS = 32
@@ -125,18 +142,18 @@ def compare(name, blocks, distinct, flash, recorded_too=False):
         apart = abs(got - want) / len(blocks)
         told = f"misses of {len(blocks)} references: {want} foretold, {got} in the cell, {100 * apart:.2f} points apart"
         print(f"# {told}")
-        return check(apart <= APART_MAX, told)
+        return measured(apart <= APART_MAX, told)
     raise AssertionError(f"the cell does not keep up with a read each {PAUSES_S[-1] / SEGMENT_BLOCKS * 1e6:.0f} us")
 
 
-@test_alone
+@timing_alone
 def a_cell_misses_what_lab_policies_foretells_on_a_mixture():
     distinct = 12_000
     source = mixture(distinct)
     compare("replay", [next(source) for _ in range(REFERENCES)], distinct, "40M")
 
 
-@test_alone
+@timing_alone
 def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
     path = os.path.join(TRACES, "lirs-sprite.trace.gz")
     if not os.path.exists(path):
@@ -148,7 +165,7 @@ def a_cell_misses_what_lab_policies_foretells_on_a_real_trace():
     compare("replay-real", blocks, len(numbers), "40M")
 
 
-@test_alone
+@timing_alone
 def a_recorded_cell_misses_what_lab_policies_foretells_on_its_recording():
     distinct = 6_000
     source = mixture(distinct)
@@ -197,7 +214,7 @@ def a_recording_tells_every_request_and_whose_it_is():
         cell.stop()
 
 
-@test_alone
+@timing_alone
 def a_recording_tells_how_long_each_request_took():
     page, slow_ns = 4096, 20_000_000
     with Place("trace-latency") as place:
@@ -219,9 +236,9 @@ def a_recording_tells_how_long_each_request_took():
         contains(said, "41 requests recorded", "what it says in the end")
         took = [int(row[6]) for row in recorded(path)]
         equal(len(took), 41, "lines")
-        check(all(slow_ns <= ns < 10 * slow_ns for ns in took[:20:4]), f"reads of the disk: {took[:20]}")
-        check(sorted(took[20:40])[10] < slow_ns / 2, f"reads of flash: {took[20:40]}")
-        check(took[40] >= slow_ns, f"a write through to the disk: {took[40]}")
+        measured(all(slow_ns <= ns < 10 * slow_ns for ns in took[:20:4]), f"reads of the disk: {took[:20]}")
+        measured(sorted(took[20:40])[10] < slow_ns / 2, f"reads of flash: {took[20:40]}")
+        measured(took[40] >= slow_ns, f"a write through to the disk: {took[40]}")
         client.disconnect()
         cell.stop()
 

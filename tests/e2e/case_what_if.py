@@ -8,7 +8,7 @@ import os
 import random
 
 import nbdclient
-from harness import MIB, Place, binary, check, contains, equal, in_memory, record, recorded, run, test, wait_until
+from harness import MIB, Place, binary, check, contains, equal, in_memory, measured, record, recorded, run, test, timing, wait_until
 
 PAGE = 8192
 HEAD = "# flashcell trace capture v1\ntime_ns,grid_disk,database,request,offset_bytes,bytes\n"
@@ -52,7 +52,7 @@ def configuration(answer, mode, flash_bytes=None):
     return found[0]
 
 
-@test
+@timing
 def a_recording_tells_what_flash_would_give():
     with Place("what-if") as place:
         cell = place.cell(disks=("128M",), flash=("64M",), griddisks=("data:32M:none",)).start()
@@ -95,7 +95,7 @@ def a_recording_tells_what_flash_would_give():
         half, _ = what_if(place, recording, "--flash", "48M", "--modes", "write-back", "--open", "--speed", "0.5")
         span_s = (int(recorded(recording)[-1][0]) - int(recorded(recording)[0][0])) / 1e9
         elapsed = configuration(half, "flash")["elapsed_s"]
-        check(2 * span_s <= elapsed <= 2 * span_s + 1, f"an open loop takes as long as the trace: {elapsed} of {span_s}")
+        measured(2 * span_s <= elapsed <= 2 * span_s + 1, f"an open loop takes as long as the trace: {elapsed} of {span_s}")
 
 
 @test
@@ -116,7 +116,7 @@ def what_was_recorded_is_beside_what_is_foretold():
         check("as recorded" not in told.stdout and "were recorded" not in told.stdout, "and in the report")
 
 
-@test
+@timing
 def a_served_cell_does_what_is_foretold():
     with Place("what-if-real", in_memory(512 * MIB)) as place:
         path = trace(place, "half.trace", 2500, 0.5)
@@ -127,10 +127,10 @@ def a_served_cell_does_what_is_foretold():
         for mode in ("write-through", "write-back"):
             row = configuration(answer, mode)
             (written,) = [figure for figure in row["real"] if figure["figure"] == "written to flash, MB"]
-            check(abs(written["deviation"]) <= BYTES_APART_MAX, f"{mode}: bytes written to flash: {written}")
+            measured(abs(written["deviation"]) <= BYTES_APART_MAX, f"{mode}: bytes written to flash: {written}")
             (hits,) = [figure for figure in row["real"] if figure["figure"] == "reads hit, %"]
             apart = abs(hits["foretold"] - hits["measured"][0])
-            check(apart <= HITS_APART_MAX, f"{mode}: reads that hit: {hits}")
+            measured(apart <= HITS_APART_MAX, f"{mode}: reads that hit: {hits}")
 
 
 @test

@@ -12,7 +12,7 @@ import time
 
 import nbdclient
 from case_devices import SIZE, Data
-from harness import MIB, Failure, binary, check, contains, equal, served, test, wait_until
+from harness import MIB, Failure, binary, check, contains, equal, measured, served, test, timing, wait_until
 
 WRITE_BACK = "data:64M:data:write-back"
 EIO = 5
@@ -466,7 +466,7 @@ class Terminal:
         return code
 
 
-@test
+@timing
 def flush_of_the_cache_says_how_it_goes():
     """flushStatus and flushError; at a terminal what is left; ^C leaves the flush to the cell."""
     with served(griddisks=(WRITE_BACK,), model="fixed:3ms:1") as cell:
@@ -494,7 +494,7 @@ def flush_of_the_cache_says_how_it_goes():
         os.killpg(terminal.process.pid, signal.SIGINT)
         started = time.monotonic()
         equal(terminal.end(), 1, "exit code after ^C")
-        check(time.monotonic() - started < 5, "^C ends the waiting at once")
+        measured(time.monotonic() - started < 5, "^C ends the waiting at once")
         contains(terminal.text, "the flush goes on in the cell", "what ^C says")
         contains(terminal.text, "hint: ALTER FLASHCACHE ALL CANCEL FLUSH cancels it", "what ^C says")
         wait_until(lambda: flash()[0] == "completed", 60, "it goes on to its end")
@@ -517,7 +517,7 @@ def flush_of_the_cache_says_how_it_goes():
         # Nobody waits for one with NOWAIT, and it goes to its end.
         started = time.monotonic()
         cell.cellcli("alter flashcache all flush nowait")
-        check(time.monotonic() - started < 3, "NOWAIT returns at once")
+        measured(time.monotonic() - started < 3, "NOWAIT returns at once")
         wait_until(lambda: flash()[0] in ("working", "completed"), 5, "flushStatus after NOWAIT")
         wait_until(lambda: flash()[0] == "completed", 60, "it ends all the same")
         # Nothing but the answer where nobody looks.

@@ -28,6 +28,10 @@ class Failure(Exception):
     """A check did not hold."""
 
 
+class OutOfBounds(Failure):
+    """A measured figure (a time, a rate, a share of hits) is outside its bounds. The only failure for which a `timing` test runs again."""
+
+
 class Skip(Exception):
     """The test cannot run here; the text says why."""
 
@@ -53,6 +57,17 @@ def check(condition, what):
 def equal(got, want, what):
     if got != want:
         raise Failure(f"{what}: {shorten(got)}, expected {shorten(want)}")
+
+
+def measured(condition, what):
+    """Like `check`, for figures that depend on how busy the machine is: times, rates, shares of hits. For tests of kind `timing`."""
+    if not condition:
+        raise OutOfBounds(what)
+
+
+def measured_equal(got, want, what):
+    """Like `equal`, for figures that depend on how busy the machine is."""
+    measured(got == want, f"{what}: {shorten(got)}, expected {shorten(want)}")
 
 
 def shorten(value, limit=300):
@@ -410,23 +425,36 @@ def read_line(process, seconds):
     return result[0].decode(errors="replace").strip() if result else ""
 
 
+# Every test, in the order of registration. A test is of kind `data` (content, order, errors: run once) or `timing` (see `timing`).
 TESTS = []
+# Tests of kind `timing`.
+TIMING = set()
+# Tests that run with no other test beside them.
+ALONE = set()
 
 
 def test(function):
-    """Register a test; its name is the function's."""
+    """Register a test of kind `data`; its name is the function's."""
     TESTS.append(function)
     return function
 
 
-# Those of TESTS that nothing else may run beside: what they check is time, or a share of it.
-ALONE = []
-
-
 def test_alone(function):
-    """Register a test that measures time: nothing else runs beside it."""
-    ALONE.append(function)
+    """Register a test of kind `data` that needs the machine for itself."""
+    ALONE.add(function)
     return test(function)
+
+
+def timing(function):
+    """Register a test of kind `timing`: where it fails with `OutOfBounds`, it runs again, alone, at most twice. Any other failure counts at once."""
+    TIMING.add(function)
+    return test(function)
+
+
+def timing_alone(function):
+    """Register a test of kind `timing` that needs the machine for itself."""
+    ALONE.add(function)
+    return timing(function)
 
 
 @contextlib.contextmanager
