@@ -51,7 +51,7 @@ def experiments_run_on_a_served_cell_too():
         rows, page = place.path("rows.json"), place.path("page.html")
         real = ("--devices", "fixed:2ms:8,fixed:200us:16", "--real", "--dir", place.dir)
 
-        def measured(name, count):
+        def on_cell(name, count):
             outputs = ("--json", rows, "--report", page)
             done = run([binary(), "lab", "run", name, *real, "--syncs", str(count), "--sessions", "2", *outputs], ok=None)
             check(done.returncode in (0, 1), f"exit code {done.returncode}: {done.stderr}")
@@ -61,7 +61,7 @@ def experiments_run_on_a_served_cell_too():
                 return done, json.load(file)
 
         # More pages than memory holds.
-        done, scans = measured("s11", 3000)
+        done, scans = on_cell("s11", 3000)
         contains(done.stderr, "in real time this takes some", "what is said beforehand")
         equal(len(scans), 15, "arms and passes")
         for row in scans:
@@ -72,12 +72,12 @@ def experiments_run_on_a_served_cell_too():
                 row["configuration"] == "flashcell, scans fill" and row["pass"] == "third"
             )
             measured(not on_flash or real_row["disk_reads"] < 20 < real_row["flash_reads"], f"{name}: {real_row}")
-        _, commits = measured("redo-s1", 600)
+        _, commits = on_cell("redo-s1", 600)
         equal([row["count"] for row in commits], [600] * 14, "commits of each arm, foretold and measured")
         for row in commits:
             if row["configuration"] == "flash log, flash":
                 check(row["flash_first"] == row["redo_writes"] > 0, f"the log in mode flash: {row}")
-        _, sorts = measured("s14", 200)
+        _, sorts = on_cell("s14", 200)
         equal(len(sorts), 16, "four kinds of temporary segment, in memory and with less and less of it")
         for row in sorts:
             # A sort in memory asks the cell nothing.
