@@ -157,9 +157,15 @@ impl Cell {
     /// Put a grid disk back into service, durably; nothing where it is.
     ///
     /// # Errors
-    /// No such grid disk, or no device takes the change.
+    /// No such grid disk, or no device takes the change; it is offline and not inactive, so that only [`Cell::accept_stale`] would change anything.
     pub async fn activate(self: &Arc<Self>, name: &str) -> Result<(), AdminError> {
         let disk = self.named(name)?;
+        if !disk.is_inactive()
+            && let Some(what) = self.last_copy(name)
+        {
+            let statement = format!("ALTER GRIDDISK {} ACTIVE", disk.name());
+            return Err(AdminError::LastCopy { name: disk.name(), what, statement });
+        }
         // One that is being taken out of service hears of it.
         let _turn = self.turn().await?;
         if self.record(&disk).is_some_and(|record| record.inactive) {

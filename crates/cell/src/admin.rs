@@ -153,6 +153,10 @@ impl Cell {
         if let Some(record) = self.record(&disk) {
             self.store().check_not_adopted(record.cell_disk, "its grid disk is not dropped by itself")?;
         }
+        if !force && let Some(what) = self.last_copy(name) {
+            let statement = format!("DROP GRIDDISK {}", disk.name());
+            return Err(AdminError::LastCopy { name: disk.name(), what, statement });
+        }
         self.take_away(&disk, force).await
     }
 
@@ -178,6 +182,7 @@ impl Cell {
                 let (flushing, kept) = {
                     let mut state = lock(&self.state);
                     let kept = state.disk_awaited.remove(&GridDiskId(disk.id()));
+                    state.offline.remove(&GridDiskId(disk.id()));
                     state.grid_disks.remove(&disk.name().to_lowercase());
                     state.journals.remove(&GridDiskId(disk.id()));
                     state.redo_offline.remove(&GridDiskId(disk.id()));
@@ -417,13 +422,12 @@ impl Cell {
 
     /// Nothing is dirty of grid disks that are not served or offline either: they have nobody who could destage it.
     pub(crate) fn check_nothing_dirty(&self) -> Result<(), AdminError> {
-        let offline = lock(&self.state).offline.keys().next().copied();
+        let offline: Vec<GridDiskId> = lock(&self.state).offline.keys().copied().collect();
         let served: u64 = self.dirty_bytes(&self.grid_disks());
         let (there, lost) = self.flash_cache().map_or((0, 0), |cache| cache.all_dirty_bytes());
         let all = there + lost;
         let catalog = self.store().catalog();
-        let is_there = |id: &GridDiskId| catalog.grid_disks.contains_key(id);
-        if let Some(record) = offline.filter(is_there).and_then(|id| catalog.grid_disks.get(&id)) {
+        if let Some(record) = offline.iter().find_map(|id| catalog.grid_disks.get(id)) {
             return Err(AdminError::StillDirty(record.name.clone()));
         }
         if all > served {

@@ -62,6 +62,7 @@ pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 pub use note::Note;
 pub use offer::{Offered, VictimSink};
 pub use open::{CellError, NewDevice, OpenReport};
+pub use ordered::LastCopy;
 pub use recorder::{RECORDED_MAX, Recorded};
 pub use redo::{FLASH_LOG_BYTES_DEFAULT, FLASH_LOG_SHARE_OF_FLASH, NoRoomForLog, RING_BYTES_MIN, RedoWrite};
 pub use refill::HotLists;

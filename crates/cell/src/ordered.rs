@@ -22,6 +22,7 @@ pub(crate) use format::Owner;
 pub(crate) use held::{Settled, cut_at_one_moment, hold_all};
 pub(crate) use journal::Journal;
 pub(crate) use open::{Journals, RecoveredJournals, as_of, put_late, recover_journals};
+pub use stale::LastCopy;
 pub(crate) use stale::stale_note;
 
 use crate::grid_disk::{Binding, GridDisk, PART_BYTES};

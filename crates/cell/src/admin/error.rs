@@ -4,6 +4,7 @@
 
 use super::GRID_DISK_BYTES_MAX;
 use crate::open::CellError;
+use crate::ordered::LastCopy;
 use crate::redo::NoRoomForLog;
 use celldisk::GridDiskError;
 use flashcache::MemoryShort;
@@ -58,6 +59,19 @@ pub enum AdminError {
          hint: see the alerts for the devices, mend them and repeat the command; nothing has been changed"
     )]
     StillDirty(String),
+    /// The statement would give up the last copy of something.
+    #[error(
+        "grid disk {name} is offline, and {statement} would give up {what}\nhint: bring its flash back and restart the cell, or \
+         give it up with {statement} FORCE"
+    )]
+    LastCopy {
+        /// The grid disk.
+        name: String,
+        /// What would be given up.
+        what: LastCopy,
+        /// The statement, as an operator types it.
+        statement: String,
+    },
     /// A flush was cancelled.
     #[error(
         "the flush was cancelled: grid disk {0} still has data that only flash holds\nhint: repeat the FLUSH to go on"

@@ -39,7 +39,50 @@ pub(crate) fn stale_note(name: &str, flash: &str, as_of: WallTime) -> String {
     )
 }
 
+/// What only flash that is out of reach may hold of an offline grid disk: given up where the grid disk is dropped or goes on without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCopy {
+    /// Bytes, at most: the disk's label records whole granules. `None`: redo, of which the label records only that there is some.
+    pub bytes_max: Option<u64>,
+    /// The moment as of which the disk alone is consistent. `None`: it is not known to be consistent as of any.
+    pub as_of: Option<WallTime>,
+}
+
+impl std::fmt::Display for LastCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.bytes_max {
+            Some(bytes) => write!(f, "up to {} KiB that only its flash holds", bytes.div_ceil(1024))?,
+            None => f.write_str("redo that only the flash log holds")?,
+        }
+        match self.as_of {
+            Some(at) => write!(f, ", written since {}", told(at)),
+            None => f.write_str(", of unknown age"),
+        }
+    }
+}
+
 impl Cell {
+    /// What is given up where a grid disk is dropped or goes on without its flash. `None`: nothing, since it is not offline.
+    #[must_use]
+    pub fn last_copy(&self, name: &str) -> Option<LastCopy> {
+        let disk = self.grid_disk(name).filter(|disk| disk.offline().is_some())?;
+        let record = self.record(&disk)?;
+        if self.waits_for_redo(&disk) {
+            return Some(LastCopy { bytes_max: None, as_of: None });
+        }
+        let on_failed_flash = disk.dirty_bytes();
+        let marked = self.store().cell_disk(record.cell_disk).map_or(record.size_bytes, |home| {
+            let label = home.label();
+            let shared = |&(at, len): &(u64, u64), from: u64, to: u64| (at + len).min(to).saturating_sub(at.max(from));
+            let of_extent = |(from, bytes): (u64, u64)| -> u64 {
+                label.dirty.ranges().iter().map(|range| shared(range, from, from + bytes)).sum()
+            };
+            record.extents.iter().map(|e| of_extent((e.offset(label.au_bytes), e.len_bytes(label.au_bytes)))).sum()
+        });
+        let bytes_max = if on_failed_flash > 0 { on_failed_flash } else { marked.min(record.size_bytes) };
+        Some(LastCopy { bytes_max: Some(bytes_max), as_of: self.stale_as_of(name) })
+    }
+
     /// Of which moment an offline grid disk's own disk is; none when it is not known to be of one.
     #[must_use]
     pub fn stale_as_of(&self, name: &str) -> Option<WallTime> {

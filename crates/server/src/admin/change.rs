@@ -57,7 +57,9 @@ impl From<AdminError> for Refusal {
             AdminError::NoGridDisk(_) | AdminError::NoCellDisk(_) => ErrorCode::NoSuchObject,
             AdminError::InUse(..) | AdminError::Stopping | AdminError::StillDirty(_) => ErrorCode::NotPermittedNow,
             AdminError::WriteBackUnsafe(_) | AdminError::FlushCancelled(_) => ErrorCode::NotPermittedNow,
-            AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) => ErrorCode::NotPermittedNow,
+            AdminError::MayBeTorn(_) | AdminError::RestartFirst(_) | AdminError::LastCopy { .. } => {
+                ErrorCode::NotPermittedNow
+            }
             AdminError::CannotFreeze(..)
             | AdminError::IsFrozen(_)
             | AdminError::NotFrozen(_)
@@ -448,8 +450,10 @@ async fn drop_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut Ve
         }
     }
     for name in names {
+        let given_up = context.cell.last_copy(&name);
         context.cell.drop_grid_disk(&name, change.force).await?;
         lines.push(format::dropped(ObjectType::GridDisk, &name));
+        lines.extend(given_up.map(|what| format!("GridDisk {name}: {what} is given up")));
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ pub(super) fn deactivation_outcome(context: &Context, disk: &GridDisk) -> String
 /// ACTIVE; with FORCE also what an operator gives up by it.
 pub(super) async fn activate(context: &Arc<Context>, change: &Change, lines: &mut Vec<String>) -> Step {
     for name in targets(context, change)? {
+        let last_copy = context.cell.last_copy(&name);
         if change.force {
             // Redo of a cell disk is given up for all of its grid disks of that purpose.
             let others = context.cell.redo_waiters(&name);
@@ -39,6 +40,10 @@ pub(super) async fn activate(context: &Arc<Context>, change: &Change, lines: &mu
         }
         context.cell.activate(&name).await?;
         lines.push(format::altered(ObjectType::GridDisk, &name));
+        lines.extend(last_copy.map(|what| match context.cell.last_copy(&name) {
+            None => format!("GridDisk {name}: {what} is given up"),
+            Some(_) => format!("GridDisk {name} is active and offline: its flash is out of reach"),
+        }));
     }
     Ok(())
 }
