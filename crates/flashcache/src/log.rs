@@ -3,10 +3,12 @@
 //! Pure state: every method works on memory under the member's log lock and returns the writes to issue. It never does
 //! I/O and never waits.
 
+mod freeing;
 mod needed;
 mod space;
 mod victims;
 
+pub(crate) use freeing::SuccessorsDurable;
 pub(crate) use space::{
     CHUNK_DATA_PAGES_MAX, CLEANED_GAIN_MIN, DIRTY_CHUNKS_MAX, DIRTY_RESERVE_SEGMENTS, FILL_RESERVE_SEGMENTS,
     MOVE_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, RECORD_RESERVE_SEGMENTS, Shape, WRITE_RESERVE_SEGMENTS,
@@ -52,6 +54,8 @@ pub(crate) struct Segment {
     pub(crate) kept_at: u64,
     /// Cleaning it has left so many pages behind: it is not cleaned again until others of it die.
     pub(crate) left_with: Option<u32>,
+    /// Things that had been appended when an entry of it last ended while it was dirty; 0: none has in this opening.
+    superseded_at: u64,
     /// Positions of chunks and footers not yet written, open chunk included.
     pub(crate) unwritten: BTreeSet<u32>,
 }
@@ -197,6 +201,7 @@ impl LogState {
             full_at: 0,
             kept_at: 0,
             left_with: None,
+            superseded_at: 0,
             unwritten: BTreeSet::new(),
         };
         LogState {
@@ -303,7 +308,15 @@ impl LogState {
     }
 
     /// Add a record to what the next chunk carries.
+    ///
+    /// # Panics
+    /// When it is a free record: see [`LogState::append_free`].
     pub(crate) fn append_record(&mut self, record: Record) {
+        assert!(!matches!(record, Record::Free { .. }), "a segment is freed with a proof");
+        self.append_any(record);
+    }
+
+    fn append_any(&mut self, record: Record) {
         self.pending.push_back(record);
         self.appended += 1;
     }
@@ -460,6 +473,7 @@ impl LogState {
         segment.aged = false;
         segment.last_sequence = 0;
         segment.kept_at = 0;
+        segment.superseded_at = 0;
         let opening = segment.opening;
         self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);

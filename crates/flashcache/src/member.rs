@@ -441,7 +441,9 @@ impl Member {
     pub(crate) fn append_deaths(&self, log: &mut LogState, dead: &KilledList) {
         for killed in dead {
             if killed.dirty {
-                self.dirty.leave(self.segment_of(killed.page), killed.mask.count_ones());
+                let segment = self.segment_of(killed.page);
+                self.dirty.leave(segment, killed.mask.count_ones());
+                log.superseded(segment);
             }
             let record = self.names(log, killed.page, killed.mask, false);
             if killed.dirty && !self.sabotaged(Sabotage::DirtyDeathTooEarly) {

@@ -9,13 +9,14 @@ use crate::counters::add;
 use crate::format::{BlockName, EntryKind, HeadKind, Record};
 use crate::governor::Allowance;
 use crate::index::Entry;
-use crate::log::{LogState, SegmentState, WRITE_RESERVE_SEGMENTS};
+use crate::log::{LogState, SegmentState, SuccessorsDurable, WRITE_RESERVE_SEGMENTS};
 use crate::member::{DiskName, Member, MemberError};
 use crate::policy::{Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Resident, Verdict};
 use crate::regions::RegionKey;
 use crate::sabotage::Sabotage;
 use crate::segment::{Found, Read, read_segment};
 use crate::snapshot::checkpoint_segments;
+use crate::sync::Need;
 use crate::units::{BLOCKS_MAX, BlockKey, DiskSlot, PART_BYTES, Position, SegmentId};
 use crate::worth::{Worth, Worths};
 use device::Outcome;
@@ -249,17 +250,15 @@ impl Member {
         };
         let has_dirty = moved.iter().any(|candidate| candidate.kind != EntryKind::Clean);
         self.copy_all(moved).await?;
-        if has_dirty {
-            if self.dirty.holds(id) {
-                // There was no room for a copy, or it cannot be read: the disk has to have it first.
-                let mut log = lock(&self.log);
-                log.keep(id, HeadKind::Dirty);
-                log.segments[id.0 as usize].left_with = Some(self.live.of(id));
-                return Ok(Some(Reclaimed::Kept));
-            }
-            // The copies, before anything says that what they were made of is gone.
-            self.sync_at_last().await?;
+        if has_dirty && self.dirty.holds(id) {
+            // There was no room for a copy, or it cannot be read: the disk has to have it first.
+            let mut log = lock(&self.log);
+            log.keep(id, HeadKind::Dirty);
+            log.segments[id.0 as usize].left_with = Some(self.live.of(id));
+            return Ok(Some(Reclaimed::Kept));
         }
+        // Nothing dirty is left in it, so that nothing of it is superseded from here on.
+        let proof = self.await_successors(id).await?;
         // Looked up before, since regions are locked before the log: a mark carried for a region that is settled meanwhile
         // costs a comparison, and one that is set meanwhile has a record of its own.
         let marked: Vec<bool> = records.iter().map(|(_, record)| self.is_mark_in_force(record)).collect();
@@ -279,16 +278,30 @@ impl Member {
                     other => log.carry(other, id, &mut carried),
                 }
             }
-            for record in carried.into_records() {
-                add(&self.counters.carried_bytes, record.encoded_bytes() as u64);
-                log.append_record(record);
-            }
+            add(&self.counters.carried_bytes, log.append_carried(carried));
             if !self.sabotaged(Sabotage::FreeRecordSkipped) {
-                log.append_record(Record::Free { segment: id, opening });
+                log.append_free(proof);
             }
         }
         self.sync_at_last().await?;
         Ok(None)
+    }
+
+    /// What took the place of a victim's dirty data, overwrites and copies, is durable when this returns. No flush where it is already.
+    async fn await_successors(self: &Arc<Self>, id: SegmentId) -> Result<SuccessorsDurable, MemberError> {
+        loop {
+            let superseded_at = {
+                let log = lock(&self.log);
+                if self.sabotaged(Sabotage::FreedBeforeSuccessors) {
+                    return Ok(log.successors_believed(id));
+                }
+                match log.successors_durable(id) {
+                    Some(proof) => return Ok(proof),
+                    None => log.superseded_at(id),
+                }
+            };
+            self.sync_through(superseded_at, Need::Last).await?;
+        }
     }
 
     /// A segment whose free record is durable is free once nobody reads from it.

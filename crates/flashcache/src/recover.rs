@@ -456,7 +456,6 @@ impl Member {
             let notes = segment.records.notes.iter().filter(|(sequence, _)| *sequence <= durable);
             notes.for_each(|(_, record)| carried.is_said(record));
         }
-        let mut log = lock(&self.log);
-        carried.into_records().for_each(|record| log.append_record(record));
+        let _ = lock(&self.log).append_carried(carried);
     }
 }

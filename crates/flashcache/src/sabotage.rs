@@ -65,11 +65,13 @@ pub enum Sabotage {
     AcknowledgedBehindLoss,
     /// A dirty version is appended while the chunk with the one before it, at another head, is still open.
     PredecessorLeftOpen,
+    /// A segment of dirty data is freed before what took its place is durable.
+    FreedBeforeSuccessors,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 30] = [
+    pub const ALL: [Sabotage; 31] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -100,6 +102,7 @@ impl Sabotage {
         Sabotage::FlashFlushTriedAgain,
         Sabotage::AcknowledgedBehindLoss,
         Sabotage::PredecessorLeftOpen,
+        Sabotage::FreedBeforeSuccessors,
     ];
 
     /// Its name on the command line.
@@ -136,6 +139,7 @@ impl Sabotage {
             Sabotage::FlashFlushTriedAgain => "flash-flush-tried-again",
             Sabotage::AcknowledgedBehindLoss => "acknowledged-behind-loss",
             Sabotage::PredecessorLeftOpen => "predecessor-left-open",
+            Sabotage::FreedBeforeSuccessors => "freed-before-successors",
         }
     }
 }

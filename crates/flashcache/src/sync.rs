@@ -24,7 +24,7 @@ struct Covered {
 
 /// How much a sync may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     /// It leaves a segment to reclaim.
     Ordinary,
     /// It may take the last segment, unless reclaim is about to need it, and waits when there is none.
@@ -92,6 +92,14 @@ impl Member {
 
     async fn sync_as(self: &Arc<Self>, need: Need) -> Result<(), MemberError> {
         let want = lock(&self.log).appended;
+        self.sync_through(want, need).await
+    }
+
+    /// The first `want` things appended are durable when it returns. Nothing is done where they are.
+    ///
+    /// # Errors
+    /// The member has failed.
+    pub(crate) async fn sync_through(self: &Arc<Self>, want: u64, need: Need) -> Result<(), MemberError> {
         loop {
             if self.has_failed() {
                 return Err(self.error());

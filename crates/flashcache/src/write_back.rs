@@ -17,6 +17,7 @@ use crate::member::{Member, MemberError};
 use crate::policy::carried;
 use crate::read::{Hit, Pin};
 use crate::sabotage::Sabotage;
+use crate::sync::Need;
 use crate::tenant::Tenant;
 use crate::units::{BlockKey, DiskSlot, Opening, PART_BYTES, Page, Position, SegmentId};
 use device::sync::lock;
@@ -588,15 +589,18 @@ impl Member {
     /// # Errors
     /// The member has failed.
     pub(crate) async fn release_dirty_segments(self: &Arc<Self>) -> Result<bool, MemberError> {
-        let ready: Vec<(SegmentId, HeadKind)> = {
+        let (ready, superseded_at) = {
             let log = lock(&self.log);
-            log.sealed_dirty().filter(|&(id, _)| !self.dirty.holds(id) && !self.is_pinned(id)).collect()
+            let is_ready = |&(id, _): &(SegmentId, HeadKind)| !self.dirty.holds(id) && !self.is_pinned(id);
+            let ready: Vec<(SegmentId, HeadKind)> = log.sealed_dirty().filter(is_ready).collect();
+            let superseded_at = ready.iter().map(|&(id, _)| log.superseded_at(id)).max();
+            (ready, superseded_at.unwrap_or(0))
         };
         if ready.is_empty() {
             return Ok(false);
         }
-        // What has replaced their pages must be durable before they can be freed.
-        self.sync_destaged().await?;
+        // Reclaim waits for that before it frees one; here room is not as short.
+        self.sync_through(superseded_at, Need::Destage).await?;
         {
             let mut log = lock(&self.log);
             for (id, head) in ready {

@@ -405,6 +405,48 @@ fn the_link_to_the_last_chunk_of_a_segment_in_use_is_carried() {
 }
 
 #[test]
+fn a_segment_is_freed_when_what_superseded_its_dirty_data_is_durable() {
+    let mut rig = Rig::new();
+    rig.seal(HeadKind::Dirty, 1);
+    rig.sync();
+    let id = rig.log.sealed[HeadKind::Dirty as usize][0];
+    assert!(rig.log.successors_durable(id).is_some(), "nothing of it was superseded");
+    rig.append(HeadKind::Dirty, 4, 0).expect("room");
+    rig.log.superseded(id);
+    rig.append(HeadKind::Dirty, 4, 0).expect("room");
+    assert_eq!(rig.log.successors_durable(id), None);
+    rig.close(0).expect("room");
+    rig.write_all();
+    assert_eq!(rig.log.successors_durable(id), None, "written is not durable");
+    rig.sync();
+    assert!(rig.log.take(id, HeadKind::Dirty));
+    let proof = rig.log.successors_durable(id).expect("durable");
+    rig.log.append_free(proof);
+    let opening = rig.log.segments[id.0 as usize].opening;
+    assert_eq!(rig.log.take_pending_for_test(), [Record::Free { segment: id, opening }]);
+}
+
+#[test]
+#[should_panic(expected = "a segment is freed with a proof")]
+fn a_free_record_without_a_proof_is_refused() {
+    Rig::new().log.append_record(Record::Free { segment: SegmentId(0), opening: opening(1) });
+}
+
+#[test]
+#[should_panic(expected = "after its proof was made")]
+fn a_proof_does_not_cover_what_is_superseded_later() {
+    let mut rig = Rig::new();
+    rig.seal(HeadKind::Dirty, 1);
+    rig.sync();
+    let id = rig.log.sealed[HeadKind::Dirty as usize][0];
+    assert!(rig.log.take(id, HeadKind::Dirty));
+    let proof = rig.log.successors_durable(id).expect("durable");
+    rig.append(HeadKind::Dirty, 4, 0).expect("room");
+    rig.log.superseded(id);
+    rig.log.append_free(proof);
+}
+
+#[test]
 fn records_are_needed_as_long_as_what_they_are_about() {
     let mut rig = Rig::new();
     rig.seal(HeadKind::Small, 3);

@@ -16,6 +16,7 @@ mod edges;
 mod executor;
 mod flash_log;
 mod flush_and_drop;
+mod freed;
 mod freeze;
 mod good_seeds;
 mod hot_over_restart;
