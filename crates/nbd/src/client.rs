@@ -8,10 +8,13 @@ mod keep;
 mod negotiate;
 mod options;
 mod remote;
+mod sabotage;
+mod under_way;
 mod uri;
 
 pub use options::RemoteOptions;
 pub use remote::{RemoteDisk, Standing};
+pub use sabotage::Sabotage;
 pub use uri::{DEFAULT_PORT, Uri, UriError};
 
 use crate::codec::{CodecError, Command, CommandFlags, Errno, StatusExtent, TransmissionFlags};

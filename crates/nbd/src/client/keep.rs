@@ -1,25 +1,28 @@
-//! What a remote disk keeps until a FLUSH has covered it (DESIGN I9): every write, in the order it was sent.
+//! What a remote disk keeps until a FLUSH has covered it (DESIGN I9): every change (write, zeroing, trim), in the order it was sent.
 //!
-//! Never grows beyond the memory reserved for it; never forgets a write that was acknowledged and not flushed.
+//! A change that failed is kept as well: the server may show it, and a replay of older changes alone would take it back.
+//! Never grows beyond the memory reserved for it; never forgets a change that was acknowledged and not flushed.
 
+use super::Sabotage;
 use device::sync::{Notify, lock};
 use device::{Arena, SharedBufs};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// The place of a write among all writes sent.
+/// The place of a change among all changes sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WriteSeq(u64);
 
-/// A point in the order of acknowledgements: what was acknowledged up to it is covered by a FLUSH issued after it.
+/// A point in the order of answers: a FLUSH issued after it covers what was answered up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct AckPoint(u64);
+pub(super) struct AnswerPoint(u64);
 
-/// What was written.
+/// A change.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     Bytes { offset: u64, data: SharedBufs },
     Zeroes { offset: u64, len: u32, no_hole: bool },
+    Trim { offset: u64, len: u32 },
 }
 
 impl Kept {
@@ -27,40 +30,86 @@ impl Kept {
     pub(super) fn range(&self) -> (u64, u64) {
         match self {
             Kept::Bytes { offset, data } => (*offset, offset + data.len_bytes() as u64),
-            Kept::Zeroes { offset, len, .. } => (*offset, offset + u64::from(*len)),
+            Kept::Zeroes { offset, len, .. } | Kept::Trim { offset, len } => (*offset, offset + u64::from(*len)),
+        }
+    }
+
+    /// Bytes of content that are lost with it. A trim has none.
+    fn content_bytes(&self) -> u64 {
+        match self {
+            Kept::Trim { .. } => 0,
+            _ => self.range().1 - self.range().0,
         }
     }
 }
 
+/// The answer to a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The change was sent once; no answer yet.
+    UnderWay,
+    /// The change is sent again; the outcome of an earlier attempt is in doubt.
+    UnderWayAgain,
+    /// The server acknowledged the change.
+    Acked(AnswerPoint),
+    /// The change failed, or its connection was lost: the server may show all of it, a part, or nothing.
+    Doubtful(AnswerPoint),
+}
+
+/// A change to be sent again.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    pub(super) what: Kept,
+    /// The change failed before, and may fail again.
+    pub(super) is_doubtful: bool,
+}
+
 struct Entry {
     what: Kept,
-    acked: Option<AckPoint>,
+    answer: Answer,
 }
 
 #[derive(Default)]
 struct State {
     next_seq: u64,
-    last_ack: u64,
+    last_answer: u64,
     entries: BTreeMap<WriteSeq, Entry>,
+    acked_bytes: u64,
+}
+
+impl State {
+    fn next_point(&mut self) -> AnswerPoint {
+        self.last_answer += 1;
+        AnswerPoint(self.last_answer)
+    }
+
+    fn remove(&mut self, seq: WriteSeq) -> Option<Entry> {
+        let gone = self.entries.remove(&seq)?;
+        if let Answer::Acked(_) = gone.answer {
+            self.acked_bytes -= gone.what.content_bytes();
+        }
+        Some(gone)
+    }
 }
 
 pub(super) struct Keep {
     arena: Arena,
-    /// Zeroes carry no bytes, so their number has a limit of its own.
+    /// Zeroes and trims carry no bytes, so their number has a separate limit.
     entries_max: usize,
     state: Mutex<State>,
-    /// Something was acknowledged, forgotten or flushed.
+    /// Raised when a change was answered, dropped or flushed.
     changed: Notify,
+    sabotage: Option<Sabotage>,
 }
 
 /// Bytes of memory per entry that is allowed: an entry of one page costs about so much beside its page.
 const BYTES_PER_ENTRY: usize = 4096;
 
 impl Keep {
-    pub(super) fn new(bytes_max: usize) -> Keep {
+    pub(super) fn new(bytes_max: usize, sabotage: Option<Sabotage>) -> Keep {
         let arena = Arena::new(bytes_max);
         let entries_max = arena.size_bytes() / BYTES_PER_ENTRY;
-        Keep { arena, entries_max, state: Mutex::default(), changed: Notify::new() }
+        Keep { arena, entries_max, state: Mutex::default(), changed: Notify::new(), sabotage }
     }
 
     /// Longest write it can ever keep, in bytes: half of it, so that one write never needs all of it.
@@ -73,12 +122,12 @@ impl Keep {
         lock(&self.state).entries.len() < self.entries_max && self.arena.free_bytes() >= bytes
     }
 
-    /// See [`Notify`]: for waiting until something was acknowledged, forgotten or flushed.
+    /// See [`Notify`]: for waiting until a change was answered, dropped or flushed.
     pub(super) fn changed(&self) -> &Notify {
         &self.changed
     }
 
-    /// Keep `data` from before it is sent; none when there is no room: flush, then try again.
+    /// Keep `data` from before it is sent; `None` when there is no room: flush, then try again.
     pub(super) fn bytes(&self, offset: u64, data: &SharedBufs) -> Option<(WriteSeq, SharedBufs)> {
         if lock(&self.state).entries.len() >= self.entries_max {
             return None;
@@ -89,35 +138,42 @@ impl Keep {
         Some((self.add(Kept::Bytes { offset, data: copy.clone() }), copy))
     }
 
-    /// Keep a zeroing from before it is sent; none when there is no room.
-    pub(super) fn zeroes(&self, offset: u64, len: u32, no_hole: bool) -> Option<WriteSeq> {
+    /// Keep a change without data from before it is sent; `None` when there is no room.
+    pub(super) fn bare(&self, what: Kept) -> Option<WriteSeq> {
         if lock(&self.state).entries.len() >= self.entries_max {
             return None;
         }
-        Some(self.add(Kept::Zeroes { offset, len, no_hole }))
+        Some(self.add(what))
     }
 
     fn add(&self, what: Kept) -> WriteSeq {
         let mut state = lock(&self.state);
         let seq = WriteSeq(state.next_seq);
         state.next_seq += 1;
-        state.entries.insert(seq, Entry { what, acked: None });
+        state.entries.insert(seq, Entry { what, answer: Answer::UnderWay });
         seq
     }
 
-    /// The server acknowledged it.
+    /// The server acknowledged the change.
     pub(super) fn acked(&self, seq: WriteSeq) {
         let mut state = lock(&self.state);
-        state.last_ack += 1;
-        let point = AckPoint(state.last_ack);
+        let point = state.next_point();
+        let mut bytes = 0;
+        let mut is_trim = false;
         if let Some(entry) = state.entries.get_mut(&seq) {
-            entry.acked = Some(point);
+            entry.answer = Answer::Acked(point);
+            bytes = entry.what.content_bytes();
+            is_trim = matches!(entry.what, Kept::Trim { .. });
         }
+        state.acked_bytes += bytes;
         drop(state);
+        if is_trim && self.sabotage == Some(Sabotage::TrimsNotKept) {
+            return self.forget(seq);
+        }
         self.changed.notify_all();
     }
 
-    /// The server acknowledged it as durable. It need not be kept, unless what is kept would undo it when it is written again.
+    /// The server acknowledged the change as durable. It need not be kept, unless a replay of an older change would undo it.
     pub(super) fn durable(&self, seq: WriteSeq) {
         let is_alone = {
             let state = lock(&self.state);
@@ -125,45 +181,76 @@ impl Keep {
             let overlaps = |entry: &Entry| entry.what.range().0 < end && start < entry.what.range().1;
             !state.entries.range(..seq).any(|(_, entry)| overlaps(entry))
         };
-        // What comes in between is newer.
+        // Changes sent in between are newer.
         if is_alone { self.forget(seq) } else { self.acked(seq) }
     }
 
-    /// It failed, or nobody knows: it was not acknowledged and need not be kept.
-    pub(super) fn forget(&self, seq: WriteSeq) {
-        let gone = lock(&self.state).entries.remove(&seq);
+    /// The change failed, or its outcome is unknown. Until a FLUSH or a later acknowledgement the server may show it.
+    pub(super) fn doubt(&self, seq: WriteSeq) {
+        if self.sabotage == Some(Sabotage::FailedNotKept) {
+            return self.forget(seq);
+        }
+        let mut state = lock(&self.state);
+        let point = state.next_point();
+        if let Some(entry) = state.entries.get_mut(&seq) {
+            entry.answer = Answer::Doubtful(point);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The change is to be sent again after an attempt with an unknown or refused outcome. No FLUSH covers it until that has an answer.
+    pub(super) fn again(&self, seq: WriteSeq) {
+        if let Some(entry) = lock(&self.state).entries.get_mut(&seq) {
+            entry.answer = Answer::UnderWayAgain;
+        }
+    }
+
+    /// The server refused the change before it began: it is not kept, unless an earlier attempt is in doubt.
+    pub(super) fn refused(&self, seq: WriteSeq) {
+        let answer = lock(&self.state).entries.get(&seq).map(|entry| entry.answer);
+        if answer == Some(Answer::UnderWayAgain) { self.doubt(seq) } else { self.forget(seq) }
+    }
+
+    fn forget(&self, seq: WriteSeq) {
+        let gone = lock(&self.state).remove(seq);
         drop(gone);
         self.changed.notify_all();
     }
 
-    /// Now, in the order of acknowledgements.
-    pub(super) fn point(&self) -> AckPoint {
-        AckPoint(lock(&self.state).last_ack)
+    /// Now, in the order of answers.
+    pub(super) fn point(&self) -> AnswerPoint {
+        AnswerPoint(lock(&self.state).last_answer)
     }
 
     /// A FLUSH issued after `point` succeeded.
-    pub(super) fn flushed(&self, point: AckPoint) {
+    pub(super) fn flushed(&self, point: AnswerPoint) {
         let gone: Vec<Entry> = {
             let mut state = lock(&self.state);
-            let covered = |e: &Entry| e.acked.is_some_and(|a| a <= point);
+            let covered = |entry: &Entry| match entry.answer {
+                Answer::UnderWay | Answer::UnderWayAgain => false,
+                Answer::Acked(at) | Answer::Doubtful(at) => at <= point,
+            };
             let seqs: Vec<WriteSeq> = state.entries.iter().filter(|(_, e)| covered(e)).map(|(s, _)| *s).collect();
-            seqs.into_iter().filter_map(|seq| state.entries.remove(&seq)).collect()
+            seqs.into_iter().filter_map(|seq| state.remove(seq)).collect()
         };
-        // Freed outside the lock: it wakes those who wait for memory.
+        // Freed outside the lock: that wakes the tasks that wait for memory.
         drop(gone);
         self.changed.notify_all();
     }
 
     /// Everything kept, in order; those under way too, since an acknowledgement may be on its way.
-    pub(super) fn all(&self) -> Vec<Kept> {
-        lock(&self.state).entries.values().map(|e| e.what.clone()).collect()
+    pub(super) fn all(&self) -> Vec<Again> {
+        let again = |entry: &Entry| {
+            let is_doubtful = matches!(entry.answer, Answer::UnderWayAgain | Answer::Doubtful(_));
+            Again { what: entry.what.clone(), is_doubtful }
+        };
+        lock(&self.state).entries.values().map(again).collect()
     }
 
     /// Bytes of what was acknowledged and not flushed.
     pub(super) fn acked_bytes(&self) -> u64 {
-        let state = lock(&self.state);
-        let acked = state.entries.values().filter(|entry| entry.acked.is_some());
-        acked.map(|entry| entry.what.range()).map(|(start, end)| end - start).sum()
+        lock(&self.state).acked_bytes
     }
 
     /// Whether nothing is kept.
@@ -180,8 +267,8 @@ mod tests {
     /// A durable write is forgotten, but for one whose place an older write has too: written again alone, that would undo it.
     #[test]
     fn a_durable_write_is_kept_where_an_older_one_is() {
-        let keep = Keep::new(1 << 20);
-        let write = |offset| keep.zeroes(offset, 4096, true).unwrap();
+        let keep = Keep::new(1 << 20, None);
+        let write = |offset| keep.bare(Kept::Zeroes { offset, len: 4096, no_hole: true }).unwrap();
         let (old, beside) = (write(0), write(8192));
         keep.acked(old);
         let over = write(2048);

@@ -1,6 +1,6 @@
 //! How a remote disk behaves.
 
-use super::ClientOptions;
+use super::{ClientOptions, Sabotage};
 use crate::context::Lineage;
 use device::Class;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub struct RemoteOptions {
     pub class: Class,
     /// Of each connection.
     pub client: ClientOptions,
+    /// A deliberate fault, for tests.
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for RemoteOptions {
@@ -39,6 +41,7 @@ impl Default for RemoteOptions {
             patient: false,
             class: Class::Durable,
             client: ClientOptions::default(),
+            sabotage: None,
         }
     }
 }

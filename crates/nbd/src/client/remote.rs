@@ -12,10 +12,17 @@
 //! sent again there too ([`RemoteOptions::resend_unanswered`]): each set of connections says that it takes the place of the one before
 //! ([`crate::context::Lineage`]), so that a cell carries out what it has of the old one first.
 //!
+//! What a success of FLUSH is worth: it covers what is kept only if it comes from the present connections and every durable request beside
+//! it (FLUSH, FUA) has ended without a failure. After a failure everything kept is written again before anything else is asked.
+//!
+//! An I/O error of a server whose stamp has changed is an answer to what an earlier FLUSH lost, often one of another client. Everything kept
+//! is written again on new connections, and the request is asked again, once.
+//!
 //! Never acknowledges a write the server has not acknowledged; never uses more memory than it reserved at the start.
 
-use super::keep::{Keep, Kept, WriteSeq};
-use super::{Client, ClientError, ClientOptions, RemoteExport, RemoteOptions};
+use super::keep::{Again, Keep, Kept, WriteSeq};
+use super::under_way::UnderWay;
+use super::{Client, ClientError, ClientOptions, RemoteExport, RemoteOptions, Sabotage};
 use crate::codec::{Errno, TransmissionFlags};
 use crate::context::{ALLOCATION, STATE_HOLE, STATE_ZERO};
 use device::sync::{Notify, Semaphore, lock};
@@ -23,7 +30,7 @@ use device::{
     Address, Bufs, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
 };
 use futures_util::future::Either;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -59,8 +66,28 @@ struct Shared {
     next_client: AtomicUsize,
     /// Number of the next set of connections.
     next_link: AtomicU64,
-    /// A flush has failed: what is kept must be written again before another counts.
-    suspect: AtomicBool,
+    /// Durable requests whose answer has not been dealt with, on whatever connections.
+    durable: UnderWay,
+    /// One at a time looks for the server's stamp.
+    looking: Semaphore,
+    look: Mutex<Look>,
+}
+
+/// The last look for the server's stamp on a connection of its own.
+struct Look {
+    /// Number of looks begun.
+    begun: u64,
+    found: Seen,
+}
+
+/// What a new connection shows of the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Stamp(Option<u128>),
+    /// The server does not answer.
+    Away,
+    /// The server refuses another connection.
+    Refused,
 }
 
 /// How a remote disk's connection is.
@@ -80,10 +107,19 @@ pub enum Standing {
 #[derive(Clone)]
 enum State {
     Up(Arc<Link>),
-    /// Connecting again.
-    Down,
+    /// Connecting again; what is kept is written again to the servers named.
+    Down(Replay),
     /// Nothing works any more.
     Dead,
+}
+
+/// The servers that what is kept is written again to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replay {
+    /// A server with another stamp than the last one, or with none.
+    ToAnother,
+    /// Any server: a durable request has failed, and the server may have dropped what it had acknowledged.
+    ToAny,
 }
 
 /// One set of connections.
@@ -105,6 +141,11 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether the server refused the request before it began.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Failure::Told(FailKind::Unsupported | FailKind::Invalid))
+    }
+
     fn outcome(&self) -> Outcome {
         match self {
             Failure::Told(kind) => Outcome::Failed(*kind),
@@ -112,6 +153,21 @@ impl Failure {
             Failure::Unknown => Outcome::Unknown,
         }
     }
+}
+
+/// What becomes of a request that was not done.
+enum Verdict {
+    /// The connection is lost: the request may have been done, and may still be.
+    Lost,
+    /// The request has ended on a server that is suspect; it can be asked again.
+    Again,
+    Failed(Failure),
+}
+
+/// Whether the server said that a request was tried and failed.
+fn is_told_failure(error: &ClientError) -> bool {
+    use Errno::{Inval, NotSup, Overflow, Shutdown};
+    matches!(error, ClientError::Remote { errno, .. } if !matches!(errno, Shutdown | NotSup | Inval | Overflow))
 }
 
 fn fail_kind(errno: Errno) -> FailKind {
@@ -152,7 +208,7 @@ impl RemoteDisk {
         while clients.len() < options.connections {
             clients.push(Client::connect(world, address, export, &of_client).await?);
         }
-        let keep = Keep::new(options.keep_bytes_max);
+        let keep = Keep::new(options.keep_bytes_max, options.sabotage);
         let geometry = geometry(&described, &options, keep.write_bytes_max());
         let link = Link { clients, generation: 0, stamp: described.instance };
         let shared = Shared {
@@ -167,7 +223,9 @@ impl RemoteDisk {
             making_room: Semaphore::new(1),
             next_client: AtomicUsize::new(0),
             next_link: AtomicU64::new(next_link.wrapping_add(1)),
-            suspect: AtomicBool::new(false),
+            durable: UnderWay::default(),
+            looking: Semaphore::new(1),
+            look: Mutex::new(Look { begun: 0, found: Seen::Away }),
             options,
         };
         Ok(RemoteDisk { shared: Arc::new(shared) })
@@ -211,7 +269,7 @@ impl RemoteDisk {
     pub fn standing(&self) -> Standing {
         match &*lock(&self.shared.state) {
             State::Up(link) => Standing::Up { stamp: link.stamp },
-            State::Down => Standing::Waiting,
+            State::Down(_) => Standing::Waiting,
             State::Dead => Standing::Dead,
         }
     }
@@ -228,6 +286,34 @@ impl RemoteDisk {
             completer.complete(Completed::bare(outcome));
         }));
         completion
+    }
+
+    /// Make durable what an earlier client has left un-flushed under `stamp`, and whose writes are kept by nobody. False: some of it may
+    /// be lost, since the FLUSH has failed or the server shows another stamp. To be asked before anything is written.
+    pub async fn flush_under(&self, stamp: u128) -> bool {
+        let shared = &self.shared;
+        loop {
+            let Ok(link) = shared.link().await else { return false };
+            if link.stamp != Some(stamp) {
+                return false;
+            }
+            if shared.options.sabotage == Some(Sabotage::TakeOverUnflushed) {
+                return true;
+            }
+            let turn = shared.durable.begin();
+            match shared.client(&link).flush().await {
+                Ok(()) => {
+                    drop(turn);
+                    if shared.counts(&link).await {
+                        return true;
+                    }
+                }
+                Err(ClientError::Remote { errno: Errno::Shutdown, .. } | ClientError::Lost | ClientError::Net(_)) => {
+                    shared.lost(&link);
+                }
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Nothing works any more: what waits fails, and so does everything from here on.
@@ -326,7 +412,7 @@ impl Shared {
             match state {
                 State::Up(link) => return Ok(link),
                 State::Dead => return Err(Failure::Dead),
-                State::Down => self.changed.wait(ticket).await,
+                State::Down(_) => self.changed.wait(ticket).await,
             }
         }
     }
@@ -349,27 +435,89 @@ impl Shared {
         &link.clients[turn % link.clients.len()]
     }
 
-    /// Tell a server's refusal from a lost connection; on the latter, see to it that there is another.
-    fn judge(self: &Arc<Self>, link: &Arc<Link>, error: ClientError) -> Option<Failure> {
-        match error {
+    fn is_current(&self, link: &Arc<Link>) -> bool {
+        matches!(&*lock(&self.state), State::Up(now) if Arc::ptr_eq(now, link))
+    }
+
+    /// Whether the success of a FLUSH on `link` covers what was acknowledged before it. Waits for the durable requests beside it.
+    async fn counts(&self, link: &Arc<Link>) -> bool {
+        if self.options.sabotage == Some(Sabotage::FlushBesideFailing) {
+            return true;
+        }
+        self.durable.ended().await;
+        self.is_current(link)
+    }
+
+    /// Tell a server's refusal from a lost connection, and from the error of a session that an earlier loss broke. On the latter two, see
+    /// to it that there is another connection. A request may be asked again once on a suspect server: `may_retry`.
+    async fn judge(self: &Arc<Self>, link: &Arc<Link>, error: ClientError, may_retry: &mut bool) -> Verdict {
+        let told = match error {
             ClientError::Remote { errno: Errno::Shutdown, .. } | ClientError::Lost | ClientError::Net(_) => {
                 self.lost(link);
-                None
+                return Verdict::Lost;
             }
             ClientError::Protocol(_) => {
                 // A server that answers nonsense is not asked again.
                 self.set(State::Dead);
-                Some(Failure::Dead)
+                return Verdict::Failed(Failure::Dead);
             }
-            ClientError::Remote { errno, .. } => Some(Failure::Told(fail_kind(errno))),
-            ClientError::Unsupported(_) => Some(Failure::Told(FailKind::Unsupported)),
-            ClientError::TooLong { .. } | ClientError::Refused { .. } | ClientError::TimedOut => {
-                Some(Failure::Told(FailKind::Invalid))
+            ClientError::Remote { errno, .. } => {
+                if errno == Errno::Io && *may_retry && self.is_broken(link).await {
+                    *may_retry = false;
+                    self.lost(link);
+                    return Verdict::Again;
+                }
+                fail_kind(errno)
             }
+            ClientError::Unsupported(_) => FailKind::Unsupported,
+            ClientError::TooLong { .. } | ClientError::Refused { .. } | ClientError::TimedOut => FailKind::Invalid,
+        };
+        Verdict::Failed(Failure::Told(told))
+    }
+
+    /// Whether an I/O error on `link` tells of a loss and not of the request: the server shows another stamp by now.
+    async fn is_broken(&self, link: &Arc<Link>) -> bool {
+        if link.stamp.is_none() || self.options.sabotage == Some(Sabotage::BrokenSessionTold) {
+            return false;
+        }
+        if !self.is_current(link) {
+            return self.link().await.is_ok_and(|now| now.stamp != link.stamp);
+        }
+        match self.look().await {
+            Seen::Stamp(now) => now != link.stamp,
+            // A new set of connections will tell.
+            Seen::Away => true,
+            Seen::Refused => false,
         }
     }
 
+    /// What the server shows to a new connection, made after this was called. Those who ask at the same time share one.
+    async fn look(&self) -> Seen {
+        let asked = lock(&self.look).begun;
+        let _turn = self.looking.acquire(1).await;
+        {
+            let mut look = lock(&self.look);
+            if look.begun > asked {
+                return look.found;
+            }
+            look.begun += 1;
+        }
+        let options = ClientOptions { contexts: Vec::new(), ..self.options.client.clone() };
+        let found = match Client::connect(&self.world, &self.address, &self.export.name, &options).await {
+            Ok(client) => {
+                let stamp = client.export().instance;
+                client.disconnect().await;
+                Seen::Stamp(stamp)
+            }
+            Err(ClientError::Lost | ClientError::Net(_) | ClientError::TimedOut) => Seen::Away,
+            Err(_) => Seen::Refused,
+        };
+        lock(&self.look).found = found;
+        found
+    }
+
     async fn read(self: &Arc<Self>, offset: u64, mut bufs: Bufs) -> (Result<(), Failure>, Bufs) {
+        let mut may_retry = true;
         loop {
             let link = match self.link().await {
                 Ok(link) => link,
@@ -377,10 +525,10 @@ impl Shared {
             };
             let (result, back) = self.client(&link).read(offset, bufs).await;
             bufs = back;
-            match result.map_err(|error| self.judge(&link, error)) {
-                Ok(()) => return (Ok(()), bufs),
-                Err(Some(failure)) => return (Err(failure), bufs),
-                Err(None) => {}
+            let Err(error) = result else { return (Ok(()), bufs) };
+            match self.judge(&link, error, &mut may_retry).await {
+                Verdict::Failed(failure) => return (Err(failure), bufs),
+                Verdict::Lost | Verdict::Again => {}
             }
         }
     }
@@ -413,12 +561,7 @@ impl Shared {
         let mut done = 0;
         while done < len {
             let (at, n) = (offset + done, (len - done).min(RANGE_BYTES_MAX) as u32);
-            let seq = loop {
-                match self.keep.zeroes(at, n, no_hole) {
-                    Some(seq) => break seq,
-                    None => self.make_room(0).await?,
-                }
-            };
+            let seq = self.keep_bare(Kept::Zeroes { offset: at, len: n, no_hole }).await?;
             self.change(seq, fua, |client, fua| async move { client.write_zeroes(at, n, no_hole, fast, fua).await })
                 .await?;
             done += u64::from(n);
@@ -426,7 +569,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Send a kept write and see it through.
+    /// Keep a change without data, as soon as there is room.
+    async fn keep_bare(self: &Arc<Self>, what: Kept) -> Result<WriteSeq, Failure> {
+        loop {
+            match self.keep.bare(what.clone()) {
+                Some(seq) => return Ok(seq),
+                None => self.make_room(0).await?,
+            }
+        }
+    }
+
+    /// Send a kept change and see it through.
     async fn change<F>(
         self: &Arc<Self>,
         seq: WriteSeq,
@@ -438,28 +591,42 @@ impl Shared {
     {
         // A FUA the export does not have is a write and a flush.
         let native = fua && self.export.flags.contains(TransmissionFlags::SEND_FUA);
+        let mut may_retry = true;
         let outcome = loop {
             let link = match self.link().await {
                 Ok(link) => link,
                 Err(failure) => break Err(failure),
             };
             let client = self.client(&link).clone();
-            match send(client, native).await.map_err(|error| self.judge(&link, error)) {
-                Ok(()) => break Ok(()),
-                Err(Some(failure)) => break Err(failure),
-                // Lost: sent again only to a server that is not the one that may still be at it.
-                Err(None) => match self.link().await {
+            let turn = native.then(|| self.durable.begin());
+            let Err(error) = send(client, native).await else { break Ok(()) };
+            if is_told_failure(&error) || matches!(error, ClientError::Lost | ClientError::Net(_)) {
+                self.keep.again(seq);
+            }
+            if native && is_told_failure(&error) {
+                self.distrust();
+            }
+            drop(turn);
+            match self.judge(&link, error, &mut may_retry).await {
+                Verdict::Again => {}
+                // Sent again only to a server that is not the one that may still be at it.
+                Verdict::Lost => match self.link().await {
                     Ok(now) if now.generation > link.generation || self.options.resend_unanswered => {}
                     Ok(_) => break Err(Failure::Unknown),
                     Err(failure) => break Err(failure),
                 },
+                Verdict::Failed(failure) => break Err(failure),
             }
         };
         match outcome {
             Ok(()) if native => self.keep.durable(seq),
             Ok(()) => self.keep.acked(seq),
             Err(failure) => {
-                self.keep.forget(seq);
+                if failure.is_refusal() {
+                    self.keep.refused(seq);
+                } else {
+                    self.keep.doubt(seq);
+                }
                 return Err(failure);
             }
         }
@@ -469,39 +636,35 @@ impl Shared {
     async fn discard(self: &Arc<Self>, offset: u64, len: u64) -> Result<(), Failure> {
         let mut done = 0;
         while done < len {
-            let n = (len - done).min(RANGE_BYTES_MAX) as u32;
-            let link = self.link().await?;
-            match self.client(&link).trim(offset + done, n, false).await.map_err(|error| self.judge(&link, error)) {
-                Ok(()) => done += u64::from(n),
-                Err(Some(failure)) => return Err(failure),
-                // A late one could hit newer data, as with writes.
-                Err(None) => match self.link().await? {
-                    now if now.generation > link.generation || self.options.resend_unanswered => {}
-                    _ => return Err(Failure::Unknown),
-                },
-            }
+            let (at, n) = (offset + done, (len - done).min(RANGE_BYTES_MAX) as u32);
+            let seq = self.keep_bare(Kept::Trim { offset: at, len: n }).await?;
+            self.change(seq, false, |client, fua| async move { client.trim(at, n, fua).await }).await?;
+            done += u64::from(n);
         }
         Ok(())
     }
 
     async fn flush(self: &Arc<Self>) -> Result<(), Failure> {
+        let mut may_retry = true;
         loop {
             let link = self.link().await?;
             let point = self.keep.point();
-            match self.client(&link).flush().await.map_err(|error| self.judge(&link, error)) {
-                Ok(()) => {
+            let turn = self.durable.begin();
+            let result = self.client(&link).flush().await;
+            let Err(error) = result else {
+                drop(turn);
+                if self.counts(&link).await {
                     self.keep.flushed(point);
                     return Ok(());
                 }
-                Err(Some(failure)) => {
-                    // The server may have dropped what it could not make durable, and a later flush of its would
-                    // succeed all the same: nothing is believed until everything kept has been written again.
-                    self.suspect.store(true, Ordering::SeqCst);
-                    self.lost(&link);
-                    return Err(failure);
-                }
-                // What was lost with the server is written again before the next link is up.
-                Err(None) => {}
+                continue;
+            };
+            if is_told_failure(&error) {
+                self.distrust();
+            }
+            drop(turn);
+            if let Verdict::Failed(failure) = self.judge(&link, error, &mut may_retry).await {
+                return Err(failure);
             }
         }
     }
@@ -513,7 +676,11 @@ impl Shared {
             return Ok(());
         }
         let ticket = self.keep.changed().ticket();
-        self.flush().await?;
+        match self.flush().await {
+            // Nothing is lost by it: everything kept is written again before the next FLUSH.
+            Err(Failure::Told(_)) => self.flush().await?,
+            flushed => flushed?,
+        }
         if !self.keep.has_room(bytes) {
             // What is under way fills it: a flush covers that once it is acknowledged.
             self.keep.changed().wait(ticket).await;
@@ -552,11 +719,32 @@ impl Shared {
         {
             let mut state = lock(&self.state);
             match &*state {
-                State::Up(now) if Arc::ptr_eq(now, link) => *state = State::Down,
+                State::Up(now) if Arc::ptr_eq(now, link) => *state = State::Down(Replay::ToAnother),
                 _ => return,
             }
         }
-        let (shared, link) = (self.clone(), link.clone());
+        self.connect_again(link.clone());
+    }
+
+    /// A durable request has failed, on whatever connections: the server may have dropped what it had acknowledged, and a later FLUSH may
+    /// succeed all the same. Everything kept is written again before anything else is asked.
+    fn distrust(self: &Arc<Self>) {
+        let link = {
+            let mut state = lock(&self.state);
+            match std::mem::replace(&mut *state, State::Down(Replay::ToAny)) {
+                State::Up(link) => link,
+                State::Down(_) => return,
+                State::Dead => {
+                    *state = State::Dead;
+                    return;
+                }
+            }
+        };
+        self.connect_again(link);
+    }
+
+    fn connect_again(self: &Arc<Self>, link: Arc<Link>) {
+        let shared = self.clone();
         self.world.spawn.spawn(Box::pin(async move {
             // The other connections of the set go too: nothing may be under way on the old ones when the new are used.
             let goodbye = futures_util::future::join_all(link.clients.iter().map(|c| c.clone().disconnect()));
@@ -564,22 +752,24 @@ impl Shared {
             if let Either::Right(_) = futures_util::future::select(goodbye, late).await {
                 link.clients.iter().for_each(Client::abort);
             }
-            let state = shared.reconnect(link.generation, link.stamp).await.map_or(State::Dead, State::Up);
-            shared.set(state);
+            if !shared.reconnect(link.generation, link.stamp).await {
+                shared.set(State::Dead);
+            }
         }));
     }
 
-    async fn reconnect(&self, generation: u64, stamp: Option<u128>) -> Option<Arc<Link>> {
+    /// Whether it is connected again.
+    async fn reconnect(&self, generation: u64, stamp: Option<u128>) -> bool {
         let deadline = self.world.clock.now().after(self.options.reconnect_for);
         let mut pause = RETRY_PAUSE_MIN;
         loop {
             if matches!(*lock(&self.state), State::Dead) {
-                return None;
+                return false;
             }
             match self.connect_once(generation, stamp).await {
-                Ok(link) => return Some(Arc::new(link)),
-                Err(Retry::No) => return None,
-                Err(Retry::Yes) if self.world.clock.now() >= deadline => return None,
+                Ok(()) => return true,
+                Err(Retry::No) => return false,
+                Err(Retry::Yes) if self.world.clock.now() >= deadline => return false,
                 Err(Retry::Yes) => {}
             }
             self.world.clock.sleep(pause).await;
@@ -587,7 +777,27 @@ impl Shared {
         }
     }
 
-    async fn connect_once(&self, generation: u64, stamp: Option<u128>) -> Result<Link, Retry> {
+    /// Whether what is kept has to be written again to any server.
+    fn is_distrusted(&self) -> bool {
+        matches!(*lock(&self.state), State::Down(Replay::ToAny))
+    }
+
+    /// Use `link` from now on, unless a failure has been heard of meanwhile that asks for a replay.
+    fn come_up(&self, link: &Arc<Link>, has_replayed: bool) -> bool {
+        {
+            let mut state = lock(&self.state);
+            match *state {
+                // Given up meanwhile.
+                State::Dead => {}
+                State::Down(Replay::ToAny) if !has_replayed => return false,
+                _ => *state = State::Up(link.clone()),
+            }
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    async fn connect_once(&self, generation: u64, stamp: Option<u128>) -> Result<(), Retry> {
         let mut clients: Vec<Client> = Vec::new();
         let options = self.options.of_link(self.next_link.fetch_add(1, Ordering::Relaxed));
         while clients.len() < self.options.connections.max(1) {
@@ -615,24 +825,30 @@ impl Shared {
             return Err(Retry::Yes);
         }
         let same = now.is_some() && now == stamp;
-        if !same || self.suspect.load(Ordering::SeqCst) {
-            self.replay(&clients[0]).await?;
-            self.suspect.store(false, Ordering::SeqCst);
-        }
         let known_change = now.is_some() && stamp.is_some() && !same;
-        Ok(Link { clients, generation: generation + u64::from(known_change), stamp: now })
+        let link = Arc::new(Link { clients, generation: generation + u64::from(known_change), stamp: now });
+        let mut replays = !same || self.is_distrusted();
+        loop {
+            if replays {
+                self.replay(&link.clients[0]).await?;
+            }
+            if self.come_up(&link, replays) {
+                return Ok(());
+            }
+            replays = true;
+        }
     }
 
     /// Write everything kept again, in order; neighbours in the order at the same time unless they overlap.
     async fn replay(&self, client: &Client) -> Result<(), Retry> {
-        let mut window: Vec<Kept> = Vec::new();
-        for kept in self.keep.all() {
-            let (start, end) = kept.range();
-            let overlaps = window.iter().map(Kept::range).any(|(s, e)| s < end && start < e);
+        let mut window: Vec<Again> = Vec::new();
+        for again in self.keep.all() {
+            let (start, end) = again.what.range();
+            let overlaps = window.iter().map(|again| again.what.range()).any(|(s, e)| s < end && start < e);
             if overlaps || window.len() == REPLAY_WINDOW_MAX {
                 replay_window(client, &mut window).await?;
             }
-            window.push(kept);
+            window.push(again);
         }
         replay_window(client, &mut window).await
     }
@@ -644,18 +860,22 @@ enum Retry {
     No,
 }
 
-async fn replay_window(client: &Client, window: &mut Vec<Kept>) -> Result<(), Retry> {
-    let writes = window.drain(..).map(|kept| async move {
-        match kept {
+async fn replay_window(client: &Client, window: &mut Vec<Again>) -> Result<(), Retry> {
+    let changes = window.drain(..).map(|Again { what, is_doubtful }| async move {
+        let done = match what {
             Kept::Bytes { offset, data } => client.write(offset, data, false).await,
             Kept::Zeroes { offset, len, no_hole } => client.write_zeroes(offset, len, no_hole, false, false).await,
-        }
+            Kept::Trim { offset, len } => client.trim(offset, len, false).await,
+        };
+        (done, is_doubtful)
     });
-    for result in futures_util::future::join_all(writes).await {
+    for (result, is_doubtful) in futures_util::future::join_all(changes).await {
         match result {
             Ok(()) => {}
             Err(ClientError::Lost | ClientError::Net(_)) => return Err(Retry::Yes),
             Err(ClientError::Remote { errno: Errno::Shutdown, .. }) => return Err(Retry::Yes),
+            // The change was not acknowledged, and fails as it did before.
+            Err(ClientError::Remote { .. }) if is_doubtful => {}
             // What cannot be written again is lost, and must not look otherwise.
             Err(_) => return Err(Retry::No),
         }

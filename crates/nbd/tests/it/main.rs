@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod client;
+mod client_losses;
 mod codec;
 mod corpus;
 mod doors;

@@ -332,6 +332,8 @@ pub(crate) struct MemoryDisk {
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
     pub(crate) fail_flushes: AtomicBool,
+    /// A failed flush drops what is not durable, as the kernel's page cache does.
+    pub(crate) drop_on_failed_flush: AtomicBool,
     pub(crate) flushes: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) geometry: Mutex<Geometry>,
@@ -352,6 +354,13 @@ impl DiskState {
         if fua {
             self.destage(self.volatile_start + self.volatile.len());
         }
+    }
+
+    /// Drop what is not durable.
+    fn forget(&mut self) {
+        self.now.clone_from(&self.durable);
+        self.volatile_start += self.volatile.len();
+        self.volatile.clear();
     }
 
     /// Make durable what came before `point`.
@@ -389,6 +398,7 @@ impl MemoryDisk {
             fail_reads: AtomicBool::new(false),
             fail_writes: AtomicBool::new(false),
             fail_flushes: AtomicBool::new(false),
+            drop_on_failed_flush: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             geometry: Mutex::new(geometry),
@@ -397,11 +407,7 @@ impl MemoryDisk {
 
     /// Forget what was not flushed.
     pub(crate) fn crash(&self) {
-        let mut state = lock(&self.state);
-        let durable = state.durable.clone();
-        state.now = durable;
-        state.volatile_start += state.volatile.len();
-        state.volatile.clear();
+        lock(&self.state).forget();
     }
 
     pub(crate) fn content(&self) -> Vec<u8> {
@@ -442,6 +448,9 @@ impl MemoryDisk {
             Op::Flush => {
                 self.flushes.fetch_add(1, Ordering::SeqCst);
                 if failed(&self.fail_flushes) {
+                    if failed(&self.drop_on_failed_flush) {
+                        state.forget();
+                    }
                     return Completed::bare(Outcome::Failed(FailKind::Media));
                 }
                 state.destage(issued);
