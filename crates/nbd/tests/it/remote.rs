@@ -305,10 +305,10 @@ fn after_a_failed_flush_everything_is_written_again() {
         server.start(&w, 1).await;
         let disk = connect(&w, RemoteOptions::default()).await;
         assert_eq!(write(&disk, 0, 1, 4096).await, Outcome::Done);
+        // The kernel's way: after the failure the page is clean, and the next flush succeeds without it.
+        server.disk.drop_on_failed_flush.store(true, Ordering::SeqCst);
         server.disk.fail_flushes.store(true, Ordering::SeqCst);
         assert_eq!(disk.flush().await.outcome, Outcome::Failed(FailKind::Media));
-        // The kernel's way: the page is clean now, and the next flush succeeds without it.
-        server.disk.crash();
         server.disk.fail_flushes.store(false, Ordering::SeqCst);
         assert_eq!(disk.flush().await.outcome, Outcome::Done);
         assert_eq!(server.disk.durable()[..4096], [1; 4096]);
