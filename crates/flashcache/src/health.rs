@@ -5,7 +5,8 @@
 
 use crate::counters::add;
 use crate::member::Member;
-use device::{FailKind, Outcome};
+use crate::sabotage::Sabotage;
+use device::{FailKind, Instant, Outcome};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,6 +29,29 @@ pub(crate) enum Trouble {
     Again,
     /// The device is gone.
     Gone,
+}
+
+/// Whether a write or a flush that has failed is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// A few times.
+    Briefly,
+    /// As long as the device is waited for at all: nothing is wrong with it, there is no room below it.
+    UntilRoom,
+    /// A few times, and a write may take effect late: its segment is not reused before a restart.
+    InDoubt,
+    /// The device is gone.
+    Never,
+}
+
+/// What a write or a flush with this outcome asks for, other than `Done`.
+pub(crate) fn retry(outcome: Outcome) -> Retry {
+    match outcome {
+        Outcome::Failed(FailKind::NoSpace) => Retry::UntilRoom,
+        Outcome::Unknown => Retry::InDoubt,
+        _ if trouble(outcome) == Trouble::Gone => Retry::Never,
+        _ => Retry::Briefly,
+    }
 }
 
 /// What an outcome other than `Done` says of the device.
@@ -66,11 +90,18 @@ impl Member {
         }
     }
 
-    /// Whether a write that has failed for the `tries`-th time is tried again, in the same place: a device that has found a sector
-    /// bad puts another in its place when that is written.
-    pub(crate) fn writes_again(&self, outcome: Outcome, tries: u32) -> bool {
+    /// Whether a write that was first issued then, or a flush, is tried again after it has failed for the `tries`-th time. A write goes to the
+    /// same place: a device that has found a sector bad puts another in its place when that is written.
+    pub(crate) fn tries_again(&self, outcome: Outcome, tries: u32, since: Instant) -> bool {
         add(&self.counters.errors, 1);
-        trouble(outcome) != Trouble::Gone && tries < TRIES_MAX && !self.has_failed()
+        let waits = || u128::from(self.world.clock.now().ns_since(since)) < self.patience().as_nanos();
+        let again = match retry(outcome) {
+            _ if self.sabotaged(Sabotage::NoRoomGivesUp) => retry(outcome) != Retry::InDoubt && tries < TRIES_MAX,
+            Retry::Briefly | Retry::InDoubt => tries < TRIES_MAX,
+            Retry::UntilRoom => tries < TRIES_MAX || waits(),
+            Retry::Never => false,
+        };
+        again && !self.has_failed()
     }
 
     /// Wait before the next try, after `tries`.
@@ -102,5 +133,8 @@ mod tests {
         assert!(part.iter().all(|&outcome| trouble(outcome) == Trouble::Part));
         assert!(again.iter().all(|&outcome| trouble(outcome) == Trouble::Again));
         assert!(gone.iter().all(|&outcome| trouble(outcome) == Trouble::Gone));
+        let retries = part.iter().chain(&again).chain(&gone).map(|&outcome| retry(outcome));
+        use Retry::{Briefly, InDoubt, Never, UntilRoom};
+        assert_eq!(retries.collect::<Vec<_>>(), [Briefly, Briefly, Briefly, Briefly, UntilRoom, InDoubt, Never, Never]);
     }
 }

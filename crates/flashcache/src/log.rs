@@ -56,6 +56,8 @@ pub(crate) struct Segment {
     pub(crate) left_with: Option<u32>,
     /// Things that had been appended when an entry of it last ended while it was dirty; 0: none has in this opening.
     superseded_at: u64,
+    /// A write to it may take effect late.
+    set_aside: bool,
     /// Positions of chunks and footers not yet written, open chunk included.
     pub(crate) unwritten: BTreeSet<u32>,
 }
@@ -202,6 +204,7 @@ impl LogState {
             kept_at: 0,
             left_with: None,
             superseded_at: 0,
+            set_aside: false,
             unwritten: BTreeSet::new(),
         };
         LogState {

@@ -6,6 +6,7 @@ use crate::counters::{Counters, add};
 use crate::dirty::Dirty;
 use crate::format::{self, Owner, Record};
 use crate::governor::{Endurance, Governor};
+use crate::health::{Retry, retry};
 use crate::index::{Index, KilledList};
 use crate::keep::Keep;
 use crate::lifetimes::Lifetimes;
@@ -34,6 +35,8 @@ use std::time::Duration;
 /// The fewest true pages of a segment: with fewer, the records of destaging, a chunk of a page or more for each, take the last
 /// segment before what they say has freed another.
 const SEGMENT_CHUNKS_MIN: u32 = 16;
+/// One in so many segments may be set aside since a write there may take effect late; beyond that the device is given up.
+const SET_ASIDE_ONE_IN: u32 = 8;
 
 /// Lives have 32 bits of an [`crate::units::Opening`]. With a label written every second that is 136 years.
 const LIVES_SPENT: &str = "the label of the flash device has been written 2^32 times: openings of the flash cache have no number left\n\
@@ -500,6 +503,7 @@ impl Member {
     /// The member has failed.
     pub(crate) async fn write_in_place(&self, offset: u64, data: SharedBufs) -> Result<(), MemberError> {
         let bytes = data.len_bytes() as u64;
+        let since = self.world.clock.now();
         for tries in 1.. {
             let completion = self.config.device.write(offset, data.clone(), false);
             let Some(Completed { outcome, .. }) = self.within_hard_limit(completion).await else {
@@ -510,13 +514,22 @@ impl Member {
             if outcome == Outcome::Done {
                 return Ok(());
             }
-            if !self.writes_again(outcome, tries) {
+            if retry(outcome) == Retry::InDoubt && !self.may_set_aside(offset)
+                || !self.tries_again(outcome, tries, since)
+            {
                 self.fail(format!("write of {bytes} bytes at {offset}: {outcome:?}"));
                 break;
             }
             self.pause(tries).await;
         }
         Err(self.error())
+    }
+
+    /// A write there may take effect late: its segment is not reused before a restart. Whether few enough are.
+    fn may_set_aside(&self, offset: u64) -> bool {
+        let mut log = lock(&self.log);
+        log.set_aside(self.segment_of(Page((offset / 4096) as u32)));
+        log.segments_set_aside() <= (self.shape.segments / SET_ASIDE_ONE_IN).max(1) as usize
     }
 
     /// Await a device request for at most the hard limit, longer where the device holds the only copy of something. On a

@@ -67,11 +67,13 @@ pub enum Sabotage {
     PredecessorLeftOpen,
     /// A segment of dirty data is freed before what took its place is durable.
     FreedBeforeSuccessors,
+    /// A flash device that has no room for a moment, or whose answer to one write is lost, is given up.
+    NoRoomGivesUp,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 31] = [
+    pub const ALL: [Sabotage; 32] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -103,6 +105,7 @@ impl Sabotage {
         Sabotage::AcknowledgedBehindLoss,
         Sabotage::PredecessorLeftOpen,
         Sabotage::FreedBeforeSuccessors,
+        Sabotage::NoRoomGivesUp,
     ];
 
     /// Its name on the command line.
@@ -140,6 +143,7 @@ impl Sabotage {
             Sabotage::AcknowledgedBehindLoss => "acknowledged-behind-loss",
             Sabotage::PredecessorLeftOpen => "predecessor-left-open",
             Sabotage::FreedBeforeSuccessors => "freed-before-successors",
+            Sabotage::NoRoomGivesUp => "no-room-gives-up",
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::counters::add;
 use crate::format::{self, BlockName, Record};
-use crate::health::{TRIES_MAX, Trouble, trouble};
+use crate::health::TRIES_MAX;
 use crate::log::LogWrite;
 use crate::member::{Member, MemberError};
 use crate::sabotage::Sabotage;
@@ -116,11 +116,12 @@ impl Member {
     /// Make durable what has been written. The caller has set `syncing`: one flush at a time.
     ///
     /// # Errors
-    /// The member has failed: the device is gone, has failed six flushes in a row, or has lost what was written.
+    /// The member has failed: the device is gone, has failed six flushes in a row, has no room for longer than it is waited for, or has lost what was written.
     pub(crate) async fn flush(&self) -> Result<(), MemberError> {
         if !self.config.device.geometry().volatile_cache {
             return Ok(());
         }
+        let since = self.world.clock.now();
         for tries in 1.. {
             let heard = self.losses.load(Ordering::SeqCst);
             if heard != self.losses_mended.load(Ordering::SeqCst) && !self.sabotaged(Sabotage::FlashFlushTriedAgain) {
@@ -143,11 +144,14 @@ impl Member {
                     return Ok(());
                 }
             } else {
-                add(&self.counters.errors, 1);
                 self.may_have_lost();
             }
-            let is_gone = done.outcome != Outcome::Done && trouble(done.outcome) == Trouble::Gone;
-            if is_gone || tries == TRIES_MAX {
+            // One whose outcome is unknown may have dropped what a failed one may.
+            let again = match done.outcome {
+                Outcome::Done => tries < TRIES_MAX,
+                outcome => self.tries_again(outcome, tries, since),
+            };
+            if !again {
                 self.fail(format!("flush: {:?}", done.outcome));
             }
             if self.has_failed() {

@@ -62,7 +62,7 @@ impl LogState {
     pub(crate) fn take_victim(&mut self, side: HeadKind) -> Option<SegmentId> {
         let is_one = |head: &&HeadKind| **head == side || head.side() == Some(side);
         let oldest = |head: &HeadKind| {
-            let written = |id: &&SegmentId| self.segments[id.0 as usize].unwritten.is_empty();
+            let written = |id: &&SegmentId| self.may_be_freed(**id);
             let id = *self.sealed[*head as usize].iter().find(written)?;
             let Segment { last_sequence, kept_at, .. } = self.segments[id.0 as usize];
             Some((last_sequence.max(kept_at), id, *head))
@@ -96,7 +96,7 @@ impl LogState {
                 // Headers and padding of the chunks with what is copied and of those that are closed for it.
                 let chunks = CHUNKS_CLOSED + kept / u64::from(CHUNK_DATA_PAGES_MAX);
                 let gained = all.saturating_sub(kept + 2 * u64::from(self.shape.align) * chunks);
-                if gained < (all / u64::from(CLEANED_GAIN_MIN)).max(1) || !segment.unwritten.is_empty() {
+                if gained < (all / u64::from(CLEANED_GAIN_MIN)).max(1) || !self.may_be_freed(id) {
                     continue;
                 }
                 let age = self.clock.saturating_sub(segment.full_at) + all;
@@ -112,11 +112,27 @@ impl LogState {
 
     /// Take a sealed segment of a head as a victim, whatever its place; false when it is not there, or not on the device yet.
     pub(crate) fn take(&mut self, id: SegmentId, head: HeadKind) -> bool {
-        let taken = self.segments[id.0 as usize].unwritten.is_empty() && self.take_out(id, head);
+        let taken = self.may_be_freed(id) && self.take_out(id, head);
         if taken {
             self.set_state(id, SegmentState::Reclaiming);
         }
         taken
+    }
+
+    /// All of a segment is on the device, and nothing may be written there late.
+    fn may_be_freed(&self, id: SegmentId) -> bool {
+        let segment = &self.segments[id.0 as usize];
+        segment.unwritten.is_empty() && !segment.set_aside
+    }
+
+    /// A write to a segment may take effect late: until a restart the segment is not reused.
+    pub(crate) fn set_aside(&mut self, id: SegmentId) {
+        self.segments[id.0 as usize].set_aside = true;
+    }
+
+    /// How many there are.
+    pub(crate) fn segments_set_aside(&self) -> usize {
+        self.segments.iter().filter(|segment| segment.set_aside).count()
     }
 
     /// A segment taken as a victim stays after all, as the youngest of a head.

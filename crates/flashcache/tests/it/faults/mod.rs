@@ -16,7 +16,7 @@ mod undurable;
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};
 use device::spawn::yield_now;
-use device::{Device, Geometry};
+use device::{Device, Geometry, World};
 use flashcache::format::Owner;
 use flashcache::{
     CacheConfig, CachedDisk, DirtyRefused, FlashCache, HitError, MemberDevice, MemberError, Residence, Sabotage,
@@ -307,6 +307,70 @@ fn a_write_that_finds_a_bad_sector_is_tried_again_in_its_place() {
         assert_eq!((rig.member().has_failed(), rig.counters()["errors"]), (false, 1));
         let rig = rig.again().await;
         assert_eq!(rig.residence(0), [(4, Residence::Dirty)], "over a crash");
+    });
+}
+
+/// A dirty write, and a flush, on a device that fails the first requests of these verbs. Whether the device is given up.
+async fn is_given_up(verb: Verb, action: Action, count: u64, sabotage: Option<Sabotage>, world: World) -> bool {
+    let rig = Rig::with(geometry(), CacheConfig { sabotage, ..config() }, 1, world).await;
+    rig.faults[0].add(Fault { count, ..Fault::every(verb, action) });
+    let written = rig.dirty(0).await;
+    let durable = rig.cache.sync_all().await;
+    if rig.member().has_failed() {
+        return true;
+    }
+    assert_eq!((written, durable), (Ok(()), Ok(())));
+    let rig = rig.again().await;
+    assert_eq!(rig.residence(0), [(4, Residence::Dirty)]);
+    assert_eq!(rig.read(rig.hit(0)).await, Ok(()));
+    false
+}
+
+#[test]
+fn a_device_without_room_for_a_while_or_whose_answer_is_lost_is_not_given_up() {
+    let no_room = Action::Fail(FailKind::NoSpace);
+    let (lost, told) = (Action::Unknown { carried_out: false }, Action::Unknown { carried_out: true });
+    let all = [
+        (Verb::Write, no_room, 8),
+        (Verb::Flush, no_room, 8),
+        (Verb::Write, lost, 1),
+        (Verb::Write, told, 1),
+        (Verb::Flush, lost, 1),
+    ];
+    for (verb, action, count) in all {
+        run(move |world| async move {
+            assert!(!is_given_up(verb, action, count, None, world.clone()).await, "{verb:?} {action:?}");
+            let sabotage = Some(Sabotage::NoRoomGivesUp);
+            assert!(is_given_up(verb, action, count, sabotage, world).await, "{verb:?} {action:?} is caught");
+        });
+    }
+}
+
+#[test]
+fn a_device_that_never_has_room_is_given_up() {
+    run(|world| async move {
+        let rig = Rig::with(geometry(), impatient(), 1, world).await;
+        rig.faults[0].add(Fault::every(Verb::Write, Action::Fail(FailKind::NoSpace)));
+        assert_eq!(rig.dirty(0).await, Err(DirtyRefused::Failed));
+        assert!(rig.member().failure().unwrap().contains("NoSpace"));
+    });
+}
+
+#[test]
+fn a_segment_that_may_be_written_to_late_is_not_reused() {
+    run(|world| async move {
+        let rig = Rig::new(1, world).await;
+        rig.faults[0].add(Fault::next(Verb::Write, Action::Unknown { carried_out: true }));
+        rig.filled(0).await;
+        let written = rig.media[0].read_at(0).await;
+        assert_ne!(written, [0; 4096]);
+        for n in 1..SEGMENTS * 40 {
+            rig.offer(n);
+            rig.on_flash().await;
+        }
+        assert!(rig.counters()["reclaims"] > SEGMENTS, "{:?}", rig.counters());
+        assert_eq!(rig.media[0].read_at(0).await, written);
+        assert_eq!(rig.read(rig.hit(0)).await, Ok(()));
     });
 }
 
