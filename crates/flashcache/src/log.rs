@@ -493,6 +493,12 @@ impl LogState {
         (position.0 >= chunk.position).then_some(head)
     }
 
+    /// The first page of the head's open chunk, if there is one, in its segment's opening.
+    pub(crate) fn open_chunk(&self, head: HeadKind) -> Option<(Opening, u32)> {
+        let open = self.heads[head as usize].as_ref()?;
+        Some((open.life.opening, open.chunk.as_ref()?.position))
+    }
+
     /// Close the head's open chunk, with as many pending records as fit.
     pub(crate) fn close_chunk(&mut self, head: HeadKind, writes: &mut Vec<LogWrite>) {
         let shape = self.shape;

@@ -69,11 +69,13 @@ pub enum Sabotage {
     FreedBeforeSuccessors,
     /// A flash device that has no room for a moment, or whose answer to one write is lost, is given up.
     NoRoomGivesUp,
+    /// The chunk with copies of dirty data stays open as long as others write.
+    CopiesWaitForCompany,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 32] = [
+    pub const ALL: [Sabotage; 33] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -106,6 +108,7 @@ impl Sabotage {
         Sabotage::PredecessorLeftOpen,
         Sabotage::FreedBeforeSuccessors,
         Sabotage::NoRoomGivesUp,
+        Sabotage::CopiesWaitForCompany,
     ];
 
     /// Its name on the command line.
@@ -144,6 +147,7 @@ impl Sabotage {
             Sabotage::PredecessorLeftOpen => "predecessor-left-open",
             Sabotage::FreedBeforeSuccessors => "freed-before-successors",
             Sabotage::NoRoomGivesUp => "no-room-gives-up",
+            Sabotage::CopiesWaitForCompany => "copies-wait-for-company",
         }
     }
 }

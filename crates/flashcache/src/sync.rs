@@ -3,10 +3,11 @@
 //! One sync runs at a time; whoever comes meanwhile is covered by the next. Never waits for a range or for memory.
 
 use crate::counters::add;
-use crate::format::Record;
+use crate::format::{HeadKind, Record};
 use crate::log::{NoSpace, RECORD_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Candidate, RegionKey};
+use crate::sabotage::Sabotage;
 use device::sync::lock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -225,9 +226,10 @@ impl Member {
             if self.has_failed() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            let (before, unflushed_pages) = {
+            let (before, unflushed_pages, copies) = {
                 let log = lock(&self.log);
-                (if log.staged.is_empty() { None } else { Some(log.appended) }, log.undurable.pages())
+                let before = if log.staged.is_empty() { None } else { Some(log.appended) };
+                (before, log.undurable.pages(), log.open_chunk(HeadKind::DirtyLasting))
             };
             // Where there is no room for that, it is for later: this task never waits for reclaim, which waits for chunks.
             if unflushed_pages >= UNFLUSHED_PAGES_MAX
@@ -244,6 +246,11 @@ impl Member {
             let mut writes = Vec::new();
             {
                 let mut log = lock(&self.log);
+                // Readers wait for copies of dirty data, and nobody sends those before the chunk is full.
+                let is_same = copies.is_some() && log.open_chunk(HeadKind::DirtyLasting) == copies;
+                if is_same && !self.sabotaged(Sabotage::CopiesWaitForCompany) {
+                    log.close_chunk(HeadKind::DirtyLasting, &mut writes);
+                }
                 // Whatever was appended within the last period may wait for company, unless it has waited already.
                 if log.appended == before || log.staged.len() as u32 >= crate::log::CHUNK_DATA_PAGES_MAX / 2 {
                     // What finds no room waits for reclaim.

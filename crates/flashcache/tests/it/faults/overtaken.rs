@@ -117,3 +117,44 @@ fn a_chunk_with_an_older_version_that_stays_open_is_caught() {
     let sabotage = Some(Sabotage::PredecessorLeftOpen);
     run(move |world| async move { assert!(!overtaken(sabotage, world).await.is_empty()) });
 }
+
+/// Whether a block that is not on flash yet gets there while others are written.
+async fn arrives_under_a_trickle(rig: &Rig, block: u64) -> bool {
+    let stalled = rig.faults[0].stalled();
+    let mut read = Box::pin(rig.cache.read_hit(rig.hit(block), Buf::zeroed(BLOCK_BYTES).into()));
+    for _ in 0..150 {
+        assert!((&mut read).now_or_never().is_none(), "the device holds reads back");
+        settle().await;
+        if rig.faults[0].stalled() > stalled {
+            return true;
+        }
+        rig.cache.write_dirty(&rig.disk, parts(LASTING), &data(LASTING), true).await.unwrap();
+        rig.world.clock.sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+/// Whether a block whose copy is in an open chunk can be read while others write.
+async fn is_read_under_a_trickle(sabotage: Option<Sabotage>, world: World) -> bool {
+    let geometry = Geometry { size_bytes: MANY * u64::from(SEGMENT_BYTES), ..geometry() };
+    let (chunk_age, soft_limit) = (Duration::from_millis(200), Duration::from_secs(60));
+    let rig = Rig::with(geometry, CacheConfig { chunk_age, soft_limit, sabotage, ..config() }, 1, world).await;
+    until_copied(&rig).await;
+    for block in (0..LASTING + HOT).filter(|&block| block != LASTING && !rig.misses(block)).collect::<Vec<_>>() {
+        if is_under_way(&rig, block).await {
+            return arrives_under_a_trickle(&rig, block).await;
+        }
+    }
+    panic!("no copy is under way: {:?}", rig.member());
+}
+
+#[test]
+fn a_copy_of_dirty_data_is_read_while_others_write() {
+    run(|world| async move { assert!(is_read_under_a_trickle(None, world).await) });
+}
+
+#[test]
+fn a_chunk_with_copies_that_waits_for_company_for_ever_is_caught() {
+    let sabotage = Some(Sabotage::CopiesWaitForCompany);
+    run(move |world| async move { assert!(!is_read_under_a_trickle(sabotage, world).await) });
+}
