@@ -399,6 +399,12 @@ impl Cell {
                         "flash {}: {} entries in {} segments, {} regions to compare with disk{evidence}",
                         at_work.devices[index], r.entries, r.segments, r.unsettled_regions
                     ));
+                    if r.rebuilt_headers > 0 {
+                        report.notes.push(format!(
+                            "flash {}: {} headers of the log were rotten or unreadable and have been made again: nothing is lost",
+                            at_work.devices[index], r.rebuilt_headers
+                        ));
+                    }
                     report.recovered.push((at_work.devices[index], r));
                 }
                 // Expelled by the task below; until that is durable writes wait.

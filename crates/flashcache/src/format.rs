@@ -12,6 +12,8 @@ pub const FORMAT_VERSION: u16 = 3;
 pub const CHUNK_MAGIC: u32 = 0x6863_4346;
 /// "FCft", a footer's trailer.
 pub const FOOTER_MAGIC: u32 = 0x7466_4346;
+/// "FCop", the trailer of an open segment's witness.
+pub const WITNESS_MAGIC: u32 = 0x706f_4346;
 /// Bytes before the first record of a chunk header.
 pub const CHUNK_FIXED_BYTES: usize = 96;
 /// Bytes of the trailer at the very end of a segment.
@@ -548,6 +550,13 @@ pub fn visit_chunk(
     Ok(fixed.header)
 }
 
+/// Of the page of a chunk header, which has been decoded, the bytes that its checksum covers: nobody knows of the others whether they are rotten.
+#[must_use]
+pub fn used_bytes(page: &[u8]) -> &[u8] {
+    let records = page.get(12..).and_then(|rest| rest.first_chunk()).map_or(0, |len| u32::from_le_bytes(*len) as usize);
+    page.get(..CHUNK_FIXED_BYTES + records).unwrap_or(page)
+}
+
 /// Bytes of a footer with `records_bytes` of records, a multiple of `unit`.
 #[must_use]
 pub fn footer_bytes(records_bytes: usize, unit: usize) -> usize {
@@ -627,6 +636,54 @@ pub fn visit_footer<'a>(bytes: &'a [u8], owner: &Owner, f: &mut dyn FnMut(Seen<'
     Ok(trailer)
 }
 
+/// What lies in the last true page of a segment that is being appended to, where its footer will be: up to which sequence a flush has
+/// covered the member, and the parity of the segment's headers that it has covered, from which any one of them can be made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Which life of which segment.
+    pub life: SegmentLife,
+    /// Every chunk of the member up to this sequence is durable; 0: not known.
+    pub durable: u64,
+    /// The headers of the segment in `parity`: so many,
+    pub headers: u32,
+    /// the last of them with this sequence; 0: none.
+    pub last_sequence: u64,
+    /// Their pages one over the other, without the last [`TRAILER_BYTES`], which are zero in each of them.
+    pub parity: Vec<u8>,
+}
+
+/// Encode a witness for a true page.
+#[must_use]
+pub fn encode_witness(owner: Owner, witness: &Witness) -> Vec<u8> {
+    let Witness { life, durable, headers, last_sequence, ref parity } = *witness;
+    // It is of no place and of no length: there is what it says of the member.
+    let (position, pages) = (Position(durable as u32), (durable >> 32) as u32);
+    let header = ChunkHeader { owner, life, position, pages, sequence: last_sequence, durable: 0 };
+    let trailer = encode_fixed(WITNESS_MAGIC, &header, parity, headers);
+    let mut out = parity.clone();
+    out.extend(trailer);
+    out
+}
+
+/// Decode the last true page of a segment as a witness.
+///
+/// # Errors
+/// Anything that is not a whole, unharmed witness of this owner.
+pub fn decode_witness(page: &[u8], owner: &Owner) -> Result<Witness, FormatError> {
+    let at = page.len().checked_sub(TRAILER_BYTES).ok_or(FormatError::Truncated)?;
+    let (parity, trailer) = page.split_at(at);
+    let fixed = decode_fixed(WITNESS_MAGIC, trailer, owner)?;
+    if fixed.records_len != parity.len() {
+        return Err(FormatError::Limits("parity"));
+    }
+    if crc32c::crc32c_append(crc32c::crc32c(&trailer[8..]), parity) != fixed.crc {
+        return Err(FormatError::Checksum);
+    }
+    let ChunkHeader { life, position, pages, sequence, .. } = fixed.header;
+    let durable = u64::from(pages) << 32 | u64::from(position.0);
+    Ok(Witness { life, durable, headers: fixed.record_count, last_sequence: sequence, parity: parity.to_vec() })
+}
+
 /// The page of a position in a segment.
 #[must_use]
 pub fn page_of(segment: SegmentId, position: Position, segment_pages: u32) -> Page {
@@ -634,4 +691,4 @@ pub fn page_of(segment: SegmentId, position: Position, segment_pages: u32) -> Pa
 }
 
 const _: () = assert!(CHUNK_FIXED_BYTES == 4 + 4 + 4 + 4 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4 + 8 + 4 + 4);
-const _: () = assert!(CHUNK_FIXED_BYTES + RECORD_BYTES_MAX <= 4096);
+const _: () = assert!(CHUNK_FIXED_BYTES + RECORD_BYTES_MAX + TRAILER_BYTES <= 4096);

@@ -7,12 +7,15 @@ mod freeing;
 mod needed;
 mod space;
 mod victims;
+mod witness;
 
 pub(crate) use freeing::SuccessorsDurable;
 pub(crate) use space::{
     CHUNK_DATA_PAGES_MAX, CLEANED_GAIN_MIN, DIRTY_CHUNKS_MAX, DIRTY_RESERVE_SEGMENTS, FILL_RESERVE_SEGMENTS,
     MOVE_RESERVE_SEGMENTS, PENDING_RECORDS_MAX, RECORD_RESERVE_SEGMENTS, Shape, WRITE_RESERVE_SEGMENTS,
 };
+
+pub(crate) use witness::{Parity, WitnessWrite, over};
 
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
 use crate::undurable::Undurable;
@@ -22,6 +25,7 @@ use space::DIRTY_SECOND_CHUNK_PAGES;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use witness::WitnessesOut;
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,9 @@ struct OpenSegment {
     records: Vec<Record>,
     records_bytes: usize,
     chunk: Option<OpenChunk>,
+    /// Of the headers of closed chunks, and what the last witness said of them.
+    parity: Parity,
+    witnessed: Parity,
 }
 
 /// A write to issue.
@@ -156,6 +163,8 @@ pub(crate) struct LogState {
     /// Deaths of dirty entries, each to be said once so many things are durable: before, the successor may be lost and the
     /// dead entry be what counts.
     deferred: VecDeque<(u64, Record)>,
+    /// Witnesses on their way to the device.
+    witnesses: WitnessesOut,
     dirty_chunks: usize,
     /// The writes that no flush has covered, where the device has a volatile cache.
     pub(crate) undurable: Undurable,
@@ -235,6 +244,7 @@ impl LogState {
             durable: 0,
             link: None,
             deferred: VecDeque::new(),
+            witnesses: WitnessesOut::default(),
             dirty_chunks: 0,
             undurable: Undurable::default(),
             reclaims: false,
@@ -289,6 +299,7 @@ impl LogState {
         self.pending_records() == 0
             && self.staged.is_empty()
             && self.writes_outstanding.is_empty()
+            && self.is_witnessed()
             && !self.syncing
             && self.synced >= self.appended
             && !self.heads.iter().flatten().any(|head| head.chunk.is_some())
@@ -481,8 +492,10 @@ impl LogState {
         self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);
         let life = SegmentLife { segment: id, opening, head };
-        self.heads[head as usize] =
-            Some(OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, chunk: None });
+        let parity = Parity::new(self.shape);
+        let witnessed = parity.clone();
+        let open = OpenSegment { life, next: 0, records: Vec::new(), records_bytes: 0, chunk: None, parity, witnessed };
+        self.heads[head as usize] = Some(open);
     }
 
     /// The head in whose open chunk a page is.
@@ -526,6 +539,7 @@ impl LogState {
         let header = ChunkHeader { owner: self.owner, life: open.life, position, pages, sequence, durable };
         let mut page = Buf::zeroed(shape.align as usize * 4096);
         format::encode_chunk(&header, &chunk.records, &mut page);
+        open.parity.add(&page, sequence);
         let mut data = SharedBufs::from(page.freeze());
         data.append(chunk.data);
         let padding = pages as usize * 4096 - data.len_bytes();
@@ -579,7 +593,14 @@ impl LogState {
         (segment.full_at, segment.left_with) = (self.clock, None);
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
-        writes.push(self.log_write(id, position, data, None));
+        let footer = self.log_write(id, position, data, None);
+        // A footer lies where the witness was: it is written after it.
+        writes.extend(self.witnesses.hold_footer(footer));
+    }
+
+    /// Write the footers of all segments being appended to. No chunk is open.
+    pub(crate) fn seal_all(&mut self, writes: &mut Vec<LogWrite>) {
+        HeadKind::ALL.into_iter().for_each(|head| self.seal(head, writes));
     }
 
     /// Close every open chunk that holds anything, and as many further ones as the pending records need, leaving `reserve`
@@ -632,7 +653,7 @@ impl LogState {
 
     /// Go on in a segment that a crash has left without a footer, behind its last chunk. Recovery has overwritten what lay behind that.
     /// False when there is no room.
-    pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, records: Vec<Record>) -> bool {
+    pub(crate) fn reopen(&mut self, life: SegmentLife, next: u32, records: Vec<Record>, parity: Parity) -> bool {
         let (id, head) = (life.segment, life.head);
         let records_bytes = records.iter().map(Record::encoded_bytes).sum();
         let room = self.shape.takes(next, 0, records_bytes) && self.heads[head as usize].is_none();
@@ -641,7 +662,9 @@ impl LogState {
         }
         self.set_state(id, SegmentState::Open(head));
         self.unproven.insert(id);
-        self.heads[head as usize] = Some(OpenSegment { life, next, records, records_bytes, chunk: None });
+        let witnessed = Parity::new(self.shape);
+        let open = OpenSegment { life, next, records, records_bytes, chunk: None, parity, witnessed };
+        self.heads[head as usize] = Some(open);
         true
     }
 

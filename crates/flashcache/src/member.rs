@@ -11,7 +11,7 @@ use crate::index::{Index, KilledList};
 use crate::keep::Keep;
 use crate::lifetimes::Lifetimes;
 use crate::live::Live;
-use crate::log::{LogState, LogWrite, SegmentState, Shape};
+use crate::log::{LogState, LogWrite, SegmentState, Shape, WitnessWrite};
 use crate::mechanism::Mechanism;
 use crate::memory::{self, MemoryNeed};
 use crate::mirror::Testimony;
@@ -469,6 +469,34 @@ impl Member {
         for write in writes {
             let member = self.clone();
             self.world.spawn.spawn(Box::pin(async move { member.write(write).await }));
+        }
+    }
+
+    /// The same of witnesses.
+    pub(crate) fn issue_witnesses(self: &Arc<Self>, witnesses: Vec<WitnessWrite>) {
+        for witness in witnesses {
+            let member = self.clone();
+            self.world.spawn.spawn(Box::pin(async move { member.write_witness(witness).await }));
+        }
+    }
+
+    async fn write_witness(self: Arc<Self>, first: WitnessWrite) {
+        let mut next = Some(first);
+        while let Some(WitnessWrite { segment, position, data }) = next {
+            if self.has_failed() || self.frozen.load(Ordering::Acquire) {
+                return;
+            }
+            if !self.sabotaged(Sabotage::WitnessNotWritten) {
+                self.spend(data.len_bytes() as u64);
+                let offset = self.device_offset(self.shape.page(segment, position));
+                if self.write_in_place(offset, data).await.is_err() {
+                    return;
+                }
+            }
+            let mut footers = Vec::new();
+            next = lock(&self.log).witness_written(segment, &mut footers);
+            self.issue(footers);
+            self.changed.notify_all();
         }
     }
 

@@ -12,7 +12,7 @@ use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
 use crate::restore::{FoundSparse, Place, Said, Sparse};
 use crate::sabotage::Sabotage;
-use crate::segment::{Footer, Found, Headless, Read, Unread, read_bytes, read_segment};
+use crate::segment::{Cut, Footer, Found, Headless, Read, Unread, read_segment, read_what_can_be};
 use crate::units::{Opening, Position, SegmentId};
 use device::sync::lock;
 use device::{Buf, Outcome, SharedBuf};
@@ -52,6 +52,8 @@ pub struct Recovered {
     pub torn_footers: u64,
     /// Segments whose first page cannot be read back: their footers say the same.
     pub headless: u64,
+    /// Headers of chunks that were lost, rotten or unreadable, and that were made again from what a flush has left of them.
+    pub rebuilt_headers: u64,
     /// Entries in the index.
     pub entries: u64,
     /// Regions to compare with the disk.
@@ -144,11 +146,28 @@ impl AllRead {
         if let Some(why) = self.unread_opening(freed) {
             return Err(why.into());
         }
+        if let Some(id) = self.cut_off(freed) {
+            return Err(MemberError::Failed(format!(
+                "recovery: a chunk of segment {} was acknowledged as durable and is not there: nothing on the device can be believed",
+                id.0
+            )));
+        }
         missing_chunk(&self.found, &self.remnants, freed).map_or(Ok(()), |sequence| {
             Err(MemberError::Failed(format!(
                 "recovery: chunk {sequence} was acknowledged as durable and is not there: nothing on the device can be believed"
             )))
         })
+    }
+
+    /// A segment that lacks a chunk which a flush has covered: by its witness, or since a flush has covered one behind it.
+    fn cut_off(&self, freed: &BTreeMap<SegmentId, Opening>) -> Option<SegmentId> {
+        let durable = Durable::of(self.found.values().chain(self.remnants.values()));
+        let lacks = |(id, f): &(&SegmentId, &Found<Sparse>)| {
+            let is_freed = freed.get(id).is_some_and(|&last| last >= f.life.opening);
+            let was_durable = |cut: &Cut| cut.was_durable || cut.behind.iter().any(|&behind| durable.had(behind));
+            !is_freed && f.cut.as_ref().is_some_and(was_durable)
+        };
+        self.found.iter().find(lacks).map(|(id, _)| *id)
     }
 
     /// Why a segment cannot be read whose first page is that of an opening later than what is known of it: by a chunk behind it, or a link
@@ -245,6 +264,8 @@ impl Member {
         let alive = |id: &SegmentId, s: &Found<Sparse>| freed.get(id).is_none_or(|&g| g < s.life.opening);
         let headless = found.iter().filter(|(id, s)| s.headless.is_some() && alive(id, s)).count() as u64;
         result.headless = headless;
+        let walked = found.iter().filter(|(id, s)| alive(id, s)).flat_map(|(_, s)| &s.headers);
+        result.rebuilt_headers = walked.filter(|walked| walked.is_rebuilt).count() as u64;
         add(&self.counters.segments_headless, headless);
         self.write_headers_again(&found, &alive, durable).await?;
         let torn = self.find_torn(&found, &alive, &said, durable).await?;
@@ -258,6 +279,8 @@ impl Member {
         self.restore_segments(&found, &freed, &kept, last_sequence);
         self.remind_policy(policy_note.1);
         result.reopened = self.reopen(&found, &ends);
+        let witnesses = lock(&self.log).witness_reopened();
+        self.issue_witnesses(witnesses);
         for &(place, mask) in &torn {
             result.torn_parts += u64::from(mask.count_ones());
             said.say(place, mask, false);
@@ -316,19 +339,26 @@ impl Member {
                 let Some((place, name, masks, sums)) = next.next() else { break };
                 under_way.push(async move {
                     let offset = self.device_offset(self.shape.page(place.0, place.2));
-                    let read = read_bytes(self, offset, masks.0.count_ones() as usize * 4096).await;
+                    let read = read_what_can_be(self, offset, masks.0.count_ones() as usize).await;
                     (place, name, masks, sums, read)
                 });
             }
             let Some((place, name, (mask, dirty), sums, read)) = under_way.next().await else { break };
-            let bytes = match read {
-                Ok(bytes) => bytes,
+            let (bytes, unread) = match read {
+                Ok((bytes, unread)) if unread == 0 || !self.sabotaged(Sabotage::UnreadablePageEndsCache) => {
+                    (bytes, unread)
+                }
+                Ok(_) => return Err(MemberError::Failed("recovery: a page cannot be read".to_owned())),
                 Err(why) => {
                     add(&self.counters.errors, 1);
                     return Err(why.into());
                 }
             };
-            let bad = self.bad_parts(name, mask, &sums, &bytes);
+            add(&self.counters.errors, u64::from(unread.count_ones()));
+            // A page that was being written when power failed may be one that cannot be read.
+            let parts = (0..16_u16).filter(|part| mask >> part & 1 == 1).enumerate();
+            let unread = parts.filter(|(k, _)| unread >> k & 1 == 1).fold(0, |all, (_, part)| all | 1 << part);
+            let bad = self.bad_parts(name, mask, &sums, &bytes) | unread;
             let mut good: Vec<Range<usize>> = Vec::new();
             for (k, _) in
                 (0..16).filter(|part| mask >> part & 1 == 1).enumerate().filter(|(_, part)| bad >> part & 1 == 0)

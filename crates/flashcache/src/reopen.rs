@@ -7,6 +7,7 @@
 //! finds nothing. Only adds behind what a walk has found.
 
 use crate::format::{self, Record, SegmentLife};
+use crate::log::Parity;
 use crate::member::{Member, MemberError};
 use crate::restore::{FoundSparse, Sparse};
 use crate::sabotage::Sabotage;
@@ -33,7 +34,8 @@ impl Member {
         durable: u64,
     ) -> Result<(), MemberError> {
         for (id, segment) in found.iter().filter(|(id, segment)| alive(id, segment)) {
-            for WalkedHeader { header, page } in segment.headers.iter().filter(|h| h.header.sequence > durable) {
+            let is_due = |walked: &&WalkedHeader| walked.is_rebuilt || walked.header.sequence > durable;
+            for WalkedHeader { header, page, .. } in segment.headers.iter().filter(is_due) {
                 let offset = self.device_offset(self.shape.page(*id, header.position.0));
                 self.write_in_recovery(offset, Buf::padded(page, 4096).freeze()).await?;
             }
@@ -105,15 +107,25 @@ impl Member {
     pub(crate) fn reopen(&self, found: &FoundSparse, ends: &[(SegmentId, u32)]) -> u64 {
         let mut log = lock(&self.log);
         let goes_on = |(id, end): &&(SegmentId, u32)| {
-            found.get(id).is_some_and(|segment| log.reopen(segment.life, *end, self.records_of(segment)))
+            // What could not be read may fail to be read again, however it is overwritten.
+            let found = found.get(id).filter(|segment| segment.cut.as_ref().is_none_or(|cut| !cut.is_unread));
+            found.is_some_and(|segment| {
+                log.reopen(segment.life, *end, self.records_of(segment), self.parity_of(segment))
+            })
         };
         ends.iter().filter(goes_on).count() as u64
+    }
+
+    fn parity_of(&self, segment: &Found<Sparse>) -> Parity {
+        let mut parity = Parity::new(self.shape);
+        segment.headers.iter().for_each(|walked| parity.add(&walked.page, walked.header.sequence));
+        parity
     }
 
     /// The records of a segment that was walked, as its footer will have them.
     fn records_of(&self, segment: &Found<Sparse>) -> Vec<Record> {
         let mut all = Vec::new();
-        for WalkedHeader { header, page } in &segment.headers {
+        for WalkedHeader { header, page, .. } in &segment.headers {
             all.push(Record::Chunk { position: header.position, sequence: header.sequence });
             // It has been decoded before.
             if let Ok((_, records)) = format::decode_chunk(page, &self.config.owner) {

@@ -71,11 +71,15 @@ pub enum Sabotage {
     NoRoomGivesUp,
     /// The chunk with copies of dirty data stays open as long as others write.
     CopiesWaitForCompany,
+    /// A page that recovery cannot read ends the whole flash device.
+    UnreadablePageEndsCache,
+    /// What a flush has covered is said by the next chunk alone.
+    WitnessNotWritten,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 33] = [
+    pub const ALL: [Sabotage; 35] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -109,6 +113,8 @@ impl Sabotage {
         Sabotage::FreedBeforeSuccessors,
         Sabotage::NoRoomGivesUp,
         Sabotage::CopiesWaitForCompany,
+        Sabotage::UnreadablePageEndsCache,
+        Sabotage::WitnessNotWritten,
     ];
 
     /// Its name on the command line.
@@ -148,6 +154,8 @@ impl Sabotage {
             Sabotage::FreedBeforeSuccessors => "freed-before-successors",
             Sabotage::NoRoomGivesUp => "no-room-gives-up",
             Sabotage::CopiesWaitForCompany => "copies-wait-for-company",
+            Sabotage::UnreadablePageEndsCache => "unreadable-page-ends-cache",
+            Sabotage::WitnessNotWritten => "witness-not-written",
         }
     }
 }

@@ -1,6 +1,10 @@
 //! What lies in a segment: its footer, its chunks one after the other, or what is left of them.
 
-use crate::format::{self, ChunkHeader, FORMAT_VERSION, FormatError, Record, Seen, SegmentLife, TRAILER_BYTES};
+use crate::format::{
+    self, ChunkHeader, FORMAT_VERSION, FormatError, Owner, Record, Seen, SegmentLife, TRAILER_BYTES, Witness,
+};
+use crate::health::{Trouble, trouble};
+use crate::log::over;
 use crate::member::{Member, MemberError};
 use crate::sabotage::Sabotage;
 use crate::units::{Position, SegmentId};
@@ -18,6 +22,19 @@ pub(crate) struct Found<R> {
     pub(crate) headers: Vec<WalkedHeader>,
     /// Why its first page is not what a first page is, if it is not: this is what the footer says, or chunks.
     pub(crate) headless: Option<Headless>,
+    /// Where a walk has ended before the end of the segment.
+    pub(crate) cut: Option<Cut>,
+}
+
+/// What lies where a walk finds no further chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// It cannot be read: a page that was being written when power failed, or one that has been lost.
+    pub(crate) is_unread: bool,
+    /// By the segment's witness a flush has covered the chunk that was here.
+    pub(crate) was_durable: bool,
+    /// Chunks of the same opening behind it, by their sequences: what was here was closed before them.
+    pub(crate) behind: Vec<u64>,
 }
 
 /// Why a segment has no first page.
@@ -32,7 +49,8 @@ pub(crate) enum Headless {
 impl<R: Gather> Found<R> {
     fn begin(life: SegmentLife, footer: Footer) -> Found<R> {
         let (last_sequence, durable) = (0, 0);
-        Found { life, records: R::default(), last_sequence, durable, footer, headers: Vec::new(), headless: None }
+        let (headers, headless, cut) = (Vec::new(), None, None);
+        Found { life, records: R::default(), last_sequence, durable, footer, headers, headless, cut }
     }
 }
 
@@ -41,10 +59,12 @@ impl<R: Gather> Found<R> {
 pub(crate) struct WalkedHeader {
     pub(crate) header: ChunkHeader,
     pub(crate) page: Bytes,
+    /// It is not there: it was made again from the segment's witness.
+    pub(crate) is_rebuilt: bool,
 }
 
 /// What is kept of a segment's records while it is read.
-pub(crate) trait Gather: Default {
+pub(crate) trait Gather: Default + Send + Sync {
     /// The next record, of the chunk with this sequence.
     fn gather(&mut self, member: &Member, life: SegmentLife, sequence: u64, seen: Seen<'_>);
 }
@@ -83,6 +103,13 @@ pub(crate) enum Unread {
     Version(u16),
 }
 
+impl Unread {
+    /// It is these bytes that cannot be read: the device is there.
+    pub(crate) fn is_of_part(self) -> bool {
+        matches!(self, Unread::Failed { outcome, .. } if trouble(outcome) == Trouble::Part)
+    }
+}
+
 impl From<Unread> for MemberError {
     fn from(why: Unread) -> MemberError {
         MemberError::Failed(format!("recovery: {why}"))
@@ -106,6 +133,28 @@ pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Resu
         }
         member.pause(reads).await;
     }
+}
+
+/// Read so many pages, one by one where not all of them can be read. With the numbers of those that cannot be, as a mask; in their place are
+/// zeroes.
+///
+/// # Errors
+/// The device does not answer.
+pub(crate) async fn read_what_can_be(member: &Member, offset: u64, pages: usize) -> Result<(Bytes, u16), Unread> {
+    match read_bytes(member, offset, pages * 4096).await {
+        Ok(bytes) => return Ok((bytes, 0)),
+        Err(why) if why.is_of_part() => {}
+        Err(why) => return Err(why),
+    }
+    let (mut all, mut unread) = (vec![0; pages * 4096], 0);
+    for (page, bytes) in all.chunks_exact_mut(4096).enumerate() {
+        match read_bytes(member, offset + page as u64 * 4096, 4096).await {
+            Ok(read) => bytes.copy_from_slice(&read),
+            Err(why) if why.is_of_part() => unread |= 1 << page,
+            Err(why) => return Err(why),
+        }
+    }
+    Ok((Bytes::Copied(all), unread))
 }
 
 /// What was read, in one piece.
@@ -162,37 +211,118 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
         Ok(Ok(header)) if header.life.segment == id && header.position.0 == 0 => Some(header),
         _ => None,
     };
-    let (first, header) = match (first, header) {
-        (Ok(first), Some(header)) => (first, header),
+    let (first, life) = match (first, header) {
+        (Ok(first), Some(header)) => (first, header.life),
         _ if member.sabotaged(Sabotage::RottenSegmentVanishes) => return Ok(Read::Blank),
         (first, _) => return read_headless(member, id, first).await,
     };
-    let life = header.life;
-    let footer = match read_footer(member, Some(life), id).await {
+    let (footer, witness) = match read_footer(member, Some(life), id).await {
         Ok(found) => return Ok(Read::Found(found)),
-        Err(footer) => footer,
+        Err(NoFooter { footer, witness }) => (footer, witness),
     };
+    walk(member, life, Some(first), footer, witness).await.map(Read::Found)
+}
+
+/// The chunks of an opening, one after the other from the first page on, which has been read.
+///
+/// # Errors
+/// The device does not answer.
+async fn walk<R: Gather>(
+    member: &Member,
+    life: SegmentLife,
+    first: Option<Bytes>,
+    footer: Footer,
+    witness: Option<Witness>,
+) -> Result<Found<R>, Unread> {
+    let (shape, owner) = (member.shape, &member.config.owner);
+    let unit = shape.align as usize * 4096;
+    let start = u64::from(life.segment.0) * u64::from(shape.segment_pages) * 4096;
+    let witness = witness.filter(|witness| witness.life == life);
     let mut found = Found::<R>::begin(life, footer);
-    let (mut page, mut header, mut position) = (first, header, 0);
-    loop {
+    found.durable = witness.as_ref().map_or(0, |witness| witness.durable);
+    let (mut first, mut position) = (first, 0);
+    while position + shape.align < shape.segment_pages {
+        let page = match first.take() {
+            Some(first) => Ok(first),
+            None => read_bytes(member, start + u64::from(position) * 4096, unit).await,
+        };
+        let is_next = |page: &Bytes| next_header(page, owner, &found, position);
+        let (header, page, is_rebuilt) = match (page.as_ref().ok().and_then(is_next), page) {
+            (Some(header), Ok(page)) => (header, page, false),
+            (_, Err(why)) if !why.is_of_part() || member.sabotaged(Sabotage::UnreadablePageEndsCache) => {
+                return Err(why);
+            }
+            (_, page) => match rebuilt_header(member, &found, position, witness.as_ref()).await {
+                Ok((header, page)) => (header, page, true),
+                Err(cut) => {
+                    found.cut = Some(Cut { is_unread: page.is_err(), ..cut });
+                    break;
+                }
+            },
+        };
         found.last_sequence = header.sequence;
         found.durable = found.durable.max(header.durable);
         let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, header.sequence, seen);
         // Looked at before, so that nothing of a chunk that does not count is gathered.
         let _ = format::visit_chunk(&page, owner, gather);
         position += header.pages;
-        found.headers.push(WalkedHeader { header, page });
-        if position + shape.align >= shape.segment_pages {
-            break;
-        }
-        page = read_bytes(member, start + u64::from(position) * 4096, unit).await?;
-        let Ok(next) = format::visit_chunk(&page, owner, &mut |_, _| {}) else { break };
-        if next.life != life || next.position.0 != position || next.sequence <= found.last_sequence {
-            break;
-        }
-        header = next;
+        found.headers.push(WalkedHeader { header, page, is_rebuilt });
     }
-    Ok(Read::Found(found))
+    Ok(found)
+}
+
+/// The header of the chunk that follows what has been found, if this page is one.
+fn next_header<R>(page: &[u8], owner: &Owner, found: &Found<R>, position: u32) -> Option<ChunkHeader> {
+    let header = format::visit_chunk(page, owner, &mut |_, _| {}).ok()?;
+    let follows = found.headers.is_empty() || header.sequence > found.last_sequence;
+    (header.life == found.life && header.position.0 == position && follows).then_some(header)
+}
+
+/// The header at a position where none is, from the witness and all others that it has: those before, and those behind.
+///
+/// # Errors
+/// It is not to be had; and what that says.
+async fn rebuilt_header<R: Sync>(
+    member: &Member,
+    found: &Found<R>,
+    position: u32,
+    witness: Option<&Witness>,
+) -> Result<(ChunkHeader, Bytes), Cut> {
+    let mut behind = headers_behind(member, found, position).await;
+    let mut cut = Cut { behind: behind.iter().map(|(header, _)| header.sequence).collect(), ..Cut::default() };
+    let Some(witness) = witness else { return Err(cut) };
+    behind.retain(|(header, _)| header.sequence <= witness.last_sequence);
+    let before = found.headers.iter().filter(|walked| walked.header.sequence <= witness.last_sequence);
+    let there = before.clone().count() + behind.len();
+    cut.was_durable = before.clone().count() < witness.headers as usize;
+    if there + 1 != witness.headers as usize {
+        return Err(cut);
+    }
+    let mut page = witness.parity.clone();
+    before.for_each(|walked| over(&mut page, format::used_bytes(&walked.page)));
+    behind.iter().for_each(|(_, other)| over(&mut page, format::used_bytes(other)));
+    page.resize(page.len() + TRAILER_BYTES, 0);
+    match next_header(&page, &member.config.owner, found, position) {
+        Some(header) => Ok((header, Bytes::Copied(page))),
+        None => Err(cut),
+    }
+}
+
+/// Headers of chunks of the same opening behind a position of it, whatever of them can be read.
+async fn headers_behind<R: Sync>(member: &Member, found: &Found<R>, position: u32) -> Vec<(ChunkHeader, Vec<u8>)> {
+    let unit = member.shape.align as usize * 4096;
+    let mut all: Vec<(ChunkHeader, Vec<u8>)> = Vec::new();
+    let from = (position + member.shape.align) as usize * 4096;
+    for_each_unit(member, found.life.segment, from, &mut |at, page| {
+        let Ok(header) = format::visit_chunk(page, &member.config.owner, &mut |_, _| {}) else { return };
+        let last = all.last().map_or(found.last_sequence, |(last, _)| last.sequence);
+        let is_here = header.life == found.life && header.position.0 as usize * 4096 == at;
+        if is_here && header.sequence > last {
+            all.push((header, page[..unit].to_vec()));
+        }
+    })
+    .await;
+    all
 }
 
 /// Bytes read at a time where chunks are looked for.
@@ -207,31 +337,25 @@ async fn read_headless<R: Gather>(
 ) -> Result<Read<R>, Unread> {
     let footer = read_footer(member, None, id).await;
     let is_blank = first.as_ref().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
-    if is_blank && matches!(footer, Err(Footer::None)) {
+    if is_blank && matches!(footer, Err(NoFooter { footer: Footer::None, witness: None })) {
         return Ok(Read::Blank);
     }
-    let segment_bytes = member.shape.segment_pages as usize * 4096;
-    let unit = member.shape.align as usize * 4096;
     let mut remnant: Option<Found<R>> = None;
-    let mut at = unit;
-    while at < segment_bytes {
-        let len = LOOKED_THROUGH_BYTES.min(segment_bytes - at);
-        let offset = u64::from(id.0) * segment_bytes as u64 + at as u64;
-        if let Ok(bytes) = read_bytes(member, offset, len).await {
-            look_through(member, id, (at, &bytes), &mut remnant);
-        } else {
-            // Whatever of it can be read.
-            for at in (at..at + len).step_by(unit) {
-                let offset = u64::from(id.0) * segment_bytes as u64 + at as u64;
-                if let Ok(page) = read_bytes(member, offset, unit).await {
-                    look_through(member, id, (at, &page), &mut remnant);
-                }
-            }
-        }
-        at += len;
-    }
+    for_each_unit(member, id, member.shape.align as usize * 4096, &mut |at, page| {
+        look_at(member, id, (at, page), &mut remnant);
+    })
+    .await;
     let why = first.map_or_else(Headless::Unread, |_| Headless::Other);
     let with_why = |found: Found<R>| Found { headless: Some(why), ..found };
+    // The witness may be of an opening before, too.
+    if let Err(NoFooter { footer, witness: Some(witness) }) = &footer
+        && remnant.as_ref().is_none_or(|remnant| remnant.life.opening <= witness.life.opening)
+    {
+        let found = walk(member, witness.life, None, *footer, Some(witness.clone())).await?;
+        if !found.headers.is_empty() || found.cut.as_ref().is_some_and(|cut| cut.was_durable) {
+            return Ok(Read::Found(with_why(found)));
+        }
+    }
     Ok(match (footer, remnant) {
         // The footer may be of an opening before.
         (Ok(found), remnant) if remnant.as_ref().is_none_or(|r| r.life.opening <= found.life.opening) => {
@@ -245,34 +369,63 @@ async fn read_headless<R: Gather>(
     })
 }
 
-/// Look for chunks of the latest opening in these bytes of a segment, from byte `from` of it on.
-fn look_through<R: Gather>(
-    member: &Member,
-    id: SegmentId,
-    (from, bytes): (usize, &[u8]),
-    remnant: &mut Option<Found<R>>,
-) {
-    let (unit, owner) = (member.shape.align as usize * 4096, &member.config.owner);
-    for (at, page) in bytes.chunks_exact(unit).enumerate().map(|(n, page)| (from + n * unit, page)) {
-        let Ok(header) = format::visit_chunk(page, owner, &mut |_, _| {}) else { continue };
-        let (life, sequence) = (header.life, header.sequence);
-        let is_here = life.segment == id && header.position.0 as usize * 4096 == at;
-        let older = remnant.as_ref().is_some_and(|r| (life.opening, sequence) < (r.life.opening, r.last_sequence));
-        if !is_here || older {
+/// Look at each true page of a segment from byte `from` of it on, whatever of it can be read.
+async fn for_each_unit(member: &Member, id: SegmentId, from: usize, f: &mut (dyn FnMut(usize, &[u8]) + Send)) {
+    let segment_bytes = member.shape.segment_pages as usize * 4096;
+    let unit = member.shape.align as usize * 4096;
+    let start = u64::from(id.0) * segment_bytes as u64;
+    for at in (from..segment_bytes).step_by(LOOKED_THROUGH_BYTES) {
+        let len = LOOKED_THROUGH_BYTES.min(segment_bytes - at);
+        if let Ok(bytes) = read_bytes(member, start + at as u64, len).await {
+            bytes.chunks_exact(unit).enumerate().for_each(|(n, page)| f(at + n * unit, page));
             continue;
         }
-        let of_this = remnant.take().filter(|remnant| remnant.life == life);
-        let mut found = of_this.unwrap_or_else(|| Found::begin(life, Footer::None));
-        found.last_sequence = sequence;
-        found.durable = found.durable.max(header.durable);
-        let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, sequence, seen);
-        let _ = format::visit_chunk(page, owner, gather);
-        *remnant = Some(found);
+        for at in (at..at + len).step_by(unit) {
+            if let Ok(page) = read_bytes(member, start + at as u64, unit).await {
+                f(at, &page);
+            }
+        }
+    }
+}
+
+/// Look whether a page of a segment, from byte `at` of it on, is that of a chunk of the latest opening.
+fn look_at<R: Gather>(member: &Member, id: SegmentId, (at, page): (usize, &[u8]), remnant: &mut Option<Found<R>>) {
+    let owner = &member.config.owner;
+    let Ok(header) = format::visit_chunk(page, owner, &mut |_, _| {}) else { return };
+    let (life, sequence) = (header.life, header.sequence);
+    let is_here = life.segment == id && header.position.0 as usize * 4096 == at;
+    let older = remnant.as_ref().is_some_and(|r| (life.opening, sequence) < (r.life.opening, r.last_sequence));
+    if !is_here || older {
+        return;
+    }
+    let of_this = remnant.take().filter(|remnant| remnant.life == life);
+    let mut found = of_this.unwrap_or_else(|| Found::begin(life, Footer::None));
+    found.last_sequence = sequence;
+    found.durable = found.durable.max(header.durable);
+    let gather = &mut |_: &ChunkHeader, seen: Seen<'_>| found.records.gather(member, life, sequence, seen);
+    let _ = format::visit_chunk(page, owner, gather);
+    *remnant = Some(found);
+}
+
+/// There is no footer.
+struct NoFooter {
+    footer: Footer,
+    /// What lies there in its place while the segment is being appended to.
+    witness: Option<Witness>,
+}
+
+impl From<Footer> for NoFooter {
+    fn from(footer: Footer) -> NoFooter {
+        NoFooter { footer, witness: None }
     }
 }
 
 /// The footer of an opening, or of whichever it is of. One that cannot be read is none: the chunks say the same.
-async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: SegmentId) -> Result<Found<R>, Footer> {
+async fn read_footer<R: Gather>(
+    member: &Member,
+    life: Option<SegmentLife>,
+    id: SegmentId,
+) -> Result<Found<R>, NoFooter> {
     let (bytes, life) = read_footer_bytes(member, life, id).await?;
     let mut records = R::default();
     let mut sequence = 0;
@@ -282,7 +435,7 @@ async fn read_footer<R: Gather>(member: &Member, life: Option<SegmentLife>, id: 
     };
     let trailer = format::visit_footer(&bytes, &member.config.owner, gather).map_err(|_| Footer::Torn)?;
     let (last_sequence, durable) = (trailer.sequence, trailer.durable);
-    Ok(Found { life, records, last_sequence, durable, footer: Footer::Whole, headers: Vec::new(), headless: None })
+    Ok(Found { records, last_sequence, durable, ..Found::begin(life, Footer::Whole) })
 }
 
 /// The footer of an opening as it is, with the position and the sequence of each of its chunks. None when it cannot be read.
@@ -306,16 +459,19 @@ async fn read_footer_bytes(
     member: &Member,
     life: Option<SegmentLife>,
     id: SegmentId,
-) -> Result<(Bytes, SegmentLife), Footer> {
+) -> Result<(Bytes, SegmentLife), NoFooter> {
     let (shape, owner) = (member.shape, &member.config.owner);
     let unit = shape.align as usize * 4096;
     let segment_bytes = shape.segment_pages as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
     let last = read_bytes(member, start + (segment_bytes - unit) as u64, unit).await;
     let last = last.map_err(|_| Footer::Unreadable)?;
-    let trailer = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner).map_err(|_| Footer::None)?;
+    let Ok(trailer) = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner) else {
+        let witness = format::decode_witness(&last, owner).ok().filter(|witness| witness.life.segment == id);
+        return Err(NoFooter { footer: Footer::None, witness });
+    };
     if trailer.life.segment != id || life.is_some_and(|life| life != trailer.life) {
-        return Err(Footer::None);
+        return Err(Footer::None.into());
     }
     let bytes = format::footer_bytes(trailer.records_bytes, unit);
     if bytes == unit {

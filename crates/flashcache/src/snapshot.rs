@@ -11,7 +11,7 @@ use crate::checkpoint::{
 use crate::counters::add;
 use crate::format::HeadKind;
 use crate::index::Entry;
-use crate::log::{LogState, Segment, SegmentState, Shape};
+use crate::log::{LogState, LogWrite, Segment, SegmentState, Shape};
 use crate::member::{DiskName, Member, MemberError};
 use crate::recover::{Evidence, Recovered};
 use crate::regions::RegionKey;
@@ -94,18 +94,39 @@ impl Member {
                 return false;
             }
             let ticket = self.changed.ticket();
-            {
-                let log = lock(&self.log);
-                if log.rests() {
+            let mut footers = Vec::new();
+            let is_at_rest = {
+                let mut log = lock(&self.log);
+                let is_at_rest = log.rests();
+                if is_at_rest {
                     // Under the log's lock: whatever is appended later is not written.
                     self.frozen.store(true, Ordering::Release);
-                    return true;
+                    log.seal_all(&mut footers);
                 }
+                is_at_rest
+            };
+            if is_at_rest {
+                return self.write_footers(footers).await;
             }
             let rung = std::pin::pin!(self.changed.wait(ticket));
             let _ = select(rung, self.world.clock.sleep(REST_LOOK_EVERY)).await;
         }
         false
+    }
+
+    /// What has been open says twice what it holds: the next life does not go on in it, and nobody looks at its headers before they are
+    /// needed. The caller flushes. False when they cannot be written.
+    async fn write_footers(&self, footers: Vec<LogWrite>) -> bool {
+        for footer in footers {
+            let offset = self.device_offset(self.shape.page(footer.segment, footer.position));
+            let (bytes, done) = (u64::from(footer.pages) * 4096, footer.done());
+            self.spend(bytes);
+            if self.write_in_place(offset, footer.data).await.is_err() {
+                return false;
+            }
+            lock(&self.log).written(done, &mut Vec::new());
+        }
+        true
     }
 
     /// Write what a frozen member knows. None: it does not fit into the free segments, or cannot be written.

@@ -3,8 +3,8 @@
 //! One sync runs at a time; whoever comes meanwhile is covered by the next. Never waits for a range or for memory.
 
 use crate::counters::add;
-use crate::format::{HeadKind, Record};
-use crate::log::{NoSpace, RECORD_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
+use crate::format::{HeadKind, Record, SegmentLife};
+use crate::log::{NoSpace, Parity, RECORD_RESERVE_SEGMENTS, WRITE_RESERVE_SEGMENTS};
 use crate::member::{Member, MemberError};
 use crate::regions::{Candidate, RegionKey};
 use crate::sabotage::Sabotage;
@@ -21,6 +21,7 @@ const UNFLUSHED_PAGES_MAX: u64 = 32 << 10;
 struct Covered {
     through: (u64, u64),
     writes: BTreeSet<u64>,
+    headers: Vec<(SegmentLife, Parity)>,
 }
 
 /// How much a sync may take.
@@ -88,7 +89,18 @@ impl Member {
     /// # Errors
     /// As [`Member::sync_at_last`].
     pub(crate) async fn sync_all(self: &Arc<Self>) -> Result<(), MemberError> {
-        self.sync_as(Need::All).await
+        self.sync_as(Need::All).await?;
+        // The witnesses, too: nothing may be written behind whoever gives the device to another.
+        loop {
+            if self.has_failed() {
+                return Err(self.error());
+            }
+            let ticket = self.changed.ticket();
+            if lock(&self.log).is_witnessed() {
+                return Ok(());
+            }
+            self.changed.wait(ticket).await;
+        }
     }
 
     async fn sync_as(self: &Arc<Self>, need: Need) -> Result<(), MemberError> {
@@ -143,7 +155,8 @@ impl Member {
             };
             closed.map(|()| {
                 log.syncing = true;
-                Covered { through: log.covered(), writes: log.writes_outstanding.clone() }
+                let (through, headers) = (log.covered(), log.unwitnessed());
+                Covered { through, headers, writes: log.writes_outstanding.clone() }
             })
         };
         self.issue(writes);
@@ -189,13 +202,18 @@ impl Member {
 
     /// Wait for the chunks of a sync and flush the device.
     async fn finish_sync(self: &Arc<Self>, covered: Covered) -> Result<(), MemberError> {
-        let Covered { through, writes } = covered;
+        let Covered { through, writes, headers } = covered;
         self.await_written(&writes).await?;
         let provable = lock(&self.log).provable();
         self.flush().await?;
-        let mut log = lock(&self.log);
-        log.prove(&provable);
-        log.set_synced(through);
+        let witnesses = {
+            let mut log = lock(&self.log);
+            log.prove(&provable);
+            log.set_synced(through);
+            log.witness(headers)
+        };
+        // Nobody waits for them: only a power cut can lose them, and a later header says the same.
+        self.issue_witnesses(witnesses);
         Ok(())
     }
 

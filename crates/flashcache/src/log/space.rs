@@ -47,8 +47,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Bytes of records in the header of a chunk: what a witness needs for its trailer stays zero.
     pub(crate) fn header_capacity(&self) -> usize {
-        self.align as usize * 4096 - format::CHUNK_FIXED_BYTES
+        self.align as usize * 4096 - format::CHUNK_FIXED_BYTES - format::TRAILER_BYTES
     }
     pub(crate) fn footer_pages(&self, records_bytes: usize) -> u32 {
         (format::footer_bytes(records_bytes, self.align as usize * 4096) / 4096) as u32

@@ -222,14 +222,14 @@ fn each_chunk_names_the_one_before_it_and_what_is_durable() {
 #[test]
 fn records_go_as_far_as_the_header_goes_and_then_into_more_chunks() {
     let mut rig = Rig::new();
-    // 4000 bytes of records fit a header of one page: 1000 notes of 4 bytes, or 994 behind the 24 of a link.
+    // 3904 bytes of records fit a header of one page: 976 notes of 4 bytes, or 970 behind the 24 of a link.
     for n in 0..2500 {
         rig.log.append_record(note(n as u8));
     }
     rig.close(0).expect("room");
     let counts: Vec<usize> = rig.writes.iter().map(|write| records_of(write).len()).collect();
-    assert_eq!(counts, [1000, 995, 507]);
-    assert_eq!(rig.log.shape.header_capacity(), 4000);
+    assert_eq!(counts, [976, 971, 555]);
+    assert_eq!(rig.log.shape.header_capacity(), 3904);
     let said = rig.writes.iter().flat_map(records_of).filter_map(|record| match record {
         Record::PolicyNote { note } => Some(note),
         _ => None,
@@ -506,22 +506,22 @@ fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
         rig.log.sealed[HeadKind::Main as usize].push_back(SegmentId(0));
         rig
     };
-    for (next, goes_on) in [(10, true), (61, true), (62, false), (64, false)] {
+    for (next, goes_on) in [(10, true), (62, true), (63, false), (64, false)] {
         let mut rig = fresh();
-        assert_eq!(rig.log.reopen(life, next, Vec::new()), goes_on, "from page {next}");
+        assert_eq!(rig.log.reopen(life, next, Vec::new(), Parity::new(rig.log.shape)), goes_on, "from page {next}");
         assert_eq!(rig.state(0) == SegmentState::Open(HeadKind::Main), goes_on);
         assert_eq!(rig.log.sealed[HeadKind::Main as usize].is_empty(), goes_on);
     }
     let mut rig = fresh();
     // The footer has to hold what is there already: 40 pages of records.
     let many = vec![dead_everywhere(); 8_192];
-    assert!(!rig.log.reopen(life, 24, many));
-    assert!(rig.log.reopen(life, 10, Vec::new()));
-    assert!(!rig.log.reopen(life, 10, Vec::new()), "the head is there already");
+    assert!(!rig.log.reopen(life, 24, many, Parity::new(rig.log.shape)));
+    assert!(rig.log.reopen(life, 10, Vec::new(), Parity::new(rig.log.shape)));
+    assert!(!rig.log.reopen(life, 10, Vec::new(), Parity::new(rig.log.shape)), "the head is there already");
     assert_eq!(rig.append(HeadKind::Main, 4, 0), Ok(Page(11)));
     let mut rig = fresh();
     rig.log.sealed[HeadKind::Main as usize].clear();
-    assert!(!rig.log.reopen(life, 10, Vec::new()), "it has gone elsewhere");
+    assert!(!rig.log.reopen(life, 10, Vec::new(), Parity::new(rig.log.shape)), "it has gone elsewhere");
 }
 
 fn dead_everywhere() -> Record {
@@ -531,11 +531,11 @@ fn dead_everywhere() -> Record {
 #[test]
 fn shapes_count_headers_footers_and_true_pages() {
     let shape = Shape { segments: 4, segment_pages: 64, align: 4 };
-    assert_eq!((shape.header_capacity(), shape.footer_pages(0), shape.footer_pages(16 << 10)), (16_288, 4, 8));
-    // Header and data on true pages of 16 KiB, and a footer that holds a header's worth of records: 8 pages.
-    assert!(shape.takes(48, 4, 0) && !shape.takes(48, 5, 0) && !shape.takes(52, 4, 0) && shape.takes(0, 52, 0));
-    assert!(!shape.takes(0, 53, 0) && shape.takes(0, 52, 16_368) && !shape.takes(0, 52, 16_369));
-    assert!(shape.holds(52) && !shape.holds(53));
+    assert_eq!((shape.header_capacity(), shape.footer_pages(0), shape.footer_pages(16 << 10)), (16_192, 4, 8));
+    // Header and data on true pages of 16 KiB, and a footer that holds a header's worth of records: 4 pages.
+    assert!(shape.takes(52, 4, 0) && !shape.takes(52, 5, 0) && !shape.takes(56, 4, 0) && shape.takes(0, 56, 0));
+    assert!(!shape.takes(0, 57, 0) && shape.takes(0, 52, 16_464) && !shape.takes(0, 52, 16_465));
+    assert!(shape.holds(56) && !shape.holds(57));
     assert_eq!(shape.page(SegmentId(3), 5), Page(197));
     assert_eq!(shape.place(Page(197)), (SegmentId(3), Position(5)));
 }

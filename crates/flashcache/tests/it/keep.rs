@@ -411,10 +411,11 @@ fn dirty_data_that_lasts_is_copied_apart_from_what_is_overwritten() {
     });
 }
 
+/// Until the disk has all of it: what cleaning copies between the list and its end is listed again.
 async fn destage(rig: &Rig) {
     let limits = RunLimits { parts_max: 256, runs_max: 16, run_parts_max: 64 };
     let mut from = Some(0);
-    while let Some(block) = from {
+    while let Some(block) = from.or_else(|| (rig.cache.dirty_bytes(&rig.keep) > 0).then_some(0)) {
         let (runs, next) = rig.cache.dirty_runs(0, &rig.keep, block, limits);
         rig.cache.prepare_destage(0).await.unwrap();
         let mut list = DestagedList::default();

@@ -18,8 +18,8 @@ pub enum Canary {
 /// of 3,000 long seeds showed an acknowledgement behind a loss. A predecessor left open takes an overwrite between the copy of a block and the
 /// end of its chunk, a flush, and a death before the next one. A segment freed before its successors takes a cache of 128 segments:
 /// `tests/it/freed.rs` has one. Devices here never lack room. A read that waits longer is no
-/// error.
-const NEVER_HERE: [flashcache::Sabotage; 9] = [
+/// error. No page of the simulator's flash is rotten or unreadable when a process starts.
+const NEVER_HERE: [flashcache::Sabotage; 11] = [
     flashcache::Sabotage::AbsenceKillsMirror,
     flashcache::Sabotage::RottenSegmentVanishes,
     flashcache::Sabotage::TailKept,
@@ -29,6 +29,8 @@ const NEVER_HERE: [flashcache::Sabotage; 9] = [
     flashcache::Sabotage::FreedBeforeSuccessors,
     flashcache::Sabotage::NoRoomGivesUp,
     flashcache::Sabotage::CopiesWaitForCompany,
+    flashcache::Sabotage::UnreadablePageEndsCache,
+    flashcache::Sabotage::WitnessNotWritten,
 ];
 
 impl Canary {

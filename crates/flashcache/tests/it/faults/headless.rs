@@ -115,7 +115,11 @@ fn a_beginning_that_is_lost_with_a_durable_chunk_behind_it_is_damage() {
             }
             let open: Vec<u64> = segments(&rig).await.into_iter().filter(|(_, full)| !full).map(|(id, _)| id).collect();
             assert_eq!(open.len(), 1);
+            rig.on_flash().await;
             rot(&rig, open.iter().copied()).await;
+            // With it the beginning would be made again.
+            let witness = (open[0] + 1) * u64::from(SEGMENT_BYTES) - UNIT;
+            rig.media[0].write_at(witness, &[0; 4096]).await;
             let rig = rig.again_with(CacheConfig { sabotage, ..config() }).await;
             let why = rig.recovered[0].as_ref().err().map(ToString::to_string).unwrap_or_default();
             assert_eq!(why.contains("was acknowledged as durable and is not there"), sabotage.is_none(), "{why}");

@@ -22,7 +22,7 @@ async fn half_written(world: device::World, lacks: fn(usize) -> usize, before: b
     if before {
         // An older version of it is on both: only its data is another.
         rig.cache.write_dirty(&rig.disk, parts(2), &data(60), false).await.unwrap();
-        rig.cache.sync(&rig.disk).await.unwrap();
+        rig.on_flash().await;
     }
     let count = if goes_on { 1 } else { u64::MAX };
     rig.faults[lacks(first)].add(Fault { count, ..Fault::every(Verb::Write, Action::Stall) });

@@ -12,6 +12,7 @@ mod own_crc;
 mod rig;
 mod tails;
 mod undurable;
+mod unreadable;
 
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};
