@@ -8,7 +8,7 @@ use crate::feed::{Feed, FeedConfig};
 use crate::grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
 use crate::housekeeping::StopSignal;
 use crate::iorm::{Iorm, Medium, PlanSeat};
-use crate::loss::{LossListeners, LossWatch};
+use crate::loss::{CellDevice, LossListeners};
 use crate::metrics::redo::LastHour;
 use crate::open::CellError;
 use crate::pin::worth_map;
@@ -20,7 +20,7 @@ use crate::traced::{Records, TracedRequest};
 use crate::transfer::Transfers;
 use crate::write_back::{DirtyGate, Drying};
 use celldisk::{CellDisk, CellStore, DeviceId, FlashState, GridDiskError, GridDiskId};
-use device::layers::FlushGate;
+use device::layers::{FlushGate, LossListener, LossWatch};
 use device::sync::{Notify, lock};
 use device::{Arena, Device, World};
 use flashcache::{CacheConfig, CachedDisk, FlashCache, Sabotage};
@@ -290,8 +290,15 @@ impl Cell {
     }
 
     /// A physical device as all of the cell uses it: transfers of any length, at most one flush in flight and one waiting.
-    pub(crate) fn gate(device: Device, world: &World, sabotage: Option<Sabotage>) -> (Device, Arc<LossListeners>) {
-        let (watch, listeners) = LossWatch::new(Transfers::new(device), world.spawn.clone(), sabotage);
+    pub(crate) fn gate(device: CellDevice, world: &World, sabotage: Option<Sabotage>) -> (Device, Arc<LossListeners>) {
+        let listeners = Arc::new(LossListeners::default());
+        let losses = device.losses.unwrap_or_default();
+        let listener: Arc<dyn LossListener> = listeners.clone();
+        losses.listen(Arc::downgrade(&listener));
+        let below: Device = Transfers::new(device.device);
+        let hears_durable = below.geometry().volatile_cache && sabotage != Some(Sabotage::FailedFuaUnheard);
+        // Also where there is a watch at the bottom: what a layer above that refuses (a claim that was lost) was not made durable.
+        let watch = LossWatch::new(below, world.spawn.clone(), losses, hears_durable);
         (FlushGate::new(watch, world.spawn.clone()), listeners)
     }
 

@@ -59,6 +59,7 @@ pub use feed::FeedConfig;
 pub use flashlog::Answered;
 pub use flush::FlushStatus;
 pub use grid_disk::{GridDisk, GridDiskParts, PART_BYTES};
+pub use loss::CellDevice;
 pub use note::Note;
 pub use offer::{Offered, VictimSink};
 pub use open::{CellError, NewDevice, OpenReport};

@@ -11,6 +11,7 @@ use crate::cell::{CacheAtWork, Cell, CellConfig, State, cached_disk};
 use crate::cell_disks::adopt_sizes;
 use crate::early::Opening;
 use crate::grid_disk::GridDisk;
+use crate::loss::CellDevice;
 use crate::ordered::{RecoveredJournals, recover_journals};
 use crate::redo::{replay_redo, strange_redo_pairs};
 use celldisk::{
@@ -93,7 +94,7 @@ fn failures(list: &[ReplicaFailure]) -> String {
 /// A device to become a cell disk of a new cell.
 pub struct NewDevice {
     /// The device.
-    pub device: Device,
+    pub device: CellDevice,
     /// Cell disk name.
     pub name: String,
     /// Disk or flash.
@@ -111,9 +112,9 @@ pub struct NewDevice {
 impl NewDevice {
     /// A device of which nothing is said but what it is.
     #[must_use]
-    pub fn new(device: Device, name: impl Into<String>, role: Role) -> NewDevice {
+    pub fn new(device: impl Into<CellDevice>, name: impl Into<String>, role: Role) -> NewDevice {
         NewDevice {
-            device,
+            device: device.into(),
             name: name.into(),
             role,
             class: None,
@@ -179,7 +180,7 @@ impl Cell {
         let created = world.clock.wall();
         let mut disks = Vec::new();
         for new in devices {
-            let device = new.device.clone();
+            let device = new.device.device.clone();
             disks.push(new.format(device, cell_id, created, force, &mut random).await?);
         }
         Ok(CellStore::create(name, disks, created, Stamp(random()), Stamp(random())).await?)
@@ -193,14 +194,14 @@ impl Cell {
     /// # Errors
     /// No usable catalog, or disks whose labels cannot be written.
     pub async fn open(
-        devices: Vec<Device>,
+        devices: Vec<impl Into<CellDevice>>,
         config: CellConfig,
         world: World,
     ) -> Result<(Arc<Cell>, OpenReport), CellError> {
         let mut prng = world.prng.fork("open stamps");
         let mut random = || prng.next_u128().max(1);
         let (devices, listeners): (Vec<Device>, Vec<_>) =
-            devices.into_iter().map(|device| Cell::gate(device, &world, config.sabotage)).unzip();
+            devices.into_iter().map(|device| Cell::gate(device.into(), &world, config.sabotage)).unzip();
         let gates = devices.clone();
         let options = OpenOptions {
             cell_id: None,

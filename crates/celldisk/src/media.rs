@@ -39,14 +39,23 @@ pub(crate) async fn read(device: &Device, offset: u64, len: usize) -> Result<Vec
     Ok(out)
 }
 
+/// Write `bytes` (whole pages) at `offset`; a flush makes them durable.
+pub(crate) async fn write(device: &Device, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+    write_pieces(device, offset, bytes, false).await
+}
+
 /// Write `bytes` (whole pages) at `offset` and have them durable.
 pub(crate) async fn write_durable(device: &Device, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+    write_pieces(device, offset, bytes, true).await
+}
+
+async fn write_pieces(device: &Device, offset: u64, bytes: &[u8], fua: bool) -> Result<(), IoError> {
     let piece_bytes = piece_bytes(device) as usize;
     let mut at = offset;
     for piece in bytes.chunks(piece_bytes) {
         let mut buf = Buf::zeroed(piece.len());
         buf.copy_from_slice(piece);
-        let outcome = device.write(at, Bufs::from(buf).freeze(), true).await.outcome;
+        let outcome = device.write(at, Bufs::from(buf).freeze(), fua).await.outcome;
         check(Verb::Write, at, piece.len() as u64, outcome)?;
         at += piece.len() as u64;
     }

@@ -170,7 +170,7 @@ impl Stopped {
         F: Future<Output = Result<T, AdoptError>> + Send,
     {
         let config = CellConfig { believe_cache: believed, ..cell_config(&self.located)? };
-        let opened: Vec<Device> = found.iter().map(OpenDevice::device).collect();
+        let opened: Vec<_> = found.iter().map(OpenDevice::for_cell).collect();
         let world = self.world.clone();
         let changed = self.runtime.block_on(async move {
             let (cell, _) = Cell::open(opened, config, world.clone()).await.map_err(ServeError::from)?;

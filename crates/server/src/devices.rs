@@ -1,17 +1,18 @@
-//! The devices of a cell, opened and wrapped: real, then forgetful (tests), then delayed (emulation), then counted.
+//! The devices of a cell, opened and wrapped: real, then watched for losses, claimed, forgetful (tests), delayed (emulation), and
+//! counted. Nothing writes below the watch.
 //!
 //! Never decides what a device is worth: its label and the cell do.
 
 use crate::claim::{self, Teller};
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
 use crate::{images, init};
-use cell::NewDevice;
 use cell::counters::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
+use cell::{CellDevice, NewDevice};
 use celldisk::claim::{ClaimError, Claimed, Holder};
 use celldisk::{Beside, BesideError, CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::{BusyTime, VerbSnapshot};
-use device::layers::{Delay, Forgetful, Stats};
+use device::layers::{Delay, Forgetful, Losses, Stats, WatchedDevice};
 use device::{
     Address, Class, Clock, Completion, Device, Direct, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
     copies_on_write,
@@ -90,8 +91,10 @@ pub(crate) struct OpenDevice {
     pub(crate) path: PathBuf,
     /// What it has done.
     pub(crate) io: Arc<BySize>,
-    /// Its claim, below every layer.
+    /// Its claim, below every layer but the watch for losses.
     claimed: Arc<Claimed>,
+    /// What the watch hears.
+    losses: Arc<Losses>,
     /// Its identity, when it carries a label.
     pub(crate) device_id: Option<DeviceId>,
     /// Bytes of the volume, where it is an adopted one or one to be adopted: nothing of it may ever be formatted.
@@ -99,9 +102,14 @@ pub(crate) struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// The device to hand to the cell.
+    /// The device, for what is no cell.
     pub(crate) fn device(&self) -> Device {
         self.io.clone()
+    }
+
+    /// The device to hand to the cell.
+    pub(crate) fn for_cell(&self) -> CellDevice {
+        CellDevice::new(self.io.clone(), self.losses.clone())
     }
 
     /// Take the claim on it: it carries a label, and is about to be used.
@@ -149,7 +157,7 @@ impl OpenDevice {
             page_bytes: config.page.and_then(|page| u32::try_from(page.0).ok()),
             adopted_bytes: self.adopted_bytes,
             au_bytes: self.adopted_bytes.map(|_| celldisk::layout::AU_BYTES_MIN),
-            ..NewDevice::new(self.device(), name, role)
+            ..NewDevice::new(self.for_cell(), name, role)
         }
     }
 }
@@ -271,8 +279,9 @@ pub(crate) fn open(
             error,
         })?;
     }
-    let claimed = Claimed::new(device, world);
-    device = claimed.clone();
+    let watched = WatchedDevice::new(device, world.spawn.clone());
+    let claimed = Claimed::new(&watched, world);
+    let mut device: Device = claimed.clone();
     if config.forgetful {
         tracing::warn!(device = name, "forgetful: killing this process loses un-flushed writes, on purpose");
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
@@ -281,7 +290,8 @@ pub(crate) fn open(
         let prng = world.prng.fork(&name);
         device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
     }
-    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, device_id: None, adopted_bytes })
+    let losses = watched.losses().clone();
+    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, losses, device_id: None, adopted_bytes })
 }
 
 /// The file with the metadata of an adopted volume: small, and through the page cache, which takes sectors of any size.

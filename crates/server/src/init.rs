@@ -457,7 +457,7 @@ fn make_cell(
         *count += 1;
         paths.insert(cell_disk.clone(), open.path.display().to_string());
         new.push(open.to_be(config, cell_disk));
-        opened.push(open.device());
+        opened.push(open.for_cell());
     }
     let has_flash = !plan.flash.is_empty();
     let (plan, name, world) = (plan.clone(), name.to_owned(), world.clone());

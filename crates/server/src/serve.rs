@@ -158,7 +158,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         return Err(ServeError::NoDevice { path: located.path.display().to_string() });
     }
     let config = cell_config(&located)?;
-    let opened: Vec<_> = found.devices.iter().map(devices::OpenDevice::device).collect();
+    let opened: Vec<_> = found.devices.iter().map(devices::OpenDevice::for_cell).collect();
     let (cell, report) = {
         let world = world.clone();
         runtime.block_on(async move { Cell::open(opened, config, world).await })?

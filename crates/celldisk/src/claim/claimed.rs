@@ -8,6 +8,7 @@ use super::{
 use crate::error::IoError;
 use crate::layout::{CLAIM_OFFSET, PAGE_BYTES};
 use crate::media;
+use device::layers::WatchedDevice;
 use device::sync::{Semaphore, lock};
 use device::{
     Clock, Completed, Completion, Device, FailKind, Geometry, Instant, Io, Op, Outcome, Spawn, Verb, WallTime, World,
@@ -73,16 +74,17 @@ impl Looked {
 }
 
 impl Claimed {
-    /// `inner`, not claimed yet.
+    /// `inner`, not claimed yet. A claim is renewed with a flush, which may get the report of what another writer of the device
+    /// has lost: so it lies above the watch that all of them pass.
     #[must_use]
-    pub fn new(inner: Device, world: &World) -> Arc<Claimed> {
+    pub fn new(inner: &WatchedDevice, world: &World) -> Arc<Claimed> {
         Claimed::sabotaged(inner, world, None)
     }
 
     /// The same, broken on purpose: for tests.
     #[must_use]
-    pub fn sabotaged(inner: Device, world: &World, sabotage: Option<Sabotage>) -> Arc<Claimed> {
-        let (clock, spawn) = (world.clock.clone(), world.spawn.clone());
+    pub fn sabotaged(inner: &WatchedDevice, world: &World, sabotage: Option<Sabotage>) -> Arc<Claimed> {
+        let (inner, clock, spawn) = (inner.device().clone(), world.clock.clone(), world.spawn.clone());
         let (state, looking) = (Mutex::new(State::Open), Semaphore::new(1));
         Arc::new_cyclic(|this| Claimed { inner, clock, spawn, state, looking, sabotage, this: this.clone() })
     }
@@ -210,8 +212,10 @@ impl Claimed {
         }
     }
 
+    /// Written and flushed apart: a sector that cannot be written has lost nothing of other writers, a failed flush may have.
     async fn write(&self, stamp: &Stamped) -> Result<(), IoError> {
-        media::write_durable(&self.inner, CLAIM_OFFSET, &stamp.encode()).await
+        media::write(&self.inner, CLAIM_OFFSET, &stamp.encode()).await?;
+        media::flush(&self.inner).await
     }
 
     /// Carry `op` out after a look.

@@ -6,7 +6,7 @@
 
 use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, Sabotage, WATCH_FOR};
 use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
-use device::layers::Memory;
+use device::layers::{Memory, WatchedDevice};
 use device::sync::lock;
 use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Prng, Spawn, Timer, WallTime, World};
 use sim::executor::{Executor, Process};
@@ -59,7 +59,8 @@ impl User {
         let (process, mut world) = process_of(executor);
         let clock = Arc::new(Suspended { inner: world.clock.clone(), slept_ns: AtomicU64::new(0) });
         world.clock = clock.clone();
-        let claimed = Claimed::sabotaged(medium.clone(), &world, sabotage);
+        let watched = WatchedDevice::new(medium.clone(), world.spawn.clone());
+        let claimed = Claimed::sabotaged(&watched, &world, sabotage);
         User { process, world, clock, claimed, holder, watched: Mutex::default() }
     }
 

@@ -3,6 +3,7 @@
 mod adopted;
 mod busy_flash;
 mod change_flash_cache;
+mod claim_losses;
 mod claims;
 mod counts;
 mod destage_waits;
