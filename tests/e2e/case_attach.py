@@ -333,6 +333,36 @@ def a_loss_is_written_again_or_told():
 
 
 @test
+def a_driver_that_takes_over_has_the_cell_flush_first():
+    """Nobody keeps the writes of a driver that died. The next one has the cell make them durable before it serves, so a cell that
+    forgets what was not flushed afterwards loses nothing."""
+    with hosted(griddisks=("data:16M",), flash=()) as (cell, host, _):
+        cell.stop()
+        cell.set_device("forgetful = true", kind="disk")
+        cell.start()
+        device = host.attach("data", "-c", cell.dir).stdout.strip()
+        import mmap
+
+        buffer, back = mmap.mmap(-1, 65536), mmap.mmap(-1, 65536)
+        fd = os.open(device, os.O_RDWR | os.O_DIRECT)
+        for turn in range(1, 4):
+            buffer[:] = bytes([turn]) * 65536
+            os.pwrite(fd, buffer, 0)
+            os.kill(host.row()["driver_pid"], signal.SIGKILL)
+            wait_until(lambda: host.row()["drivers_started"] == turn + 1, 10, "another driver")
+            wait_until(lambda: host.row()["state"] == "up", 20, "up again")
+            cell.kill()
+            cell.start()
+            wait_until(lambda: host.row()["state"] == "up", 20, "up again with another instance of the cell")
+            os.fsync(fd)
+            os.preadv(fd, [back], 0)
+            check(back[:] == buffer[:], f"turn {turn}: what was acknowledged before the driver died is there after a FLUSH")
+        os.close(fd)
+        host.detach("data")
+        cell.stop()
+
+
+@test
 def taken_over_waited_for_and_read_only():
     with hosted(griddisks=("data:16M",)) as (cell, host, place):
         device = host.attach("data", "-c", cell.dir, "--on-loss", "eio").stdout.strip()

@@ -1,5 +1,8 @@
 //! The driver of an attachment: what the kernel asks goes to the cell, and back. Which way it comes is the front's: `fuse_front`, `nbd_front`, `ublk_front`.
 //!
+//! A driver that takes over keeps none of the writes of the one that died, so nobody could write them again. It has the cell flush under the
+//! stamp they were acknowledged under before it serves anything; if that fails everything is answered EIO.
+//!
 //! It acknowledges what the cell has acknowledged and nothing else. [`RemoteDisk`] connects again, keeps what no FLUSH has covered
 //! and writes it again to a cell that may have lost it (DESIGN I9). What has to outlive this process (whether there are such writes,
 //! and of which instance of the cell) is in memory that the keeper has as well.
@@ -12,11 +15,12 @@ use super::spec::Spec;
 use super::wire::TRANSFER_BYTES_MAX;
 use super::{fuse_front, nbd_front, ublk_front};
 use device::real::{FuseChannel, SharedWords, UblkEnd, passed_on};
+use device::sync::lock;
 use device::{Arena, Completed, Conn, FailKind, Io, Op, Outcome, Runtime, RuntimeConfig, World};
 use nbd::client::{RemoteDisk, RemoteOptions, Standing};
 use nbd::codec::Errno;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -98,6 +102,8 @@ pub(super) struct Drive {
     disk: Option<Arc<RemoteDisk>>,
     pub(super) arena: Arena,
     shared: Shared,
+    /// Bytes that an earlier driver acknowledged and did not flush, until the cell has made them durable.
+    inherited: Mutex<Option<u64>>,
     size_bytes_at_start: u64,
     pub(super) read_only: bool,
 }
@@ -141,18 +147,10 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
     let tag = spec.device_tag();
     runtime.block_on(async move {
         let disk = connect(&world, &spec, &shared).await;
-        let mut drive = Drive {
-            world,
-            disk,
-            arena: Arena::new(DATA_BYTES_MAX),
-            size_bytes_at_start: spec.size_bytes,
-            read_only: spec.read_only,
-            shared,
-        };
-        drive.begin();
-        let drive = Arc::new(drive);
+        let drive = Arc::new(Drive::new(world, disk, shared, spec.size_bytes, spec.read_only));
         let beside = drive.clone();
         drive.world.spawn.spawn(Box::pin(async move { beside.keep_telling().await }));
+        drive.begin().await;
         let served = match front {
             Front::Fuse(channel) => fuse_front::serve(&drive, channel, descriptors.resumed).await,
             // What was taken and not answered, the kernel sends again by itself.
@@ -218,25 +216,48 @@ async fn connect(world: &World, spec: &Spec, shared: &Shared) -> Option<Arc<Remo
 }
 
 impl Drive {
-    /// Look what an earlier driver has left: what it had acknowledged and not flushed is not known here, so the cell must still
-    /// have it.
-    fn begin(&mut self) {
-        if let Some(disk) = &self.disk
-            && self.shared.is_unflushed()
-        {
-            let now = match disk.standing() {
-                Standing::Up { stamp } => stamp,
-                _ => None,
+    fn new(
+        world: World,
+        disk: Option<Arc<RemoteDisk>>,
+        shared: Shared,
+        size_bytes_at_start: u64,
+        read_only: bool,
+    ) -> Drive {
+        let inherited = Mutex::new(shared.is_unflushed().then(|| shared.unflushed_bytes()));
+        let arena = Arena::new(DATA_BYTES_MAX);
+        Drive { world, disk, arena, shared, inherited, size_bytes_at_start, read_only }
+    }
+
+    /// Settle what an earlier driver has left: the cell makes it durable under the same stamp, or everything fails.
+    async fn begin(&self) {
+        let inherited = *lock(&self.inherited);
+        if let Some(bytes) = inherited {
+            let is_durable = match (&self.disk, self.shared.stamp()) {
+                (Some(disk), Some(stamp)) => disk.flush_under(stamp).await,
+                _ => false,
             };
-            if now.is_none() || now != self.shared.stamp() {
+            if is_durable {
+                self.shared.set_unflushed_bytes(0);
+                self.shared.set_unflushed(false);
+                *lock(&self.inherited) = None;
+            } else {
                 error!(
-                    "driver and cell have both gone, and with them writes that were acknowledged and not flushed: EIO until detached"
+                    bytes,
+                    "writes that an earlier driver acknowledged and did not flush may be lost: EIO until detached"
                 );
-                self.shared.set_given_up_bytes(self.shared.unflushed_bytes());
-                self.disk = None;
+                self.shared.set_given_up_bytes(bytes);
+                if let Some(disk) = &self.disk {
+                    disk.give_up();
+                }
             }
         }
         self.tell();
+    }
+
+    /// Bytes that were acknowledged and not flushed, here or by an earlier driver.
+    fn unflushed_bytes(&self) -> u64 {
+        let inherited = lock(&self.inherited).unwrap_or(0);
+        inherited + self.disk.as_ref().map_or(0, |disk| disk.unflushed_bytes())
     }
 
     pub(super) fn size_bytes(&self) -> u64 {
@@ -246,9 +267,11 @@ impl Drive {
     /// What the keeper may know.
     fn tell(&self) {
         let state = match self.disk.as_ref().map(|disk| disk.standing()) {
+            Some(Standing::Dead) | None => State::Failed,
+            // Nothing is served before it is settled.
+            Some(_) if lock(&self.inherited).is_some() => State::Waiting,
             Some(Standing::Up { .. }) => State::Up,
             Some(Standing::Waiting) => State::Waiting,
-            Some(Standing::Dead) | None => State::Failed,
         };
         let before = self.shared.state();
         if state != before {
@@ -259,8 +282,8 @@ impl Drive {
             }
             self.shared.set_state(state);
         }
-        if let Some(disk) = self.disk.as_ref().filter(|_| state != State::Failed) {
-            self.shared.set_unflushed_bytes(disk.unflushed_bytes());
+        if state != State::Failed {
+            self.shared.set_unflushed_bytes(self.unflushed_bytes());
         }
         self.shared.set_size_bytes(self.size_bytes());
     }
@@ -288,7 +311,7 @@ impl Drive {
             self.world.clock.sleep(TELL_EVERY).await;
             if let Some(disk) = &self.disk {
                 if self.shared.is_to_give_up() && !matches!(disk.standing(), Standing::Dead) {
-                    self.shared.set_given_up_bytes(disk.unflushed_bytes());
+                    self.shared.set_given_up_bytes(self.unflushed_bytes());
                     disk.give_up();
                 }
                 disk.look_for_loss();
@@ -308,13 +331,12 @@ impl Drive {
     #[cfg(test)]
     pub(super) fn failed(world: World, size_bytes: u64) -> std::io::Result<Drive> {
         let shared = Shared(SharedWords::new()?);
-        let arena = Arena::new(DATA_BYTES_MAX);
-        Ok(Drive { world, disk: None, arena, shared, size_bytes_at_start: size_bytes, read_only: false })
+        Ok(Drive::new(world, None, shared, size_bytes, false))
     }
 
     /// Whether everything fails.
     pub(super) fn has_failed(&self) -> bool {
-        self.disk.is_none()
+        self.disk.as_ref().is_none_or(|disk| disk.is_dead())
     }
 
     /// Longest read and write.
@@ -353,9 +375,172 @@ impl Drive {
             {
                 self.shared.set_stamp(stamp);
             }
+            // A driver that takes over says how much there was.
+            self.shared.set_unflushed_bytes(disk.unflushed_bytes());
             self.shared.set_unflushed(true);
         }
     }
 }
 
 const _: () = assert!(TRANSFER_BYTES_MAX as usize * 4 <= DATA_BYTES_MAX);
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use device::{Address, Completion, Geometry, SharedBuf};
+    use nbd::{FrontEnd, FrontEndLimits};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const SIZE_BYTES: u64 = 1 << 20;
+
+    /// A disk with a volatile cache.
+    #[derive(Default)]
+    struct Disk {
+        now: Mutex<Vec<u8>>,
+        durable: Mutex<Vec<u8>>,
+        fails_flushes: AtomicBool,
+    }
+
+    struct DiskDevice(Arc<Disk>);
+
+    impl Io for DiskDevice {
+        fn geometry(&self) -> Geometry {
+            Geometry {
+                size_bytes: SIZE_BYTES,
+                logical_bytes: 512,
+                page_bytes: 4096,
+                rotational: false,
+                volatile_cache: true,
+                discard_bytes: 0,
+                fast_zeroes: false,
+                transfer_bytes_max: 1 << 20,
+                class: device::Class::Durable,
+            }
+        }
+
+        fn submit(&self, op: Op) -> Completion {
+            let disk = &self.0;
+            let mut now = lock(&disk.now);
+            now.resize(SIZE_BYTES as usize, 0);
+            Completion::ready(match op {
+                Op::Read { offset, mut bufs } => {
+                    let len = bufs.len_bytes();
+                    bufs.copy_in(0, &now[offset as usize..][..len]);
+                    Completed { outcome: Outcome::Done, bufs, extents: Vec::new() }
+                }
+                Op::Write { offset, data, .. } => {
+                    let bytes = data.to_vec(0..data.len_bytes());
+                    now[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                    Completed::bare(Outcome::Done)
+                }
+                Op::Flush if disk.fails_flushes.load(Ordering::SeqCst) => {
+                    Completed::bare(Outcome::Failed(FailKind::Media))
+                }
+                Op::Flush => {
+                    lock(&disk.durable).clone_from(&now);
+                    Completed::bare(Outcome::Done)
+                }
+                _ => Completed::bare(Outcome::Failed(FailKind::Unsupported)),
+            })
+        }
+    }
+
+    struct Served {
+        front: FrontEnd,
+        listener: Arc<dyn device::Listener>,
+    }
+
+    async fn serve(world: &World, address: &Address, disk: &Arc<Disk>, stamp: u128) -> Served {
+        let grid_disk = cell::GridDisk::new(cell::GridDiskParts {
+            id: 1,
+            name: "data".into(),
+            disk: Arc::new(DiskDevice(disk.clone())),
+            size_bytes: SIZE_BYTES,
+            arena: Arena::new(8 << 20),
+            block_bytes: 16384,
+            alarm: Arc::default(),
+            sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+            sabotage: None,
+        });
+        let cell = cell::Cell::of_grid_disks(vec![grid_disk], stamp, world.clone());
+        let front = FrontEnd::new(cell, world.clone(), Arena::new(16 << 20), FrontEndLimits::default());
+        let listener = world.net.listen(address).await.unwrap();
+        front.serve(listener.clone());
+        Served { front, listener }
+    }
+
+    async fn driver(world: &World, address: &Address, words: &SharedWords) -> Drive {
+        let shared = Shared(SharedWords::of(words.fd().try_clone().unwrap()).unwrap());
+        let mut options = RemoteOptions { lineage: lineage(&shared), patient: true, ..RemoteOptions::default() };
+        options.client.contexts.push("flashcell:instance".to_owned());
+        let disk = RemoteDisk::connect(world, address, "data", options).await.unwrap();
+        Drive::new(world.clone(), Some(Arc::new(disk)), shared, SIZE_BYTES, false)
+    }
+
+    /// What the cell does between the death of one driver and the start of the next.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Cell {
+        Stays,
+        FailsFlushes,
+        /// The cell is another instance before the next driver has connected.
+        Restarts,
+        /// The same, after it has connected.
+        RestartsLater,
+    }
+
+    /// State, bytes not flushed, bytes given up, and whether the write of the first driver is durable.
+    fn taken_over(what: Cell) -> (State, u64, u64, bool) {
+        let runtime = Runtime::new(RuntimeConfig { threads: 1, ..RuntimeConfig::default() }).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::Unix(dir.path().join("nbd"));
+        let world = runtime.world(1);
+        runtime.block_on(async move {
+            let disk = Arc::new(Disk::default());
+            let words = SharedWords::new().unwrap();
+            let restart = async |served: Served| {
+                served.listener.close();
+                served.front.stop().await;
+                let durable = lock(&disk.durable).clone();
+                *lock(&disk.now) = durable;
+                serve(&world, &address, &disk, 2).await
+            };
+            let mut served = serve(&world, &address, &disk, 1).await;
+            let first = driver(&world, &address, &words).await;
+            first.begin().await;
+            let data = SharedBuf::from(vec![7; 4096]).into();
+            assert_eq!(first.perform(Op::Write { offset: 0, data, fua: false }).await.outcome, Outcome::Done);
+            assert!(first.shared.is_unflushed() && first.shared.unflushed_bytes() == 4096);
+            drop(first);
+            disk.fails_flushes.store(what == Cell::FailsFlushes, Ordering::SeqCst);
+            if what == Cell::Restarts {
+                served = restart(served).await;
+            }
+            let next = driver(&world, &address, &words).await;
+            next.tell();
+            assert!(next.shared.state() != State::Up && next.shared.unflushed_bytes() == 4096, "before it is settled");
+            if what == Cell::RestartsLater {
+                served = restart(served).await;
+            }
+            next.begin().await;
+            let is_durable = lock(&disk.durable).first() == Some(&7);
+            let serves = next.perform(Op::Flush).await.outcome == Outcome::Done;
+            assert_eq!(serves, next.shared.state() == State::Up, "FLUSH");
+            drop(served);
+            let shared = &next.shared;
+            (shared.state(), shared.unflushed_bytes(), shared.given_up_bytes(), is_durable)
+        })
+    }
+
+    #[test]
+    fn a_driver_that_takes_over_flushes_before_it_serves() {
+        assert_eq!(taken_over(Cell::Stays), (State::Up, 0, 0, true));
+    }
+
+    #[test]
+    fn a_driver_that_takes_over_what_is_lost_answers_eio() {
+        for what in [Cell::FailsFlushes, Cell::Restarts, Cell::RestartsLater] {
+            assert_eq!(taken_over(what), (State::Failed, 4096, 4096, false));
+        }
+    }
+}
