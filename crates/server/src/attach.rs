@@ -56,6 +56,10 @@ pub const SECTOR_BYTES: u32 = 4096;
 pub const ON_LOSS_SECONDS: u64 = 600;
 /// For the keeper to say what came of it.
 const READY: Duration = Duration::from_secs(60);
+/// The same where another driver can be tried.
+const READY_OR_ANOTHER: Duration = Duration::from_secs(8);
+/// For what is left of a way that failed to end.
+const LEFT: Duration = Duration::from_secs(2);
 /// Seen with a memory limit (cgroup v1) that driver and writers shared: the driver waited for a page that only it could write out, for ever.
 const MAY_HANG: &str = "without CAP_SYS_RESOURCE the driver may wait for pages that only it can write out: where memory is limited or short, \
      the device can hang; in a container give it that capability, or keep it outside of the limit";
@@ -127,7 +131,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         return Err(AttachError::NotRoot { what: "attach" });
     }
     let mut notes = Vec::new();
-    let (driver, why) = probe::probe(options.driver)?;
+    let mut ways = probe::probe(options.driver)?;
     if options.mkfs.is_some() && options.mount_point.is_none() {
         return Err(AttachError::FileSystem {
             what: "--mkfs makes a file system to be mounted, and there is no MOUNTPOINT".to_owned(),
@@ -135,13 +139,19 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         });
     }
     let reached = reach_patiently(options)?;
-    let spec = spec(options, driver, reached)?;
+    let spec = spec(options, ways.best(), reached)?;
     let place = Place::of(&spec.id());
     let (record, is_new) = match existing(&place, &spec, options)? {
         Some(record) => (record, false),
-        None => (begin_patiently(&place, &spec, options)?, true),
+        None => {
+            let begun = ways.first_that_works(|driver, has_another| {
+                let patience = if has_another { READY_OR_ANOTHER } else { READY };
+                begin_patiently(&place, &Spec { driver, ..spec.clone() }, options, patience)
+            });
+            (begun?, true)
+        }
     };
-    notes.extend(why.filter(|_| is_new));
+    notes.extend(ways.told().filter(|_| is_new));
     if is_new && !device::may_skip_own_io() {
         notes.push(MAY_HANG.to_owned());
     }
@@ -255,7 +265,12 @@ fn holder(record: &Record, mounts: &[host::Mount]) -> String {
     format!("as {}{mounted}, by process {}", record.device.display(), record.keeper_pid)
 }
 
-fn begin_patiently(place: &Place, spec: &Spec, options: &AttachOptions) -> Result<Record, AttachError> {
+fn begin_patiently(
+    place: &Place,
+    spec: &Spec,
+    options: &AttachOptions,
+    patience: Duration,
+) -> Result<Record, AttachError> {
     loop {
         if let Some(path) = spec.cell_lock()
             && spec::take_lock(&path)?.is_none()
@@ -266,12 +281,12 @@ fn begin_patiently(place: &Place, spec: &Spec, options: &AttachOptions) -> Resul
             }
             return Err(AttachError::Held { grid_disk: spec.grid_disk.clone(), holder: spec::signed(&path) });
         }
-        return begin(place, spec);
+        return begin(place, spec, patience);
     }
 }
 
 /// Start a keeper, and wait for what it says.
-fn begin(place: &Place, spec: &Spec) -> Result<Record, AttachError> {
+fn begin(place: &Place, spec: &Spec, patience: Duration) -> Result<Record, AttachError> {
     place.make()?;
     place.write_spec(spec)?;
     let failed = |why: String| AttachError::Failed { grid_disk: spec.grid_disk.clone(), why };
@@ -291,23 +306,43 @@ fn begin(place: &Place, spec: &Spec) -> Result<Record, AttachError> {
         let _ = said.send(line);
     };
     std::thread::Builder::new().name("ready".to_owned()).spawn(listen).map_err(|error| failed(error.to_string()))?;
-    let line = hear.recv_timeout(READY).unwrap_or_default();
+    let line = hear.recv_timeout(patience).unwrap_or_default();
     let line = line.trim_end();
     if line.starts_with("ready ") {
         return place.record();
     }
     // Its processes end with it; what is left is a directory.
-    let _ = keeper.kill();
-    let _ = keeper.wait();
     let why = match line.strip_prefix("failed ") {
         Some(why) => why.replace('\u{1}', "\n").replace(&format!("cannot attach {}: ", spec.grid_disk), ""),
+        None if line.is_empty() => {
+            format!("the keeper has not said anything for {} s: {}", patience.as_secs(), place.last_words())
+        }
         None => format!("the keeper ended: {}", place.last_words()),
     };
+    end_keeper(keeper, place);
     // Another attach may have been quicker: then it is its directory. A device that is half made goes with it.
     if !place.is_live() && detach::bury(place).is_err() {
         place.remove();
     }
     Err(failed(why))
+}
+
+/// End a keeper whose device did not come about, and the driver it may have started. One that waits in the kernel cannot be ended, and is not
+/// waited for longer.
+fn end_keeper(mut keeper: std::process::Child, place: &Place) {
+    let keeper_pid = keeper.id();
+    let _ = keeper.kill();
+    if let Ok(record) = place.record()
+        && record.keeper_pid == keeper_pid
+    {
+        detach::end_driver(record.driver_pid);
+    }
+    let until = Instant::now() + LEFT;
+    while matches!(keeper.try_wait(), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The locks go with the last process.
+    let _ = await_end(place, until.saturating_duration_since(Instant::now()));
 }
 
 /// Keep this process in memory, and out of its own way: pages that are written to its device may be what it needs.

@@ -129,6 +129,9 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
     // A session of its own: what happens to the terminal is nothing to it.
     let _ = rustix::process::setsid();
     let spec = place.spec()?;
+    super::guard();
+    // Before the locks: a kernel that never comes back from this must not keep them from the next way to attach.
+    let gate = Gate::new(&spec)?;
     let held = |holder: String| AttachError::Held { grid_disk: spec.grid_disk.clone(), holder };
     let lock = place.lock()?.ok_or_else(|| held("another attach is under way".to_owned()))?;
     let cell_lock = match spec.cell_lock() {
@@ -139,8 +142,6 @@ fn begin(place: &Place) -> Result<Begun, AttachError> {
             Some(OwnedFd::from(file))
         }
     };
-    super::guard();
-    let gate = Gate::new(&spec)?;
     let words = SharedWords::new().map_err(|error| failed(&spec, format!("memory: {error}")))?;
     let (events, received) = mpsc::channel();
     let mut keeper = Keeper {

@@ -4,20 +4,77 @@ use super::gate::NO_GROWTH;
 use super::spec::Kind;
 use super::{AttachError, Driver};
 use device::real::{NbdDevice, UblkDevice, UblkFeatures};
+use std::collections::VecDeque;
 use std::io;
 use std::process::{Command, Stdio};
+use tracing::warn;
 
-/// Lines of kernels whose driver for ublk brings the host down: 6.17 (longhorn/longhorn#13509, a panic when a device is made).
+/// Lines of kernels whose driver for ublk brings the host down: 6.17 (longhorn/longhorn#13509, a panic when a device is made). Elsewhere a
+/// device that cannot be added is noticed when it is tried.
 const UBLK_PANICS: [&str; 1] = ["6.17."];
 
 /// The kernel's own namespace of processes.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The driver to take, and for who leaves the choice a word why.
-pub(super) fn probe(driver: Driver) -> Result<(Kind, Option<String>), AttachError> {
+/// The ways that may work here, the best first, and why others were passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ways {
+    usable: VecDeque<Kind>,
+    passed: Vec<(Kind, String)>,
+    /// The user left the choice, and is told of it.
+    is_choice: bool,
+    /// What the user is told of the way named.
+    note: Option<String>,
+}
+
+impl Ways {
+    fn named(kind: Kind, note: Option<String>) -> Ways {
+        Ways { usable: VecDeque::from([kind]), passed: Vec::new(), is_choice: false, note }
+    }
+
+    /// The way to take, unless it has failed.
+    pub(super) fn best(&self) -> Kind {
+        self.usable.front().copied().unwrap_or_default()
+    }
+
+    /// A line for the user: the way taken, and why no better one.
+    pub(super) fn told(&self) -> Option<String> {
+        if !self.is_choice {
+            return self.note.clone();
+        }
+        let passed: Vec<String> = self.passed.iter().map(|(kind, why)| format!("{}: {why}", kind.word())).collect();
+        let why = if passed.is_empty() { String::new() } else { format!(" ({})", passed.join("; ")) };
+        Some(format!("driver {}{why}", self.best().word()))
+    }
+
+    /// Try one way after the other. `attempt` is told whether another way is left, and then fails within seconds. A device that did not come
+    /// about is tried the next way; any other error is final.
+    pub(super) fn first_that_works<T>(
+        &mut self,
+        mut attempt: impl FnMut(Kind, bool) -> Result<T, AttachError>,
+    ) -> Result<T, AttachError> {
+        loop {
+            let has_another = self.usable.len() > 1;
+            match attempt(self.best(), has_another) {
+                Err(AttachError::Failed { why, .. }) if has_another => {
+                    let why = why.lines().next().unwrap_or_default().to_owned();
+                    warn!("driver {}: {why}: the next one is tried", self.best().word());
+                    self.passed.extend(self.usable.pop_front().map(|kind| (kind, why)));
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+/// The ways to try.
+pub(super) fn probe(driver: Driver) -> Result<Ways, AttachError> {
     match driver {
         Driver::Ublk => match ublk() {
-            Ok(features) => Ok((Kind::Ublk, (!features.can_resize()).then(|| format!("driver ublk: {NO_GROWTH}")))),
+            Ok(features) => {
+                let note = (!features.can_resize()).then(|| format!("driver ublk: {NO_GROWTH}"));
+                Ok(Ways::named(Kind::Ublk, note))
+            }
             Err(why) => Err(AttachError::Driver {
                 driver: "ublk",
                 why,
@@ -26,30 +83,45 @@ pub(super) fn probe(driver: Driver) -> Result<(Kind, Option<String>), AttachErro
             }),
         },
         Driver::Nbd => match nbd() {
-            Ok(()) => Ok((Kind::Nbd, None)),
+            Ok(()) => Ok(Ways::named(Kind::Nbd, None)),
             Err(why) => Err(AttachError::Driver {
                 driver: "nbd",
                 why,
                 hint: "`modprobe nbd`, in the host's own network namespace; or --driver fuse, or without --driver",
             }),
         },
-        Driver::Fuse => fuse().map(|()| (Kind::Fuse, None)),
-        Driver::Auto => best(),
+        Driver::Fuse => fuse().map(|()| Ways::named(Kind::Fuse, None)),
+        Driver::Auto => {
+            let ublk = match ublk() {
+                Ok(features) if !features.can_resize() => Err(NO_GROWTH.to_owned()),
+                Ok(_) if !is_host() => Err("this is a container: its devices would not appear here".to_owned()),
+                Ok(_) => Ok(()),
+                Err(why) => Err(why),
+            };
+            choose(ublk, nbd(), fuse())
+        }
     }
 }
 
-/// The best there is: ublk where it has all that the others have, then the kernel's NBD client, then FUSE.
-fn best() -> Result<(Kind, Option<String>), AttachError> {
-    let no_ublk = match ublk() {
-        Ok(features) if !features.can_resize() => NO_GROWTH.to_owned(),
-        Ok(_) if !is_host() => "this is a container: its devices would not appear here".to_owned(),
-        Ok(_) => return Ok((Kind::Ublk, Some("driver ublk".to_owned()))),
-        Err(why) => why,
-    };
-    match nbd() {
-        Ok(()) => Ok((Kind::Nbd, Some(format!("driver nbd (ublk: {no_ublk})")))),
-        Err(no_nbd) => fuse().map(|()| (Kind::Fuse, Some(format!("driver fuse (ublk: {no_ublk}; nbd: {no_nbd})")))),
+/// The ways in order: ublk where it has all that the others have, then the kernel's NBD client, then FUSE.
+fn choose(
+    ublk: Result<(), String>,
+    nbd: Result<(), String>,
+    fuse: Result<(), AttachError>,
+) -> Result<Ways, AttachError> {
+    let mut ways = Ways { usable: VecDeque::new(), passed: Vec::new(), is_choice: true, note: None };
+    for (kind, works) in [(Kind::Ublk, ublk), (Kind::Nbd, nbd)] {
+        match works {
+            Ok(()) => ways.usable.push_back(kind),
+            Err(why) => ways.passed.push((kind, why)),
+        }
     }
+    match fuse {
+        Ok(()) => ways.usable.push_back(Kind::Fuse),
+        Err(error) if ways.usable.is_empty() => return Err(error),
+        Err(_) => {}
+    }
+    Ok(ways)
 }
 
 /// What the kernel's driver for ublk can do, where a device can be served.
@@ -109,4 +181,48 @@ fn fuse() -> Result<(), AttachError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn failed(why: &str) -> AttachError {
+        AttachError::Failed { grid_disk: "data".to_owned(), why: why.to_owned() }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_added_is_tried_the_next_way() {
+        let mut ways = choose(Ok(()), Ok(()), Ok(())).unwrap();
+        assert_eq!(ways.told().unwrap(), "driver ublk");
+        let mut tried = Vec::new();
+        let done = ways.first_that_works(|kind, has_another| {
+            tried.push((kind, has_another));
+            match kind {
+                Kind::Ublk => Err(failed("no ublk device: EINVAL\nhint: something")),
+                Kind::Nbd => Err(failed("no nbd device: EBUSY")),
+                Kind::Fuse => Ok("/dev/loop0"),
+            }
+        });
+        assert_eq!(done.unwrap(), "/dev/loop0");
+        assert_eq!(tried, [(Kind::Ublk, true), (Kind::Nbd, true), (Kind::Fuse, false)]);
+        let told = "driver fuse (ublk: no ublk device: EINVAL; nbd: no nbd device: EBUSY)";
+        assert_eq!(ways.told().unwrap(), told);
+    }
+
+    #[test]
+    fn other_errors_and_the_last_way_are_final() {
+        let mut ways = choose(Ok(()), Err("no module".to_owned()), Ok(())).unwrap();
+        let held = || AttachError::Held { grid_disk: "data".to_owned(), holder: "process 1".to_owned() };
+        let done = ways.first_that_works(|_, _| Err::<(), _>(held()));
+        assert!(matches!(done, Err(AttachError::Held { .. })));
+        let done = ways.first_that_works(|kind, _| Err::<(), _>(failed(kind.word())));
+        assert!(matches!(done, Err(AttachError::Failed { why, .. }) if why == "fuse"));
+        assert_eq!(ways.told().unwrap(), "driver fuse (nbd: no module; ublk: ublk)");
+        let mut named = Ways::named(Kind::Ublk, None);
+        assert!(named.first_that_works(|_, has_another| Err::<(), _>(failed(&has_another.to_string()))).is_err());
+        assert_eq!(named.told(), None);
+        assert!(choose(Err(String::new()), Err(String::new()), Err(failed("fuse"))).is_err());
+    }
 }
