@@ -6,7 +6,7 @@ import nbdclient
 import powercut
 from harness import Failure, Place, equal, test
 
-# Every mode with every load takes 25 plans of four cuts: a run has some of them, `run --soak` all, many times.
+# Every mode with every load takes 30 plans of four cuts: a run has some of them, `run --soak` all, many times.
 CUTS = 60
 # Where a loss must be reported: it ends with the first, nearly always after a few.
 CUTS_TO_LOSE = 40
@@ -18,7 +18,7 @@ BLOCK = powercut.BLOCK
 def power_cuts_lose_nothing():
     print(f"# seed {SEED}", flush=True)
     try:
-        totals = powercut.power_cuts(CUTS, SEED, first=SEED % 25)
+        totals = powercut.power_cuts(CUTS, SEED, first=SEED % 30)
     except Failure as failure:
         raise Failure(f"{failure}\nreproduce: tests/e2e/power_cut --seed {SEED} --only {failure.number}") from failure
     print("# " + powercut.told(totals).replace("\n", "\n# "), flush=True)
@@ -87,6 +87,20 @@ def the_devices_of_power_cuts_keep_what_was_flushed_and_nothing_else():
             kept.append([disk.read(at * BLOCK, BLOCK) == page(5) for at in range(256)])
         equal(kept[0], kept[1], "pages that survive with the same seed")
         equal(80 < sum(kept[0]) < 176, True, f"{sum(kept[0])} of 256 pages survived")
+        # The pages of one write together.
+        disk.flush()
+        for at in range(0, 256, 8):
+            disk.write(at * BLOCK, page(11) * 8)
+        devices.cut()
+        devices.survive(7, 50, 0, "write")
+        disk = client()
+        kept = [disk.read(at * BLOCK, 8 * BLOCK) == page(11) * 8 for at in range(0, 256, 8)]
+        lost = [page(11) not in disk.read(at * BLOCK, 8 * BLOCK) for at in range(0, 256, 8)]
+        equal([a != b for a, b in zip(kept, lost)], [True] * 32, "writes that are whole or not there")
+        equal(6 < sum(kept) < 26, True, f"{sum(kept)} of 32 writes survived")
+        for at in range(256):
+            disk.write(at * BLOCK, page(5))
+        disk.flush()
         # In part, by sectors.
         for at in range(256):
             disk.write(at * BLOCK, page(6))

@@ -7,8 +7,8 @@
  *
  *     cut EVENT N          arm: the N-th event from now cuts the power; EVENT is flush, flushed, write, fua, trim or any. Line "cut" follows.
  *     cut now              at once
- *     survive SEED P TORN  after a cut: each un-flushed page survives with probability P/100; TORN/100 of those that survive do so in part,
- *                          by sectors. Then the power is back.
+ *     survive SEED P TORN UNIT  after a cut: each un-flushed page (UNIT page), or the pages of each write together (UNIT write), survive with
+ *                          probability P/100; TORN/100 of the pages that survive do so in part, by sectors. Then the power is back.
  *     delay NAME WRITE FLUSH   answers take a random time up to so many microseconds
  *     drop NAME, raise NAME    the link to one device dies, with its connections, and comes back
  *     counts               what has been done so far
@@ -248,14 +248,16 @@ static void trim(struct device *d, uint64_t offset, uint64_t len) {
     }
 }
 
-static void survive(struct device *d, uint64_t seed, unsigned percent, unsigned torn_percent, uint64_t *kept, uint64_t *lost, uint64_t *torn) {
+static void survive(struct device *d, uint64_t seed, unsigned percent, unsigned torn_percent, bool by_write, uint64_t *kept, uint64_t *lost, uint64_t *torn) {
     for (size_t i = 0; i < d->dirty_count; i++) {
         uint32_t page = d->dirty[i];
         if (d->mask[page]) {
-            /* By page, not by the order in which pages were written. */
-            uint64_t state = seed ^ (uint64_t)page * 0xD1342543DE82EF95;
+            /* Of the unit, not of the order in which pages were written. */
+            uint64_t unit = seed ^ (by_write ? d->written[page] : page) * 0xD1342543DE82EF95;
+            uint64_t state = seed ^ page * 0x9FB21C651E98DF25;
+            draw(&unit);
             draw(&state);
-            if (draw(&state) % 100 >= percent) {
+            if (draw(&unit) % 100 >= percent) {
                 ++*lost;
             } else {
                 if (draw(&state) % 100 < torn_percent) {
@@ -485,11 +487,11 @@ static void obey(char *line) {
             if (!strcmp(word, EVENT_NAMES[i])) armed = i;
         armed_left = a;
         say(armed < 0 ? "no such event" : "armed");
-    } else if (sscanf(line, "survive %llu %u %u", &a, &p, &t) == 3) {
+    } else if (sscanf(line, "survive %llu %u %u %63s", &a, &p, &t, word) == 4) {
         uint64_t kept = 0, lost = 0, torn = 0, state = a;
         for (struct conn *c = conns; c < conns + CONNS_MAX; c++)
             if (c->fd >= 0) hang_up(c);
-        for (int i = 0; i < device_count; i++) survive(&devices[i], draw(&state), p, t, &kept, &lost, &torn);
+        for (int i = 0; i < device_count; i++) survive(&devices[i], draw(&state), p, t, !strcmp(word, "write"), &kept, &lost, &torn);
         late_count = 0;
         random_state = draw(&state);
         is_cut = false;

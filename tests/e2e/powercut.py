@@ -33,8 +33,9 @@ ANSWER_SECONDS_MAX = 60
 WRITE_THROUGH, WRITE_BACK, ORDERED = "write-through", "write-back", "write-back-ordered"
 WRITE_AROUND, REDO = "write-around", "redo"
 MODES = (WRITE_THROUGH, WRITE_BACK, ORDERED, WRITE_AROUND, REDO)
-IN_ORDER, AT_RANDOM, HOT, LONG, MIXED = "in-order", "random", "hot", "long", "mixed"
-LOADS = (IN_ORDER, AT_RANDOM, HOT, LONG, MIXED)
+IN_ORDER, CHASED, AT_RANDOM, HOT, LONG, MIXED = "in-order", "chased", "random", "hot", "long", "mixed"
+LOADS = (IN_ORDER, CHASED, AT_RANDOM, HOT, LONG, MIXED)
+# chased: in order, one at a time, so much that cleaning takes what has just been overwritten.
 # (segment in KiB, segments of the cache)
 SIZES = ((1024, 16), (256, 48), (512, 128), (64, 200), (128, 300), (64, 600))
 EVENTS = ("flush", "flushed", "write", "fua", "any")
@@ -108,9 +109,9 @@ class Devices:
         os.write(self.process.stdin.fileno(), b"cut now\n")
         check(self.line() == "cut", "no cut")
 
-    def survive(self, seed, percent, torn):
-        """What survived, was lost and was torn, in pages."""
-        words = self.say(f"survive {seed} {percent} {torn}").split()
+    def survive(self, seed, percent, torn, unit="page"):
+        """What survived, was lost and was torn, in pages. Each page lives or dies alone, or with the others of its write."""
+        words = self.say(f"survive {seed} {percent} {torn} {unit}").split()
         check(words[0] == "survived", f"survive: {words}")
         return int(words[1]), int(words[3]), int(words[5])
 
@@ -304,21 +305,24 @@ class Connection(nbdclient.Client):
 class Load:
     """Requests on some connections until power fails."""
 
-    def __init__(self, kind, ledger, rng, connections, flush_every, depth, begin):
-        self.kind, self.ledger, self.rng, self.connections = kind, ledger, rng, connections
-        self.flush_every, self.depth = flush_every, depth
+    def __init__(self, plan, ledger, rng, connections, begin):
+        self.kind, self.ledger, self.rng, self.connections = plan.load, ledger, rng, connections
+        self.flush_every, self.depth = rng.choice((2000, 2000, 300, 40)), rng.choice(DEPTHS)
         self.under_way = [{} for _ in connections]
         self.busy = set()
         self.at = begin
         # In order: some thousand blocks, over and over.
         self.span = min(3000, ledger.blocks)
+        if self.kind == CHASED:
+            self.span = min(int(plan.chased_blocks() * rng.uniform(0.97, 1.1)), ledger.blocks)
+            self.flush_every, self.depth = max(self.span * 2 // 3, 1), 1
         self.since_flush = 0
         self.writes = self.flushes = self.reads = self.trims = 0
 
     def draw(self):
         """(first block, blocks)"""
         rng, blocks = self.rng, self.ledger.blocks
-        if self.kind == IN_ORDER:
+        if self.kind in (IN_ORDER, CHASED):
             first, self.at = self.at % self.span, self.at + 1
             return first, 1
         if self.kind == LONG:
@@ -344,7 +348,7 @@ class Load:
             return
         kind = rng.random()
         self.busy.update(blocks)
-        if self.kind != IN_ORDER and kind < 0.15:
+        if self.kind not in (IN_ORDER, CHASED) and kind < 0.15:
             cookie = connection.add(nbdclient.READ, offset=first * BLOCK, length=count * BLOCK)
             under_way[cookie] = ("read", first, count)
             return
@@ -447,7 +451,15 @@ class Plan:
         self.disk_us = rng.choice(((0, 0), (0, 500), (300, 2000), (2000, 8000)))
         self.flash_us = rng.choice(((0, 0), (0, 300), (200, 1000)))
         self.griddisk_mib = rng.choice((16, 32))
+        if self.load == CHASED:
+            self.clients = clients or 1
+            self.disk_us = (20000, 60000)
         self.cuts = 4
+
+    def chased_blocks(self):
+        """Of blocks written one at a time, each with a header, as many as lie in dirty segments when cleaning begins: it takes segments right
+        after their last block was overwritten then. Half of the segments may be dirty, cleaning begins at three quarters of that."""
+        return (self.segments // 2 - 2) * 3 // 4 * ((self.segment_kib // 4 - 1) // 2)
 
     def __str__(self):
         return (
@@ -509,13 +521,12 @@ class Cut:
     def cycle(self, name, begin):
         rng, plan = self.rng, self.plan
         connections = [Connection(self.cell.socket) for _ in range(plan.clients)]
-        flush_every = rng.choice((2000, 2000, 300, 40))
-        load = Load(plan.load, self.ledger, rng, connections, flush_every, rng.choice(DEPTHS), begin)
-        event = rng.choice(EVENTS)
-        most = {"flush": 60, "flushed": 60, "write": 6000, "fua": 40, "any": 4000}[event]
+        load = Load(plan, self.ledger, rng, connections, begin)
+        event = "flush" if plan.load == CHASED else rng.choice(EVENTS)
+        most = {"flush": 200, "flushed": 60, "write": 6000, "fua": 40, "any": 4000}[event]
         self.devices.arm(event, max(1, int(most ** rng.uniform(0.2, 1))))
         try:
-            load.run(self.devices, self.cell, rng.choice((0.3, 0.8, 1.5)))
+            load.run(self.devices, self.cell, 4 if plan.load == CHASED else rng.choice((0.3, 0.8, 1.5)))
         finally:
             for key in ("writes", "flushes", "reads"):
                 self.totals[key] += getattr(load, key)
@@ -549,7 +560,10 @@ class Cut:
     def draw_survivors(self):
         rng = self.rng
         percent, torn = rng.choice((50, 50, 50, 50, 10, 90, 0, 100)), rng.choice((0, 0, 30))
-        kept, lost, torn = self.devices.survive(rng.getrandbits(63), percent, torn)
+        # The cell writes many pages at a time: where each dies alone, hardly a write is whole.
+        unit = rng.choice(("page", "write", "write"))
+        kept, lost, torn = self.devices.survive(rng.getrandbits(63), percent, torn if unit == "page" else 0, unit)
+        self.totals[f"survival by {unit}"] += 1
         self.totals["pages kept"] += kept
         self.totals["pages lost"] += lost
         self.totals["pages torn"] += torn
@@ -638,7 +652,7 @@ def power_cuts(cuts, seed, sabotage=None, say=lambda text: None, first=None, alo
 SITUATIONS = (
     *(f"cut at {event}" for event in EVENTS),
     *("cuts within recovery", "second cuts", "read again", "from the disk alone"),
-    *("pages kept", "pages lost", "pages torn", "writes", "flushes", "reads"),
+    *("survival by page", "survival by write", "pages kept", "pages lost", "pages torn", "writes", "flushes", "reads"),
     *(f"devices: {key}" for key in ("overwritten", "fua", "trim", "flush")),
 )
 
