@@ -165,7 +165,9 @@ impl GridDisk {
                 // Boxed: aligned writes do not carry it.
                 (span.start, Box::pin(self.surround(write.context, span.clone(), unit, offset, &data, bounce)).await?)
             };
+            let begun = write.context.enter_fence()?;
             let result = self.write_locked(write, &mut passed, at, whole, fua).await;
+            drop(begun);
             drop(guard);
             if result? == Written::Done {
                 return Ok(());
@@ -329,7 +331,9 @@ impl GridDisk {
             }
             self.changes.begins(start..end);
             self.ordered.zeroed.begins(&(start..end));
+            let begun = context.enter_fence()?;
             let outcome = self.zero_locked(context, start, end - start, flags).await?;
+            drop(begun);
             drop(guard);
             return match outcome {
                 Outcome::Failed(FailKind::Unsupported) if !flags.fast => {

@@ -2,6 +2,7 @@
 //!
 //! Never knows a wire format.
 
+use crate::fence::{Entered, Fence};
 use crate::iorm::Account;
 use flashcache::Tenant;
 use std::sync::Arc;
@@ -45,11 +46,21 @@ pub struct Context {
     pub class: IoClass,
     /// A commit waits for it.
     pub sync: bool,
+    /// Decides whether changes of its connection may still begin. `None`: they always may.
+    pub fence: Option<Arc<Fence>>,
     /// What the cell keeps of the database: set when the session is opened, whatever stands here.
     pub account: Option<Arc<Account>>,
 }
 
 impl Context {
+    /// Begin a change, see [`crate::fence`]. The caller holds its range, and writes next.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(crate) fn enter_fence(&self) -> Result<Option<Entered<'_>>, RequestError> {
+        self.fence.as_ref().map(|fence| fence.enter()).transpose()
+    }
+
     /// Whether the plan keeps the database from the flash cache.
     pub(crate) fn is_past_flash_cache(&self) -> bool {
         self.account.as_ref().is_some_and(|account| account.is_past_flash_cache())
@@ -91,6 +102,12 @@ pub enum RequestError {
     /// Not possible here (ENOTSUP): a fast zero that would be slow.
     #[error("not supported")]
     NotSupported,
+    /// The client's connection ended before the request began: it is not carried out (ESHUTDOWN).
+    #[error("connection has ended")]
+    Fenced,
+    /// An earlier connection of the client has ended, and changes of it are still under way in a device (EIO).
+    #[error("an earlier connection of this client has ended, and its last writes are still under way in a device")]
+    Predecessor,
     /// The cell is stopping (ESHUTDOWN).
     #[error("cell is shutting down")]
     Stopping,

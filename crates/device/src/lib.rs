@@ -23,7 +23,7 @@ pub use clock::{Clock, Instant, Timer, WallTime};
 pub use io::{
     Class, Completed, Completer, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb,
 };
-pub use net::{Address, Conn, Credentials, Listener, Net, NetError};
+pub use net::{Address, Conn, Credentials, HangUp, Listener, Net, NetError};
 pub use prng::Prng;
 pub use real::{
     Backend, Direct, HeldSignals, MemoryGuard, OpenError, OpenOptions, Runtime, RuntimeConfig, RuntimeError, Space,

@@ -58,6 +58,15 @@ pub struct Credentials {
     pub gid: u32,
 }
 
+/// How much of a connection the other side has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HangUp {
+    /// Nothing more follows what it has sent; it may still take replies. Over TCP a closed connection looks so until it is sent something.
+    Sending,
+    /// Both directions: it is closed, reset, or lost. What it sent before that may still be received.
+    Both,
+}
+
 /// A boxed future of this seam.
 pub type NetFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -70,6 +79,10 @@ pub trait Conn: Send + Sync {
     fn send(&self, data: SharedBufs) -> NetFuture<Result<(), NetError>>;
     /// Shut down both directions; pending verbs end with [`NetError::Closed`] or end of stream.
     fn close(&self);
+    /// Ready when [`Conn::hang_up`] is not `None` any more, whether or not anybody receives.
+    fn hung_up(&self) -> NetFuture<()>;
+    /// How much of it the other side has ended by now, as far as this host knows; all of it when this side has closed it. `None`: nothing.
+    fn hang_up(&self) -> Option<HangUp>;
     /// Who is on the other side, for messages.
     fn peer(&self) -> String;
     /// Whose process is on the other side. None: it is another host's, or nobody can tell.

@@ -10,4 +10,4 @@ pub mod server;
 pub mod tls;
 
 pub use client::{Client, ClientError, ClientOptions, RemoteDisk, RemoteExport, RemoteOptions, Uri};
-pub use server::{FrontEnd, FrontEndLimits, FrontEndStats};
+pub use server::{FrontEnd, FrontEndLimits, FrontEndStats, Sabotage};

@@ -13,6 +13,7 @@ mod handshake;
 mod hosts;
 mod intake;
 mod job;
+mod kin;
 mod limits;
 mod negotiate;
 mod outbox;
@@ -23,7 +24,7 @@ pub use counters::FrontEndStats;
 pub use door::{Client, Doorkeeper, Proof, Scope};
 pub use exports::{DATABASE_BYTES_MAX, ExportInfo, Exports, NoExport};
 pub use hosts::{HOSTS_MAX, LOCAL_HOST, OTHER_HOST};
-pub use limits::FrontEndLimits;
+pub use limits::{FrontEndLimits, Sabotage};
 pub use negotiate::{Chosen, Negotiation, OPTIONS_MAX, Step};
 
 use crate::codec::UNFRAGMENTED_BYTES_MIN;
@@ -366,16 +367,22 @@ async fn serve(
         return;
     };
     let who = client.who.clone();
+    shared.registry.join(handle, &client, &disk.name());
     handle.established(registry::Standing { client, disk: disk.clone() });
     // Opened before it is looked whether the grid disk is in service: whoever takes it out of it sees the session, or is seen here.
-    let session =
-        disk.open_session(cell::Context { database: chosen.export.database.clone(), ..cell::Context::default() });
+    let session = disk.open_session(cell::Context {
+        database: chosen.export.database.clone(),
+        fence: Some(handle.fence().clone()),
+        ..cell::Context::default()
+    });
     if disk.is_inactive() {
         return;
     }
     if !shared.registry.succeed(handle).await {
         return;
     }
+    let watched = handle.clone();
+    shared.world.spawn.spawn(Box::pin(async move { watched.watch().await }));
     let traffic = shared.hosts.of(&conn.peer());
     let link = transmission::Link {
         session,

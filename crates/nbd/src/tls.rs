@@ -6,7 +6,7 @@
 
 use device::net::NetFuture;
 use device::sync::lock;
-use device::{Buf, Conn, Credentials, NetError, SharedBuf, SharedBufs};
+use device::{Buf, Conn, Credentials, HangUp, NetError, SharedBuf, SharedBufs};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -221,6 +221,14 @@ impl Conn for TlsConn {
 
     fn close(&self) {
         self.inner.close();
+    }
+
+    fn hung_up(&self) -> NetFuture<()> {
+        self.inner.hung_up()
+    }
+
+    fn hang_up(&self) -> Option<HangUp> {
+        self.inner.hang_up()
     }
 
     fn peer(&self) -> String {

@@ -14,7 +14,7 @@ use crate::executor::{EventSink, Handle, Process};
 use crate::situations::Situations;
 use crate::trace::Trace;
 use device::sync::lock;
-use device::{Address, Buf, Clock, Conn, Credentials, Instant, Listener, Net, NetError, Prng, SharedBufs};
+use device::{Address, Buf, Clock, Conn, Credentials, HangUp, Instant, Listener, Net, NetError, Prng, SharedBufs};
 use link::{Answer, Link};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -557,6 +557,23 @@ impl Conn for Stream {
 
     fn close(&self) {
         self.net.close(self.link, self.end);
+    }
+
+    fn hung_up(&self) -> NetFuture<()> {
+        let (net, number, end) = (self.net.clone(), self.link, self.end);
+        Box::pin(poll_fn(move |cx| {
+            let mut state = lock(&net.state);
+            let Some(link) = state.links.get_mut(&number) else { return Poll::Ready(()) };
+            if link.hang_up(end).is_some() {
+                return Poll::Ready(());
+            }
+            link.pipes[1 - end].watcher = Some(cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+
+    fn hang_up(&self) -> Option<HangUp> {
+        lock(&self.net.state).links.get(&self.link).map_or(Some(HangUp::Both), |link| link.hang_up(self.end))
     }
 
     fn peer(&self) -> String {

@@ -10,7 +10,7 @@ use super::runtime::{Runtime, Shared};
 use super::sys;
 use super::timers::Sleep;
 use crate::buf::{Buf, SharedBufs};
-use crate::net::{Address, Conn, Credentials, Listener, Net, NetError, NetFuture};
+use crate::net::{Address, Conn, Credentials, HangUp, Listener, Net, NetError, NetFuture};
 use crate::sync::one_shot;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -250,6 +250,19 @@ impl Conn for RealConn {
 
     fn close(&self) {
         self.socket.close();
+    }
+
+    fn hung_up(&self) -> NetFuture<()> {
+        let (shared, socket) = (self.shared.clone(), self.socket.clone());
+        Box::pin(async move {
+            let (reply, answer) = one_shot();
+            start(&shared, Request::HungUp { socket, reply });
+            answer.await;
+        })
+    }
+
+    fn hang_up(&self) -> Option<HangUp> {
+        if self.socket.is_closed() { Some(HangUp::Both) } else { sys::hang_up(self.socket.fd()) }
     }
 
     fn peer(&self) -> String {

@@ -23,8 +23,16 @@ const EVENTS_MAX: usize = 256;
 #[derive(Default)]
 struct Waiting {
     read: VecDeque<Request>,
+    /// Those that wait for the other side to end something.
+    hung: Vec<Request>,
     /// With the bytes that have gone.
     write: VecDeque<(Request, usize)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty() && self.hung.is_empty()
+    }
 }
 
 /// See the module's head.
@@ -64,6 +72,14 @@ impl Poller {
             return None;
         }
         let fd = request.fd();
+        if let Request::HungUp { socket, .. } = &request {
+            if sys::hang_up(socket.fd()).is_some() {
+                return Some((request, 0));
+            }
+            self.waiting.entry(fd).or_default().hung.push(request);
+            self.arm(fd);
+            return None;
+        }
         // Those who wait already come first.
         let busy = self
             .waiting
@@ -167,7 +183,10 @@ impl Poller {
                 }
             }
         }
-        if !waiting.read.is_empty() || !waiting.write.is_empty() {
+        if gone || events & libc::EPOLLRDHUP as u32 != 0 {
+            self.finished.extend(waiting.hung.drain(..).map(|request| (request, 0)));
+        }
+        if !waiting.is_empty() {
             self.waiting.insert(fd, waiting);
             self.arm(fd);
         }
@@ -179,6 +198,9 @@ impl Poller {
         let mut events = libc::EPOLLONESHOT as u32;
         if !waiting.read.is_empty() {
             events |= (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
+        }
+        if !waiting.hung.is_empty() {
+            events |= libc::EPOLLRDHUP as u32;
         }
         if !waiting.write.is_empty() {
             events |= libc::EPOLLOUT as u32;
@@ -198,6 +220,7 @@ impl Poller {
             if let Some(waiting) = self.waiting.remove(&fd) {
                 self.finished.extend(waiting.read.into_iter().map(|r| (r, errno)));
                 self.finished.extend(waiting.write.into_iter().map(|(r, _)| (r, errno)));
+                self.finished.extend(waiting.hung.into_iter().map(|r| (r, errno)));
                 // The list is delivered at the end of a turn: make sure that there is one soon.
                 sys::ring_bell(self.bell);
             }
@@ -209,6 +232,7 @@ impl Poller {
         for waiting in std::mem::take(&mut self.waiting).into_values() {
             self.finished.extend(waiting.read.into_iter().map(|r| (r, -libc::ECANCELED)));
             self.finished.extend(waiting.write.into_iter().map(|(r, _)| (r, -libc::ECANCELED)));
+            self.finished.extend(waiting.hung.into_iter().map(|r| (r, -libc::ECANCELED)));
         }
     }
 
@@ -293,7 +317,9 @@ fn attempt(request: Request, sent: usize, first: bool) -> Attempt {
                 Err(error) => return Attempt::Finished(request, sys::negative(&error)),
             },
             Request::Command { .. } => return Attempt::Finished(request, -libc::ENOSYS),
-            Request::Read { .. } | Request::Write { .. } => unreachable!("only sockets get here"),
+            Request::Read { .. } | Request::Write { .. } | Request::HungUp { .. } => {
+                unreachable!("only verbs of sockets get here")
+            }
         };
         if let Ok(count) = usize::try_from(result) {
             if let Request::Send { data, .. } = &request {

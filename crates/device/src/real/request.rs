@@ -29,6 +29,8 @@ pub(crate) enum Request {
     Connect { socket: Arc<Socket>, address: Box<SocketAddress>, reply: Sender<i32> },
     /// A descriptor has something to read, or is at its end; the result is what `poll` says or a negative errno.
     Readable { fd: Arc<OwnedFd>, reply: Sender<i32> },
+    /// The other side of a socket has ended one direction at least; the result is what `poll` says or a negative errno.
+    HungUp { socket: Arc<Socket>, reply: Sender<i32> },
     /// A command of the kernel's for a character device (`IORING_OP_URING_CMD`), with what it takes; the result is the device's. Without
     /// io_uring there is no such thing.
     Command { fd: Arc<OwnedFd>, code: u32, argument: [u8; 16], reply: Sender<i32> },
@@ -64,6 +66,7 @@ impl Request {
             Request::Receive { socket, .. }
             | Request::Send { socket, .. }
             | Request::Accept { socket, .. }
+            | Request::HungUp { socket, .. }
             | Request::Connect { socket, .. } => socket.fd.as_raw_fd(),
             Request::Readable { fd, .. } | Request::Command { fd, .. } => fd.as_raw_fd(),
         }
@@ -90,6 +93,7 @@ impl Request {
                 drop(fd);
                 reply.send(result);
             }
+            Request::HungUp { reply, .. } => reply.send(result),
             Request::Accept { reply, .. } => {
                 reply.send(if result < 0 { Err(-result) } else { Ok(sys::own(result)) });
             }

@@ -3,6 +3,7 @@
 //! Never retries anything but `EINTR`, never logs.
 
 use crate::io::{DeviceExtent, FailKind, Outcome};
+use crate::net::HangUp;
 use std::io::{Error, Result};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -67,6 +68,20 @@ pub(crate) fn is_readable(fd: RawFd) -> Result<bool> {
     let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one live structure.
     Ok(check(unsafe { libc::poll(&raw mut asked, 1, 0) })? > 0)
+}
+
+/// How much of a connection the other side has ended; `None`: nothing.
+pub(crate) fn hang_up(fd: RawFd) -> Option<HangUp> {
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one live structure.
+    if check(unsafe { libc::poll(&raw mut asked, 1, 0) }).is_err() {
+        return None;
+    }
+    match asked.revents {
+        events if events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 => Some(HangUp::Both),
+        events if events & libc::POLLRDHUP != 0 => Some(HangUp::Sending),
+        _ => None,
+    }
 }
 
 /// Keep every page of this process in memory once it is there, those of later mappings too. Nothing is read in ahead.

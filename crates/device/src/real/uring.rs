@@ -420,6 +420,10 @@ impl Uring {
             Request::Connect { socket, address, .. } => {
                 opcode::Connect::new(types::Fd(socket.fd()), address.as_ptr(), address.len()).build()
             }
+            // The kernel reports the end of a direction whatever is asked for.
+            Request::HungUp { socket, .. } => {
+                opcode::PollAdd::new(types::Fd(socket.fd()), libc::POLLRDHUP as u32).build()
+            }
             Request::Readable { fd, .. } => {
                 opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build()
             }

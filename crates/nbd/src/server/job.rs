@@ -3,6 +3,7 @@
 //! Never knows the connection; never fails without an errno.
 
 use super::account::Held;
+use super::kin::Predecessors;
 use super::transmission::Link;
 use crate::codec::{Command, Cookie, Errno, StatusExtent};
 use crate::context::{ContextSet, MetaContext, STATE_HOLE, STATE_ZERO, TierFlags};
@@ -59,6 +60,8 @@ pub(super) struct Job {
     /// The first byte it is about.
     pub(super) offset: u64,
     pub(super) task: Task,
+    /// What has to be over before it begins.
+    pub(super) after: Option<Box<Predecessors>>,
 }
 
 /// What is to be done. Memory is in hand.
@@ -111,10 +114,15 @@ pub(super) enum Yield {
     Extents(Vec<Extent>),
 }
 
-/// Do it. Runs to its end whether or not the client is still there.
+/// Do it. Runs to its end whether or not the client is still there; a change that has not begun when the client's connection ends does nothing.
 pub(super) async fn perform(link: Arc<Link>, job: Job) -> Finished {
     let session = &link.session;
-    let Job { of, held, offset, task } = job;
+    let Job { of, held, offset, task, after } = job;
+    if let Some(after) = after
+        && let Err(error) = after.over().await
+    {
+        return Finished { of, held, offset, outcome: Err(error) };
+    }
     // The future of every request is as large as the largest branch here. A prefetch is rare, so its branch is boxed.
     let outcome = match task {
         Task::Read { bufs, one_chunk } => read(&link, offset, bufs, one_chunk).await,
@@ -143,13 +151,13 @@ async fn read(link: &Link, offset: u64, bufs: Bufs, one_chunk: bool) -> Result<Y
 /// The errno the protocol names for what went wrong.
 pub(super) fn errno_of(error: RequestError, command: Command) -> Errno {
     match error {
-        RequestError::Io => Errno::Io,
+        RequestError::Io | RequestError::Predecessor => Errno::Io,
         RequestError::NoSpace => Errno::NoSpc,
         RequestError::OutOfRange if matches!(command, Command::Write | Command::WriteZeroes) => Errno::NoSpc,
         RequestError::OutOfRange => Errno::Inval,
         RequestError::ReadOnly => Errno::Perm,
         RequestError::NotSupported => Errno::NotSup,
-        RequestError::Stopping => Errno::Shutdown,
+        RequestError::Stopping | RequestError::Fenced => Errno::Shutdown,
     }
 }
 

@@ -33,6 +33,19 @@ pub struct FrontEndLimits {
     pub stall_timeout: Duration,
     /// For a client that holds more than its share of memory or requests while others wait for some: so long it may make no progress.
     pub borrower_timeout: Duration,
+    /// For the last changes of a client's connections that have ended: a later change of the client waits so long for them at most, and fails then.
+    pub predecessor_timeout: Duration,
+    /// A broken build, for tests of the tests.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Ways to be wrong, by name. Production never sets one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Changes of a connection that has ended begin all the same.
+    DeadClientsGoOn,
+    /// A client's change does not wait for those of its connections that have ended.
+    NewcomersDoNotWait,
 }
 
 impl Default for FrontEndLimits {
@@ -47,6 +60,8 @@ impl Default for FrontEndLimits {
             handshake_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(120),
             borrower_timeout: Duration::from_secs(10),
+            predecessor_timeout: Duration::from_secs(30),
+            sabotage: None,
         }
     }
 }

@@ -5,14 +5,17 @@
 use super::Chosen;
 use super::FrontEndLimits;
 use super::account::{Account, Kind, Pools};
-use super::door::Client;
+use super::door::{Client, Proof};
+use super::kin::{Kin, Predecessors};
+use super::limits::Sabotage;
 use crate::context::Lineage;
+use cell::Fence;
 use device::sync::{Notify, lock};
-use device::{Conn, Listener};
+use device::{Clock, Conn, HangUp, Listener};
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// How often time-outs are looked at; they are that coarse.
@@ -54,6 +57,13 @@ pub(super) struct Handle {
     /// A later link of the client is there.
     superseded: AtomicBool,
     waker: AtomicWaker,
+    /// Whether changes of it may begin.
+    fence: Arc<Fence>,
+    /// The client's connections to the grid disk.
+    kin: OnceLock<Arc<Kin>>,
+    /// The client has said goodbye: what it has asked for before is carried out.
+    disconnected: AtomicBool,
+    sabotage: Option<Sabotage>,
     now: Arc<AtomicU64>,
     stall_ticks: u64,
     /// Ticks at which what is under way must be over.
@@ -108,6 +118,67 @@ impl Handle {
             *progress = (now, moved);
         }
         now - progress.0
+    }
+
+    /// Whether its changes may begin.
+    pub(super) fn fence(&self) -> &Arc<Fence> {
+        &self.fence
+    }
+
+    /// The client sends nothing more. Its later changes on other connections wait for all it has sent.
+    pub(super) fn leaves(&self) {
+        if let Some(kin) = self.kin.get() {
+            kin.leaves(&self.fence);
+        }
+    }
+
+    /// The client has said goodbye, which leaves what it has asked for before to be done.
+    pub(super) fn disconnects(&self) {
+        self.disconnected.store(true, Ordering::Release);
+        self.leaves();
+    }
+
+    /// The connection has ended: of what its client has sent nothing begins any more.
+    pub(super) fn ends(&self) {
+        self.leaves();
+        if !self.disconnected.load(Ordering::Acquire) && self.sabotage != Some(Sabotage::DeadClientsGoOn) {
+            self.fence.close();
+        }
+        self.waker.wake();
+    }
+
+    /// Whether its client sends nothing more, and may still take replies.
+    fn has_left(&self) -> bool {
+        !self.fence.is_closed() && self.kin.get().is_some_and(|kin| kin.has_left(&self.fence))
+    }
+
+    /// Close it from this side.
+    fn close(&self) {
+        self.ends();
+        self.conn.close();
+    }
+
+    /// Look whether the client has ended it.
+    fn look(&self) {
+        match self.conn.hang_up() {
+            None => {}
+            Some(HangUp::Sending) => self.leaves(),
+            Some(HangUp::Both) => self.ends(),
+        }
+    }
+
+    /// Wait for the client to end it, in one direction at least. Where that is one, [`Registry::sweep`] looks for the other.
+    pub(super) async fn watch(&self) {
+        self.conn.hung_up().await;
+        self.look();
+    }
+
+    /// What has to be over before a change of the client that has just been received begins.
+    pub(super) fn predecessors(&self, clock: &Arc<dyn Clock>, limits: &FrontEndLimits) -> Option<Box<Predecessors>> {
+        if limits.sabotage == Some(Sabotage::NewcomersDoNotWait) {
+            return None;
+        }
+        self.kin.get()?.predecessors(&self.fence, clock, limits.predecessor_timeout)
     }
 
     /// The handshake is over.
@@ -165,6 +236,8 @@ struct State {
     /// Of the next stranger, or of one that comes further.
     next_stranger: u64,
     sessions: BTreeMap<u64, Arc<Handle>>,
+    /// By client, where it comes from if it has shown nothing, and grid disk.
+    kin: BTreeMap<(String, String, String), Weak<Kin>>,
     listeners: Vec<Arc<dyn Listener>>,
 }
 
@@ -233,6 +306,10 @@ impl Registry {
             place: OnceLock::new(),
             superseded: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            fence: Fence::new(),
+            kin: OnceLock::new(),
+            disconnected: AtomicBool::new(false),
+            sabotage: limits.sabotage,
             now: self.now.clone(),
             stall_ticks: ticks(limits.stall_timeout),
             receive_until: AtomicU64::new(self.now.load(Ordering::Relaxed) + ticks(limits.handshake_timeout)),
@@ -246,7 +323,7 @@ impl Registry {
         state.sessions.insert(id, handle.clone());
         let starts_sweeper = !std::mem::replace(&mut state.sweeping, true);
         drop(state);
-        leaving.iter().for_each(|handle| handle.conn.close());
+        leaving.iter().for_each(|handle| handle.close());
         Some(Added { handle, starts_sweeper, crowded: leaving.is_some() })
     }
 
@@ -258,7 +335,37 @@ impl Registry {
         }
     }
 
+    /// Let a connection have a place among those of its client to a grid disk, and look which of them have ended by now: a client comes again
+    /// when its last connection has broken, and the news of that may be behind.
+    pub(super) fn join(&self, handle: &Arc<Handle>, client: &Client, grid_disk: &str) {
+        // What has shown nothing is known by where it comes from.
+        let place = match client.proof {
+            Proof::Nothing => super::hosts::name_of(&handle.conn.peer()),
+            Proof::User | Proof::Certificate(_) => String::new(),
+        };
+        let (kin, relatives) = {
+            let mut state = lock(&self.state);
+            state.kin.retain(|_, kin| kin.strong_count() > 0);
+            let key = (client.who.clone(), place, grid_disk.to_owned());
+            let known = state.kin.get(&key).and_then(Weak::upgrade);
+            let kin = known.unwrap_or_default();
+            state.kin.insert(key, Arc::downgrade(&kin));
+            let same = |other: &&Arc<Handle>| other.kin.get().is_some_and(|theirs| Arc::ptr_eq(theirs, &kin));
+            let relatives: Vec<_> = state.sessions.values().filter(same).cloned().collect();
+            (kin, relatives)
+        };
+        relatives.iter().for_each(|relative| relative.look());
+        // Once a session.
+        let _ = handle.kin.set(kin);
+        handle.look();
+    }
+
     pub(super) fn remove(&self, handle: &Handle) {
+        // Nothing of it is under way any more.
+        handle.fence.close();
+        if let Some(kin) = handle.kin.get() {
+            kin.forget(&handle.fence);
+        }
         lock(&self.state).sessions.remove(&handle.id);
         self.changed.notify_all();
     }
@@ -274,6 +381,8 @@ impl Registry {
             }
             state.sessions.values().cloned().collect()
         };
+        // Of a client that sends nothing more nobody tells when it takes nothing more.
+        sessions.iter().filter(|h| h.has_left()).for_each(|h| h.look());
         let late = |h: &Handle| {
             [&h.receive_until, &h.send_until, &h.end_until].iter().any(|until| until.load(Ordering::Relaxed) < now)
         };
@@ -287,7 +396,7 @@ impl Registry {
         };
         kept.iter().for_each(|handle| handle.cut_off.store(true, Ordering::Relaxed));
         for handle in overdue.iter().chain(&kept) {
-            handle.conn.close();
+            handle.close();
             // Counted once.
             handle.payload_done();
             handle.send_done();
@@ -332,7 +441,7 @@ impl Registry {
             let _ = handle.place.set(Place { lineage, grid_disk, after });
             earlier
         };
-        predecessors.iter().for_each(|handle| handle.conn.close());
+        predecessors.iter().for_each(|handle| handle.close());
         // One that waits itself does so for nothing.
         self.changed.notify_all();
     }

@@ -175,6 +175,9 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stopping = self.handle.stopping(cx.waker());
+        if !self.gone && self.handle.fence().is_closed() {
+            self.client_gone();
+        }
         for _ in 0..ROUNDS_MAX {
             let jobs = self.poll_jobs(cx);
             let intake = self.poll_intake(cx);
@@ -277,7 +280,10 @@ where
     }
 
     fn push(&mut self, of: Of, held: Held, offset: u64, task: Task) {
-        self.jobs.push((self.start)(self.link.clone(), Job { of, held, offset, task }));
+        let is_change = matches!(task, Task::Write { .. } | Task::Trim { .. } | Task::WriteZeroes { .. });
+        let after =
+            if is_change { self.handle.predecessors(&self.shared.world.clock, &self.shared.limits) } else { None };
+        self.jobs.push((self.start)(self.link.clone(), Job { of, held, offset, task, after }));
     }
 
     // --- reading --------------------------------------------------------------------------------------------------
@@ -310,6 +316,9 @@ where
                 Poll::Pending => return progress,
                 Poll::Ready(Received::Bytes) => progress = true,
                 Poll::Ready(Received::Over) => {
+                    if !self.stopping {
+                        self.handle.leaves();
+                    }
                     self.end_intake();
                     return true;
                 }
@@ -359,7 +368,10 @@ where
         let fua = flags.contains(CommandFlags::FUA);
         let of = Of::All { cookie, command };
         match command {
-            Command::Disconnect => self.end_intake(),
+            Command::Disconnect => {
+                self.handle.disconnects();
+                self.end_intake();
+            }
             // Reading has no effect, and nobody waits for the data.
             Command::Read if self.gone => {}
             Command::Read if len == 0 => self.reply(Reply { cookie, say: Say::Done { command }, held }),
@@ -645,10 +657,12 @@ where
         self.sending = Some(Sending { send: self.conn.send(first), begun, bytes, rest, held });
     }
 
-    /// Replies go nowhere from now on. What has been received is still read and done, as far as it has effects: they are due.
+    /// Replies go nowhere from now on, and no change begins that has not begun: a client that comes again must not be overtaken by what it asked
+    /// for before. What has been received is still read, for a goodbye that may be in it.
     fn client_gone(&mut self) {
         self.gone = true;
         self.outbox.clear();
+        self.handle.ends();
     }
 }
 

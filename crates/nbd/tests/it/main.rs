@@ -9,6 +9,7 @@ mod corpus;
 mod doors;
 mod dying;
 mod fair;
+mod fenced;
 mod leaving;
 mod raw;
 mod remote;

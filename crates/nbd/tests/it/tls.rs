@@ -454,6 +454,12 @@ impl Conn for Mangled {
     fn close(&self) {
         self.0.close();
     }
+    fn hung_up(&self) -> device::net::NetFuture<()> {
+        self.0.hung_up()
+    }
+    fn hang_up(&self) -> Option<HangUp> {
+        self.0.hang_up()
+    }
     fn peer(&self) -> String {
         self.0.peer()
     }

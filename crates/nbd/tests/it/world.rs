@@ -237,6 +237,26 @@ impl Conn for TestConn {
         }
     }
 
+    fn hung_up(&self) -> NetFuture<()> {
+        let input = self.input.clone();
+        Box::pin(std::future::poll_fn(move |cx| {
+            let mut pipe = lock(&input);
+            if pipe.closed {
+                return Poll::Ready(());
+            }
+            pipe.wakers.push(cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+
+    fn hang_up(&self) -> Option<HangUp> {
+        match (lock(&self.input).closed, lock(&self.output).closed) {
+            (_, true) => Some(HangUp::Both),
+            (true, false) => Some(HangUp::Sending),
+            (false, false) => None,
+        }
+    }
+
     fn peer(&self) -> String {
         "test".into()
     }
@@ -293,6 +313,14 @@ pub(crate) struct TestNet {
 }
 
 impl TestNet {
+    /// The client that connected last sends nothing more, and takes replies.
+    pub(crate) fn finish_sending(&self) {
+        let conns = lock(&self.conns);
+        let mut pipe = lock(&conns.last().expect("somebody has connected").output);
+        pipe.closed = true;
+        wake(&mut pipe);
+    }
+
     /// Break every connection there is.
     pub(crate) fn cut_all(&self) {
         lock(&self.conns).drain(..).for_each(|c| c.close());

@@ -392,7 +392,7 @@ impl Book {
             RequestError::Stopping => disk.closing || request.begun_closing,
             RequestError::NotSupported => matches!(request.verb, Verb::Zeroes { fast: true, .. }),
             RequestError::OutOfRange => matches!(request.verb, Verb::BeyondEnd { .. }),
-            RequestError::ReadOnly => false,
+            RequestError::ReadOnly | RequestError::Fenced | RequestError::Predecessor => false,
         };
         match request.part {
             Part::Read(read) => disk.model.read_dropped(read),

@@ -2,7 +2,7 @@
 //!
 //! Memory only: times are handed in, who must be woken is handed out.
 
-use device::Prng;
+use device::{HangUp, Prng};
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -29,6 +29,8 @@ pub(super) struct Pipe {
     /// Something was thrown away, and the sender has learned of it.
     reset: bool,
     receiver: Option<Waker>,
+    /// The receiving end waits for the end of the stream.
+    pub(super) watcher: Option<Waker>,
     sender: Option<Waker>,
     last_ns: u64,
     /// Break the connection after so many more bytes.
@@ -74,6 +76,9 @@ impl Pipe {
                 continue;
             }
             self.finished |= packet.last;
+            if packet.last {
+                wake.extend(self.watcher.take());
+            }
             let keep = packet.breaks_after.unwrap_or(packet.bytes.len());
             self.arrived.extend(&packet.bytes[..keep]);
             wake.extend(self.receiver.take());
@@ -114,6 +119,17 @@ impl Link {
         self.closed[end] || self.broken
     }
 
+    /// How much of it is over as `end` knows; see [`Conn::hang_up`](device::Conn::hang_up).
+    pub(super) fn hang_up(&self, end: usize) -> Option<HangUp> {
+        if self.is_closed(end) || self.pipes[end].reset {
+            Some(HangUp::Both)
+        } else if self.pipes[1 - end].finished {
+            Some(HangUp::Sending)
+        } else {
+            None
+        }
+    }
+
     /// Nobody can see it any more.
     pub(super) fn is_over(&self) -> bool {
         self.closed[0] && self.closed[1]
@@ -123,6 +139,7 @@ impl Link {
         for pipe in &mut self.pipes {
             wake.extend(pipe.sender.take());
             wake.extend(pipe.receiver.take());
+            wake.extend(pipe.watcher.take());
         }
     }
 
@@ -196,6 +213,7 @@ impl Link {
         self.pipes[1 - end].arrived.clear();
         wake.extend(self.pipes[end].sender.take());
         wake.extend(self.pipes[1 - end].receiver.take());
+        wake.extend(self.pipes[1 - end].watcher.take());
         Some(self.pipes[end].put_end(at_ns))
     }
 
