@@ -27,6 +27,7 @@ pub const SITUATION_SEEDS_MIN: u64 = 200;
 /// What a range of some hundred seeds must reach, or the simulator has stopped looking where it should.
 pub const SITUATIONS: &[&str] = &[
     "power cut",
+    "disk: power cut in the middle of a flush",
     "process killed",
     "clean stop",
     "restart after a clean stop",
@@ -67,6 +68,7 @@ pub const SITUATIONS: &[&str] = &[
     "suspect block compared: stale",
     "region settled",
     "segment reclaimed",
+    "segment cleaned for its garbage",
     "part written dirty",
     "dirty part overwritten before it was destaged",
     "dirty part destaged",

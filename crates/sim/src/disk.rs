@@ -18,7 +18,7 @@ mod image;
 mod medium;
 mod outcome;
 
-pub use config::{DiskConfig, Latency, Span};
+pub use config::{DiskConfig, FLUSH_NS_MIN, Latency, Span};
 pub use faults::{Armed, FaultAtlas, FaultKind, FaultZone};
 
 use crate::executor::{EventSink, Handle, Process};
@@ -255,6 +255,9 @@ impl SimDevice {
             self.situations.hit("disk: power cut with un-flushed writes");
         }
         let flights = std::mem::take(&mut state.flights);
+        if flights.values().any(|f| f.verb == Verb::Flush && f.completer.is_some()) && state.medium.has_unflushed() {
+            self.situations.hit("disk: power cut in the middle of a flush");
+        }
         let mut parts: Vec<_> = Vec::new();
         for flight in flights.values() {
             for part in flight.parts.iter().filter(|p| p.state == PartState::Waiting) {

@@ -3,6 +3,9 @@
 use super::faults::FaultAtlas;
 use device::{Class, Geometry, Prng, Verb};
 
+/// No device of [`DiskConfig::random`] flushes in less, nanoseconds.
+pub const FLUSH_NS_MIN: u64 = 30_000;
+
 /// A span of virtual time a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -118,7 +121,7 @@ impl DiskConfig {
         let spread = |prng: &mut Prng, min: u64| Span::new(min, min * prng.between(1, 20));
         let read = spread(prng, 20_000 * scale);
         let write = spread(prng, 10_000 * scale);
-        let flush = spread(prng, 30_000 * scale);
+        let flush = spread(prng, FLUSH_NS_MIN * scale);
         DiskConfig {
             name: name.to_owned(),
             geometry: Geometry {

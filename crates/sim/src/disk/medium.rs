@@ -117,12 +117,17 @@ impl Layer {
     }
 }
 
+/// Sectors of a page, as most caches of devices and kernels keep them.
+const PAGE_SECTORS: u64 = 8;
+const NO_PAGE: u64 = u64::MAX;
+
 /// How a cut treats what was not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     LoseAll,
     KeepAll,
     ByRecord,
+    ByPage,
     BySector,
     /// The oldest are kept: an orderly disk.
     Prefix(usize),
@@ -308,12 +313,13 @@ impl Medium {
     fn lose(&mut self, prng: &mut Prng, situations: &Situations, affected: impl Fn(&Record) -> bool) {
         let records = std::mem::take(&mut self.records);
         let count = records.len();
-        let way = match prng.below(8) {
+        let way = match prng.below(12) {
             0 => Cut::LoseAll,
             1 => Cut::KeepAll,
-            2 => Cut::ByRecord,
-            3 => Cut::Prefix(prng.below(count as u64 + 1) as usize),
-            4 => Cut::Suffix(prng.below(count as u64 + 1) as usize),
+            2..=4 => Cut::ByRecord,
+            5 => Cut::ByPage,
+            6 => Cut::Prefix(prng.below(count as u64 + 1) as usize),
+            7 => Cut::Suffix(prng.below(count as u64 + 1) as usize),
             _ => Cut::BySector,
         };
         let (mut lost_one, mut order_broken) = (false, false);
@@ -329,12 +335,19 @@ impl Medium {
                 Cut::ByRecord => Some(prng.chance(1, 2)),
                 Cut::Prefix(n) => Some(number < n),
                 Cut::Suffix(n) => Some(number >= n),
-                Cut::BySector => None,
+                Cut::ByPage | Cut::BySector => None,
             };
             let (mut kept, mut lost) = (0_u64, 0_u64);
+            let mut page = (NO_PAGE, false);
             for run in record.left(record.sectors.clone()) {
                 for s in run {
-                    if whole.unwrap_or_else(|| prng.chance(1, 2)) {
+                    let survives = whole.unwrap_or_else(|| {
+                        if way == Cut::BySector || page.0 != s / PAGE_SECTORS {
+                            page = (s / PAGE_SECTORS, prng.chance(1, 2));
+                        }
+                        page.1
+                    });
+                    if survives {
                         self.durable.apply(s..s + 1, &record.what.skipping(s - record.sectors.start));
                         for older in &mut staying {
                             older.mark_gone(s..s + 1);

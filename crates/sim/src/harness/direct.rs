@@ -34,6 +34,9 @@ const TIME_NS_MAX: u64 = 24 * 3600 * 1_000_000_000;
 /// needs more than ten minutes for its segments and ring.
 const OPEN_MAX: Duration = Duration::from_secs(3600);
 
+/// How long the end of a life waits for the flush it is to come in.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// What became of a run.
 pub(super) struct Outcome {
     pub(super) operations: u64,
@@ -73,6 +76,7 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
         watch: Watch::default().into(),
         history: History::default().into(),
         victims: super::victims::Victims::default().into(),
+        flushes: super::stage::Flushes::default(),
         changed: Notify::new(),
     });
     let mut director =
@@ -200,6 +204,9 @@ impl Director {
             let run = Arc::downgrade(&self.run);
             self.run.machine.disk(home).on_flush(Arc::new(move |news| {
                 if let Some(run) = run.upgrade() {
+                    if let FlushNews::Begun(_) = news {
+                        run.flushes.begin(false);
+                    }
                     lock(&run.book).flush_news(home, news);
                 }
             }));
@@ -207,8 +214,11 @@ impl Director {
         for n in 0..self.run.machine.flash_count() {
             let run = Arc::downgrade(&self.run);
             self.run.machine.flash(n).on_flush(Arc::new(move |news| {
-                if let (Some(run), FlushNews::Dropped) = (run.upgrade(), news) {
-                    lock(&run.book).flash_dropped();
+                let Some(run) = run.upgrade() else { return };
+                match news {
+                    FlushNews::Begun(_) => run.flushes.begin(true),
+                    FlushNews::Done(_) => {}
+                    FlushNews::Dropped => lock(&run.book).flash_dropped(),
                 }
             }));
         }
@@ -306,7 +316,15 @@ impl Director {
         self.die(life, end);
         run.between(&[]);
         let pass = if self.prng.chance(1, 2) { Pass::Everything { step_bytes: 64 << 10 } } else { Pass::Nothing };
-        Some(Crash { end, delay_ns: 0, between: Vec::new(), broken_opens: Vec::new(), pass, evict: false })
+        Some(Crash {
+            end,
+            delay_ns: 0,
+            between: Vec::new(),
+            broken_opens: Vec::new(),
+            pass,
+            evict: false,
+            in_flush: None,
+        })
     }
 
     #[expect(clippy::type_complexity, reason = "one place, one answer")]
@@ -384,6 +402,11 @@ impl Director {
             run.changed.wait(ticket).await;
         };
         run.sleep(Duration::from_nanos(crash.delay_ns)).await;
+        if let Some(at) = crash.in_flush {
+            let reached = std::pin::pin!(run.flush_reached(at));
+            let limit = std::pin::pin!(run.sleep(FLUSH_WAIT_MAX));
+            let _either = select(reached, limit).await;
+        }
         if run.broken() {
             return None;
         }

@@ -22,7 +22,7 @@ use flashcache::{BusyTuning, Endurance, MemoryNeed};
 use std::time::Duration;
 
 use super::Case;
-use crate::disk::FaultKind;
+use crate::disk::{FLUSH_NS_MIN, FaultKind};
 
 /// Allocation unit of every device of the harness: the smallest, so that small devices have many.
 pub(super) const AU_BYTES: u64 = celldisk::layout::AU_BYTES_MIN;
@@ -372,6 +372,19 @@ pub(super) struct Crash {
     pub(super) pass: Pass,
     /// Then everything cached is dropped and read again.
     pub(super) evict: bool,
+    /// The moment is in the middle of a flush of a device.
+    pub(super) in_flush: Option<InFlush>,
+}
+
+/// Which flush a life ends in. A life whose devices flush too seldom ends without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InFlush {
+    /// Of a flash device, else of a disk.
+    pub(super) flash: bool,
+    /// Flushes of such devices that begin before it.
+    pub(super) earlier: u64,
+    /// From the beginning of the flush to the end of the life: no flush of a device is shorter.
+    pub(super) after_ns: u64,
 }
 
 /// One step.
@@ -405,6 +418,7 @@ impl Plan {
         members::add(&mut steps, &setup, &mut prng.fork("members"));
         members::grow(&mut steps, &mut prng.fork("growth"));
         iorm::add(&mut steps, &mut prng.fork("iorm"));
+        end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
         Plan { seed, setup, steps }
     }
 }
@@ -417,6 +431,20 @@ fn rot_checkpoints(steps: &mut [Step], prng: &mut Prng) {
             && prng.chance(1, 2)
         {
             crash.between.push(Between::CheckpointRot { flash: prng.below(4), pick: prng.next_u64() });
+        }
+    }
+}
+
+/// Half of the power cuts come in the middle of a flush: what it covers survives in part. Drawn apart from everything else.
+fn end_in_flushes(steps: &mut [Step], setup: &Setup, prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && crash.end == End::PowerCut
+            && prng.chance(1, 2)
+        {
+            let flash = !setup.flashes.is_empty() && prng.chance(2, 3);
+            let after_ns = prng.below(FLUSH_NS_MIN);
+            crash.in_flush = Some(InFlush { flash, earlier: prng.below(4), after_ns });
         }
     }
 }

@@ -189,6 +189,9 @@ fn simpler_step(step: &Step) -> Vec<Step> {
             if crash.pass != Pass::Nothing {
                 with(&|c| c.pass = Pass::Nothing);
             }
+            if crash.in_flush.is_some() {
+                with(&|c| c.in_flush = None);
+            }
             if crash.delay_ns > 0 {
                 with(&|c| c.delay_ns = 0);
             }

@@ -5,7 +5,7 @@
 
 use super::book::{Answer, Book, Issue, Request};
 use super::machine::Machine;
-use super::plan::{Crash, Io, Plan, Step, Verb};
+use super::plan::{Crash, InFlush, Io, Plan, Step, Verb};
 use crate::executor::{Handle, Process};
 use crate::situations::Situations;
 use cell::{Cell, RequestError, Session, ZeroFlags};
@@ -45,6 +45,26 @@ pub(super) enum Turn {
     Over,
 }
 
+/// Flushes of devices that have begun.
+#[derive(Default)]
+pub(super) struct Flushes {
+    /// Of disks, and of flash devices.
+    begun: Mutex<[u64; 2]>,
+    changed: Notify,
+}
+
+impl Flushes {
+    /// A flush of a flash device or a disk has begun.
+    pub(super) fn begin(&self, flash: bool) {
+        lock(&self.begun)[usize::from(flash)] += 1;
+        self.changed.notify_all();
+    }
+
+    fn begun(&self, flash: bool) -> u64 {
+        lock(&self.begun)[usize::from(flash)]
+    }
+}
+
 /// See the module's head.
 pub(super) struct Run {
     pub(super) plan: Arc<Plan>,
@@ -60,6 +80,7 @@ pub(super) struct Run {
     pub(super) watch: Mutex<super::watch::Watch>,
     pub(super) history: Mutex<super::between::History>,
     pub(super) victims: Mutex<super::victims::Victims>,
+    pub(super) flushes: Flushes,
     /// Anything of the above has changed.
     pub(super) changed: Notify,
 }
@@ -75,6 +96,19 @@ impl Run {
     pub(super) async fn sleep(&self, time: Duration) {
         let clock: &(dyn Clock + 'static) = &self.root;
         clock.sleep(time).await;
+    }
+
+    /// Wait for the moment in a flush that is meant.
+    pub(super) async fn flush_reached(&self, InFlush { flash, earlier, after_ns }: InFlush) {
+        let wanted = self.flushes.begun(flash) + earlier;
+        loop {
+            let ticket = self.flushes.changed.ticket();
+            if self.flushes.begun(flash) > wanted {
+                break;
+            }
+            self.flushes.changed.wait(ticket).await;
+        }
+        self.sleep(Duration::from_nanos(after_ns)).await;
     }
 
     pub(super) fn broken(&self) -> bool {

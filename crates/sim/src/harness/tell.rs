@@ -1,6 +1,6 @@
 //! Plans in words, for people who read a failure: a line for each step and each part of the machine.
 
-use super::plan::{Admin, Between, Caching, Crash, End, Io, Mishap, Pass, Setup, Step, Verb};
+use super::plan::{Admin, Between, Caching, Crash, End, InFlush, Io, Mishap, Pass, Setup, Step, Verb};
 use device::sync::lock;
 use std::fmt::{Display, Formatter, Result, Write};
 use std::time::Duration;
@@ -195,6 +195,11 @@ impl Display for Crash {
         f.write_str(end_name(self.end))?;
         if self.delay_ns > 0 {
             write!(f, " after {:?}", Duration::from_nanos(self.delay_ns))?;
+        }
+        if let Some(InFlush { flash, earlier, after_ns }) = self.in_flush {
+            let device = if flash { "a flash device" } else { "a disk" };
+            let after = Duration::from_nanos(after_ns);
+            write!(f, ", {after:?} into a flush of {device} after {earlier} others")?;
         }
         for between in &self.between {
             write!(f, "; then {between}")?;

@@ -100,7 +100,15 @@ fn scene(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
         let bound_ns = pick(prng, &[1, 300_000, 3_000_000, 30_000_000]);
         let delay_ns = prng.below(bound_ns);
         let pass = Pass::Some { ranges: 4 };
-        steps.push(Step::Crash(Crash { end, delay_ns, between, broken_opens: Vec::new(), pass, evict: false }));
+        steps.push(Step::Crash(Crash {
+            end,
+            delay_ns,
+            between,
+            broken_opens: Vec::new(),
+            pass,
+            evict: false,
+            in_flush: None,
+        }));
         rest(steps);
     };
     each(steps, Verb::Write { fua: false });

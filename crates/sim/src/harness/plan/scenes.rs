@@ -81,7 +81,7 @@ impl Steps<'_> {
     }
 
     fn end(&mut self, end: End, delay_ns: u64, between: Vec<Between>, pass: Pass) {
-        let crash = Crash { end, delay_ns, between, broken_opens: Vec::new(), pass, evict: false };
+        let crash = Crash { end, delay_ns, between, broken_opens: Vec::new(), pass, evict: false, in_flush: None };
         self.steps.push(Step::Crash(crash));
     }
 

@@ -284,6 +284,7 @@ impl Steps<'_> {
             broken_opens,
             pass,
             evict: prng.chance(1, 3),
+            in_flush: None,
         };
         self.steps.push(Step::Crash(crash));
     }
