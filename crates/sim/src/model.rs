@@ -69,7 +69,7 @@ pub struct Model {
     /// Start of each stretch whose bytes share their versions; they cover the grid disk without a gap.
     segments: BTreeMap<u64, Segment>,
     reads: BTreeMap<Moment, Range<u64>>,
-    /// Reads that were under way when a device lost what it held: they may have seen either side.
+    /// Reads that were under way when a device lost what it held: they may have seen either side, and tell nothing of what is there.
     reads_unchecked: BTreeMap<Moment, Range<u64>>,
     /// Begin of the last acknowledged flush: what was acknowledged before is durable.
     flushed_before: Moment,
@@ -235,7 +235,7 @@ impl Model {
         assert!(got.len() as u64 == range.end - range.start, "a read returns its whole range");
         let now = self.tick();
         if unchecked {
-            return Ok(());
+            return self.check_beside_loss(&range, got);
         }
         let oldest = self.oldest_read();
         let mut at = range.start;
@@ -295,6 +295,13 @@ impl Model {
         self.may_fail(&range, "a failed read")
     }
 
+    /// The read begins between a loss and the moment at which its server is told of it: as one that was under way at the loss.
+    pub fn read_beside_loss(&mut self, read: ReadId) {
+        if let Some(range) = self.reads.remove(&read.0) {
+            self.reads_unchecked.insert(read.0, range);
+        }
+    }
+
     /// The read's connection is gone: nobody saw its answer.
     pub fn read_dropped(&mut self, read: ReadId) {
         self.reads.remove(&read.0);
@@ -335,8 +342,7 @@ impl Model {
     }
 
     /// What was not durable may be lost, without any process dying: a device dropped its cache, a server behind a
-    /// network device restarted. Writes under way go on and may be lost as well; reads under way are not checked, they
-    /// may see either side. Around the edges of writes under way, in the ranges `rewritten`, somebody may write what he
+    /// network device restarted. Writes under way go on and may be lost as well; reads under way may see either side. Around the edges of writes under way, in the ranges `rewritten`, somebody may write what he
     /// had read before, so that what was lost comes back and is lost once more: there no answer is final before a flush.
     pub fn lose_unflushed(&mut self, rewritten: &[Range<u64>]) {
         let now = self.tick();
@@ -434,6 +440,32 @@ impl Model {
         let range = self.reads.remove(&read.0).or_else(|| self.reads_unchecked.remove(&read.0));
         let Some(range) = range else { panic!("read {} is not under way", read.0) };
         range
+    }
+
+    /// A read beside a loss may return what the device held before it or holds after it, sector by sector: NBD promises nothing of
+    /// what no FLUSH has covered, and the FLUSH that failed is the report. Bytes that were never written there are wrong all the same.
+    fn check_beside_loss(&self, range: &Range<u64>, got: &[u8]) -> Result<(), Violation> {
+        // Where what lies side by side may be of different operations.
+        let ends = self.ops.iter().flat_map(|op| [op.range.start, op.range.end]);
+        let mut borders: Vec<u64> = ends.filter(|at| range.contains(at)).collect();
+        borders.sort_unstable();
+        let mut at = range.start;
+        while at < range.end {
+            let border = borders.get(borders.partition_point(|&border| border <= at)).copied().unwrap_or(range.end);
+            let end = border.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES).min(range.end);
+            let (found, text) = self.identify(at, &got[(at - range.start) as usize..(end - range.start) as usize]);
+            let invariant = match found {
+                Found::Here => None,
+                Found::Elsewhere => Some(Invariant::Foreign),
+                Found::Garbage => Some(Invariant::Rot),
+            };
+            if let Some(invariant) = invariant {
+                let expected = vec!["bytes that were written there once".to_owned()];
+                return Err(Violation { invariant, range: at..end, expected, got: text });
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     /// When the oldest read still out began.

@@ -106,7 +106,7 @@ impl BookDisk {
         }
     }
 
-    /// Between a loss and the moment at which the cell knows of it nothing can be said about a read.
+    /// Between a loss and the moment at which the cell knows of it a read may return what was there before or after.
     fn in_doubt(&mut self) -> bool {
         if let Some(heard) = self.doubt
             && self.losses_heard() > heard
@@ -273,12 +273,10 @@ impl Book {
             Verb::Flush => Part::Flush(disk.model.flush_begin()),
             Verb::Prefetch | Verb::Offer | Verb::Status | Verb::BeyondEnd { .. } => Part::Other,
         };
-        let mut part = part;
         if let Part::Read(read) = part
             && disk.in_doubt()
         {
-            disk.model.read_dropped(read);
-            part = Part::Other;
+            disk.model.read_beside_loss(read);
         }
         let number = self.next_request;
         self.next_request += 1;
