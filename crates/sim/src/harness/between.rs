@@ -105,7 +105,15 @@ impl Run {
     fn note_hurt(&self, hurts: bool, flash: Option<usize>) {
         let mut book = lock(&self.book);
         book.hurt_flashes.extend(flash.filter(|_| hurts));
-        book.flash_hurt |= hurts && !self.plan.setup.mirrored || book.hurt_flashes.len() > 1;
+        let costs = hurts && (!self.plan.setup.mirrored || book.hurt_flashes.len() > 1);
+        book.flash_hurt |= costs;
+        book.flash_ill |= costs;
+    }
+
+    /// The only copy of something may be gone.
+    fn note_cost(&self) {
+        let mut book = lock(&self.book);
+        (book.flash_hurt, book.flash_ill) = (true, true);
     }
 
     /// Something happens to a device under a running process.
@@ -216,6 +224,7 @@ impl Run {
     /// Nobody runs: heal, then do what the plan says.
     pub(super) fn between(&self, steps: &[Between]) {
         self.machine.heal_all();
+        lock(&self.book).flash_ill = false;
         let last = self.machine.disk_count() - 1;
         // Another disk has to have every change of the catalog, or it goes back in time.
         let absent = steps.contains(&Between::DiskAbsent) && last > 0 && lock(&self.history).all_in_service;
@@ -277,7 +286,7 @@ impl Run {
                 }
                 Between::FlashStale { flash } => {
                     // Nobody can tell which of the two was put back in time.
-                    lock(&self.book).flash_hurt = true;
+                    self.note_cost();
                     self.flash_stale(flash);
                 }
                 Between::FlashSwap { flash } => {
@@ -297,13 +306,13 @@ impl Run {
                 }
                 Between::DiskBack => {}
                 Between::DiskStale { disk } => {
-                    lock(&self.book).flash_hurt = true;
+                    self.note_cost();
                     self.disk_stale(self.disk_place(disk));
                 }
                 Between::FlashFault { flash, kind, ppm } => {
                     if let Some(n) = self.flash_place(flash) {
                         // With the last label unreadable, the one before counts: as if it had been put back in time.
-                        lock(&self.book).flash_hurt = true;
+                        self.note_cost();
                         self.machine.flash_fault_at_open(n, kind, ppm);
                     }
                 }

@@ -199,8 +199,11 @@ pub(super) struct Book {
     pub(super) broken: Option<Broken>,
     /// The cell is stopping.
     pub(super) stopping: bool,
-    /// Something befell flash, or a disk was put back in time: in write-back that may cost the only copy of something.
+    /// Something befell flash, or a disk was put back in time: in write-back that may cost the only copy of something, and the grid
+    /// disk is offline until an operator goes on without.
     pub(super) flash_hurt: bool,
+    /// So it did since faults were last healed: a grid disk in write-back that is not offline may refuse what it cannot read.
+    pub(super) flash_ill: bool,
     /// Flash devices that have come to harm.
     pub(super) hurt_flashes: BTreeSet<usize>,
     /// Names may be older than the last rename: the catalog went back in time with its only device.
@@ -383,8 +386,8 @@ impl Book {
         let Some(disk) = self.disks.get_mut(&request.disk) else { return };
         let permitted = match error {
             RequestError::Io | RequestError::NoSpace => {
-                let sole_copy = disk.served.as_ref().is_some_and(|s| s.offline().is_some() || s.is_write_back());
-                let lost = self.flash_hurt && sole_copy;
+                let offline = disk.served.as_ref().is_some_and(|s| s.offline().is_some());
+                let lost = self.flash_hurt && offline || self.flash_ill && disk.is_written_back();
                 lost || health.faulty || request.session_health.faulty || health.count != request.session_health.count
             }
             RequestError::Stopping => disk.closing || request.begun_closing,
