@@ -452,9 +452,11 @@ impl Book {
     }
 
     /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
-    /// failed the device by then, and does not guess: what is left counts after the next start.
-    pub(super) fn flash_dropped(&mut self) {
-        for disk in self.disks.values_mut().filter(|disk| disk.is_written_back() || disk.is_logged()) {
+    /// failed the device by then, and does not guess: what is left counts after the next start. With
+    /// `two_copies` of what is dirty the other device has it.
+    pub(super) fn flash_dropped(&mut self, two_copies: bool) {
+        let may_lose = |disk: &&mut BookDisk| disk.is_written_back() && !two_copies || disk.is_logged();
+        for disk in self.disks.values_mut().filter(may_lose) {
             disk.model.lose_unflushed(&EVERYWHERE);
         }
     }

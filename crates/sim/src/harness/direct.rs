@@ -218,7 +218,10 @@ impl Director {
                 match news {
                     FlushNews::Begun(_) => run.flushes.begin(true),
                     FlushNews::Done(_) => {}
-                    FlushNews::Dropped => lock(&run.book).flash_dropped(),
+                    FlushNews::Dropped => {
+                        let two_copies = run.has_two_copies();
+                        lock(&run.book).flash_dropped(two_copies);
+                    }
                 }
             }));
         }

@@ -111,6 +111,14 @@ impl Run {
         self.sleep(Duration::from_nanos(after_ns)).await;
     }
 
+    /// What is dirty is on two flash devices that serve, and only one of them comes to harm.
+    pub(super) fn has_two_copies(&self) -> bool {
+        let Some(cache) = self.life().and_then(|life| life.cell.flash_cache()) else { return false };
+        let serving = cache.members().filter(|member| !member.has_failed()).count();
+        let unchanged = lock(&self.admin).pending.is_none();
+        self.plan.setup.mirrored && serving > 1 && unchanged && lock(&self.book).hurt_flashes.len() < 2
+    }
+
     pub(super) fn broken(&self) -> bool {
         lock(&self.book).broken.is_some()
     }
