@@ -27,6 +27,7 @@ pub const SITUATION_SEEDS_MIN: u64 = 200;
 /// What a range of some hundred seeds must reach, or the simulator has stopped looking where it should.
 pub const SITUATIONS: &[&str] = &[
     "power cut",
+    "power cut of one device alone",
     "disk: power cut in the middle of a flush",
     "process killed",
     "clean stop",
@@ -127,6 +128,7 @@ pub const SITUATIONS: &[&str] = &[
     "flash absent at start",
     "flash back after an absence",
     "flash blank at start",
+    "flash with bad sectors at a start",
     "flash devices change places",
     "flash restored from an old snapshot",
     "disk vanished while serving",

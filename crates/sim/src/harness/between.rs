@@ -223,8 +223,13 @@ impl Run {
 
     /// Nobody runs: heal, then do what the plan says.
     pub(super) fn between(&self, steps: &[Between]) {
-        self.machine.heal_all();
-        lock(&self.book).flash_ill = false;
+        let stays_bad = steps.contains(&Between::FlashStaysBad);
+        let bad = self.machine.heal_all(stays_bad);
+        if bad > 0 {
+            self.situations.hit("flash with bad sectors at a start");
+        } else {
+            lock(&self.book).flash_ill = false;
+        }
         let last = self.machine.disk_count() - 1;
         // Another disk has to have every change of the catalog, or it goes back in time.
         let absent = steps.contains(&Between::DiskAbsent) && last > 0 && lock(&self.history).all_in_service;
@@ -243,6 +248,7 @@ impl Run {
                     | Between::DiskStale { .. }
                     | Between::DeviceGrows { .. }
                     | Between::LabelRot { .. }
+                    | Between::FlashStaysBad
                     | Between::CheckpointRot { .. }
             );
             let hurt = match step {
@@ -304,7 +310,7 @@ impl Run {
                         self.situations.hit("disk absent at start");
                     }
                 }
-                Between::DiskBack => {}
+                Between::DiskBack | Between::FlashStaysBad => {}
                 Between::DiskStale { disk } => {
                     self.note_cost();
                     self.disk_stale(self.disk_place(disk));

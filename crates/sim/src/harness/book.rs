@@ -472,19 +472,20 @@ impl Book {
             .for_each(|request| request.begun_closing = true);
     }
 
-    /// The process died: its requests with it.
-    pub(super) fn process_died(&mut self, power_cut: bool) {
+    /// The process died: its requests with it. Grid disks of which a device `loses` power lose what was not flushed.
+    pub(super) fn process_died(&mut self, loses: impl Fn(&BookDisk) -> bool) {
         self.stopping = false;
         self.requests.clear();
         self.sessions.clear();
         for disk in self.disks.values_mut() {
+            let loses = loses(disk);
             disk.served = None;
             disk.closing = false;
             disk.doubt = None;
             disk.limit = disk.model.size_bytes();
             disk.flushed = disk.acked;
             disk.flushing = None;
-            if power_cut { disk.model.power_cut() } else { disk.model.process_kill() }
+            if loses { disk.model.power_cut() } else { disk.model.process_kill() }
         }
     }
 

@@ -439,15 +439,25 @@ impl Director {
         let run = &self.run;
         run.handle.trace().text("end", format!("{end:?}"));
         self.crashes += 1;
-        let power_cut = end == End::PowerCut;
-        if power_cut {
-            run.situations.hit("power cut");
-            run.machine.power_cut();
-        } else {
-            run.situations.hit("process killed");
-            run.machine.settle();
+        match end {
+            End::PowerCut => {
+                run.situations.hit("power cut");
+                run.machine.power_cut();
+                lock(&run.book).process_died(|_| true);
+            }
+            End::PowerCutOf(device) => {
+                run.situations.hit("power cut of one device alone");
+                let home = run.machine.power_cut_of(device);
+                // Flash may hold what the disks do not have, and what it loses is lost.
+                let on_flash = run.plan.setup.write_back || run.plan.setup.redo.is_some();
+                lock(&run.book).process_died(|disk| on_flash || home == Some(disk.home));
+            }
+            End::Kill | End::CleanStop => {
+                run.situations.hit("process killed");
+                run.machine.settle();
+                lock(&run.book).process_died(|_| false);
+            }
         }
-        lock(&run.book).process_died(power_cut);
         lock(&run.victims).clear();
     }
 
@@ -496,7 +506,7 @@ impl Director {
         if cut {
             run.machine.power_cut();
         }
-        lock(&run.book).process_died(cut);
+        lock(&run.book).process_died(|_| cut);
         lock(&run.victims).clear();
     }
 

@@ -117,6 +117,16 @@ impl Machine {
         self.all().iter().for_each(|d| d.power_cut());
     }
 
+    /// One device alone loses its power, and the cell dies: the place of the disk that it is.
+    pub(super) fn power_cut_of(&self, device: u64) -> Option<usize> {
+        let (disks, all) = (self.disk_count(), self.all());
+        let n = (device % all.len() as u64) as usize;
+        for (at, device) in all.iter().enumerate() {
+            if at == n { device.power_cut() } else { device.settle() }
+        }
+        (n < disks).then_some(n)
+    }
+
     /// What a dead process had under way happens or does not.
     pub(super) fn settle(&self) {
         self.all().iter().for_each(|d| d.settle());
@@ -359,14 +369,18 @@ impl Machine {
         true
     }
 
-    /// While nobody runs: what was armed strikes no more, sectors hold what they should, stalls are over.
-    pub(super) fn heal_all(&self) {
-        for units in [&self.disks, &self.flashes] {
+    /// While nobody runs: what was armed strikes no more, sectors hold what they should, stalls are over. With `flash_stays_bad` what
+    /// is wrong with sectors of flash is so still, but for those of labels; how many these are.
+    pub(super) fn heal_all(&self, flash_stays_bad: bool) -> u64 {
+        let mut bad = 0;
+        for (units, stays_bad) in [(&self.disks, false), (&self.flashes, flash_stays_bad)] {
             for unit in lock(units).iter_mut() {
                 unit.device.release();
                 unit.device.set_atlas(FaultAtlas::none());
-                unit.device.repair(0..unit.device.size_bytes());
-                unit.harmed = false;
+                unit.device.repair(0..if stays_bad { DATA_OFFSET } else { unit.device.size_bytes() });
+                let sectors = unit.device.faulty_sectors() as u64;
+                bad += sectors;
+                unit.harmed = sectors > 0;
                 unit.healing = None;
                 if unit.health.faulty && !unit.device.is_gone() {
                     unit.health.faulty = false;
@@ -374,6 +388,7 @@ impl Machine {
                 }
             }
         }
+        bad
     }
 
     pub(super) fn keep_flash(&self, n: usize, renewals: Renewals) {

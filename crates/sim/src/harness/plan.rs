@@ -301,6 +301,8 @@ pub(super) enum Mishap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     PowerCut,
+    /// One device loses its power, and the process dies with it.
+    PowerCutOf(u64),
     Kill,
     CleanStop,
 }
@@ -341,6 +343,8 @@ pub(super) enum Between {
         device: u64,
         by_bytes: u64,
     },
+    /// What is wrong with sectors of flash outlives the process.
+    FlashStaysBad,
     /// Both copies of the newest label rot on every device; the other slot must say the same.
     LabelRot {
         slot: u64,
@@ -418,6 +422,8 @@ impl Plan {
         members::add(&mut steps, &setup, &mut prng.fork("members"));
         members::grow(&mut steps, &mut prng.fork("growth"));
         iorm::add(&mut steps, &mut prng.fork("iorm"));
+        stay_bad(&mut steps, &mut prng.fork("bad sectors"));
+        cut_one(&mut steps, &mut prng.fork("one device"));
         end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
         Plan { seed, setup, steps }
     }
@@ -435,11 +441,34 @@ fn rot_checkpoints(steps: &mut [Step], prng: &mut Prng) {
     }
 }
 
+/// At one start in three sectors of flash that have gone bad are bad still. Drawn apart from everything else.
+fn stay_bad(steps: &mut [Step], prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && prng.chance(1, 3)
+        {
+            crash.between.push(Between::FlashStaysBad);
+        }
+    }
+}
+
+/// One power cut or death in eight is the power of one device alone. Drawn apart from everything else.
+fn cut_one(steps: &mut [Step], prng: &mut Prng) {
+    for step in steps {
+        if let Step::Crash(crash) = step
+            && crash.end != End::CleanStop
+            && prng.chance(1, 8)
+        {
+            crash.end = End::PowerCutOf(prng.next_u64());
+        }
+    }
+}
+
 /// Half of the power cuts come in the middle of a flush: what it covers survives in part. Drawn apart from everything else.
 fn end_in_flushes(steps: &mut [Step], setup: &Setup, prng: &mut Prng) {
     for step in steps {
         if let Step::Crash(crash) = step
-            && crash.end == End::PowerCut
+            && matches!(crash.end, End::PowerCut | End::PowerCutOf(_))
             && prng.chance(1, 2)
         {
             let flash = !setup.flashes.is_empty() && prng.chance(2, 3);

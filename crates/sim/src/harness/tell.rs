@@ -185,6 +185,7 @@ impl Display for Mishap {
 fn end_name(end: End) -> &'static str {
     match end {
         End::PowerCut => "power cut",
+        End::PowerCutOf(_) => "power cut of one device, the process is killed",
         End::Kill => "the process is killed",
         End::CleanStop => "clean stop",
     }
@@ -230,6 +231,7 @@ impl Display for Between {
             Between::FlashStale { flash } => write!(f, "flash {flash} is back at its snapshot"),
             Between::FlashSwap { flash } => write!(f, "flash {flash} and the next change places"),
             Between::DiskAbsent => f.write_str("the last disk is absent"),
+            Between::FlashStaysBad => f.write_str("bad sectors of flash stay bad"),
             Between::DiskBack => f.write_str("all disks are back"),
             Between::DiskStale { disk } => write!(f, "disk {disk} is back at its snapshot"),
             Between::FlashFault { flash, kind, ppm } => {
