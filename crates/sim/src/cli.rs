@@ -70,6 +70,7 @@ pub const SITUATIONS: &[&str] = &[
     "region settled",
     "segment reclaimed",
     "segment cleaned for its garbage",
+    "dirty part copied by cleaning",
     "part written dirty",
     "dirty part overwritten before it was destaged",
     "dirty part destaged",

@@ -10,6 +10,7 @@ mod pins;
 mod redo;
 mod scenes;
 mod steps;
+mod sweeps;
 
 pub(super) use redo::RedoSetup;
 use steps::Steps;
@@ -94,6 +95,8 @@ pub(super) struct Setup {
     pub(super) flash_cache_bytes: u64,
     pub(super) block_bytes: u32,
     pub(super) segment_bytes: u32,
+    /// So many of them that the cache keeps what it writes apart by its lifetime.
+    pub(super) many_segments: bool,
     pub(super) staging_bytes: usize,
     pub(super) arena_bytes: usize,
     pub(super) soft_limit: Duration,
@@ -425,6 +428,7 @@ impl Plan {
         stay_bad(&mut steps, &mut prng.fork("bad sectors"));
         cut_one(&mut steps, &mut prng.fork("one device"));
         end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
+        sweeps::add(&mut steps, &setup, &mut prng.fork("sweeps"));
         Plan { seed, setup, steps }
     }
 }
@@ -522,17 +526,25 @@ impl Setup {
         let flash_count = if write_back { 1 + u64::from(mirrored) } else { flash_count };
         // With two copies of what is dirty, one device may come to harm, again and again; in some worlds both do.
         let victim = (mirrored && mirrors.chance(3, 4)).then(|| mirrors.below(2) as usize);
+        let mut segments = prng.fork("segments");
+        let many_segments = sweeps::wanted(flash_count, write_back && !mirrored, &mut segments);
         let block_bytes: u32 = 4096 << prng.below(5);
+        let block_bytes = if many_segments { block_bytes.min(sweeps::BLOCK_BYTES_MAX) } else { block_bytes };
         let page_bytes: u32 = pick(prng, &[4096, 4096, 4096, 4096, 8192, 16384]);
+        let page_bytes = if many_segments { 4096 } else { page_bytes };
         // A segment holds a block with a header and a footer of true pages.
         let least = if block_bytes == 64 << 10 { 128 << 10 } else { 64 << 10 }.max(16 * page_bytes);
         let segment_bytes: u32 = (64 << 10 << prng.below(3)).max(least);
+        let segment_bytes = if many_segments { sweeps::SEGMENT_BYTES } else { segment_bytes };
         let mut disks = Vec::new();
         let mut grid_disks = Vec::new();
         for n in 0..disk_count {
             let mut data_bytes = 0;
             for _ in 0..prng.between(1, if disk_count == 1 { 3 } else { 2 }) {
-                let size_bytes = AU_BYTES * prng.between(4, 32);
+                let mut size_bytes = AU_BYTES * prng.between(4, 32);
+                if many_segments && grid_disks.is_empty() {
+                    size_bytes = AU_BYTES * segments.between(sweeps::AU_COUNT.0, sweeps::AU_COUNT.1);
+                }
                 data_bytes += size_bytes;
                 grid_disks.push(GridDiskSetup { home: n, size_bytes, caching: caching(prng), redo: None });
             }
@@ -551,7 +563,11 @@ impl Setup {
             first.caching = Caching { mode, policy: celldisk::CachingPolicy::Default };
         }
         let data_bytes: u64 = grid_disks.iter().map(|g| g.size_bytes).sum();
-        let flash_cache_bytes = data_bytes * prng.between(10, 100) / 100;
+        let mut flash_cache_bytes = data_bytes * prng.between(10, 100) / 100;
+        if many_segments {
+            let each = segments.between(sweeps::SEGMENTS_MIN, sweeps::SEGMENTS_MAX);
+            flash_cache_bytes = flash_count * each * u64::from(segment_bytes);
+        }
         let mut flashes = Vec::new();
         // Devices of one size can change places.
         let same_size = prng.chance(1, 2);
@@ -595,6 +611,7 @@ impl Setup {
             disks,
             flashes,
             spares,
+            many_segments,
             hot_every: Duration::from_millis(prng.fork("hot").between(2, 400)),
             index_wait: index_wait(&mut prng.fork("index wait")),
             stamps_every: stamps_every(&mut prng.fork("stamps")),
@@ -677,6 +694,17 @@ fn busy(prng: &mut Prng) -> Option<BusyTuning> {
 #[cfg(test)]
 mod tests {
     use super::{CRASHES_MIN, Case, OPERATIONS_MIN, Plan, Step};
+
+    #[test]
+    fn a_quarter_of_the_worlds_has_a_cache_of_many_segments() {
+        let has = |seed: &u64| {
+            let setup = Plan::of_case(Case::of_seed(*seed)).setup;
+            let segments = setup.flash_cache_bytes / u64::from(setup.segment_bytes);
+            setup.many_segments && segments >= 128 * (setup.flashes.len() - setup.spares) as u64
+        };
+        let count = (0..200).filter(has).count();
+        assert!(count >= 50, "{count} of 200 worlds");
+    }
 
     #[test]
     fn a_plan_has_the_size_the_design_asks_for_and_is_drawn_the_same_twice() {
