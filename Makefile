@@ -26,7 +26,7 @@ help:
 	@echo "make lint   format, clippy"
 	@echo "make bench  the speed rows, side by side with fio, nbdkit and qemu-nbd"
 	@echo "make sim    many seeds of the simulator (SEEDS=A..B OPERATIONS=N)"
-	@echo "make soak   long crash loops on devices that forget un-flushed writes, and in guests"
+	@echo "make soak   long crash loops on devices that forget un-flushed writes, power cuts, and loops in guests"
 	@echo "make fuzz   every fuzz target for ten minutes (needs cargo-fuzz)"
 	@echo "make mutants do the tests of a crate, and seeds, find faults? hours (CRATE=flashcache SAMPLE=K/N; needs cargo-mutants)"
 

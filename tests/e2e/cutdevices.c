@@ -11,6 +11,7 @@
  *                          probability P/100; TORN/100 of the pages that survive do so in part, by sectors. Then the power is back.
  *     delay NAME WRITE FLUSH   answers take a random time up to so many microseconds
  *     drop NAME, raise NAME    the link to one device dies, with its connections, and comes back
+ *     save NAME PATH       write what a device reads as to a file
  *     counts               what has been done so far
  *
  * The rules are those of a drive: a write is in the cache when it is answered, and durable when a FLUSH sent after that answer is answered, or
@@ -476,7 +477,7 @@ static struct device *device_named(const char *name) {
 }
 
 static void obey(char *line) {
-    char word[64];
+    char word[64], path[2048];
     unsigned long long a = 0, b = 0;
     unsigned p, t;
     if (!strcmp(line, "cut now")) {
@@ -514,6 +515,12 @@ static void obey(char *line) {
     } else if (sscanf(line, "raise %63s", word) == 1) {
         device_named(word)->down = false;
         say("done");
+    } else if (sscanf(line, "save %63s %2047s", word, path) == 2) {
+        struct device *d = device_named(word);
+        FILE *file = fopen(path, "w");
+        bool is_saved = file && fwrite(d->now, 1, d->bytes, file) == d->bytes;
+        if (file && fclose(file)) is_saved = false;
+        say(is_saved ? "done" : "not saved");
     } else if (!strcmp(line, "counts")) {
         printf("counts");
         for (int i = 0; i < EVENTS; i++) printf(" %s %llu", EVENT_NAMES[i], (unsigned long long)counts.events[i]);

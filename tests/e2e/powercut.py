@@ -509,7 +509,7 @@ class Cut:
             self.from_disk_alone()
             self.cell.stop()
         except Failure as failure:
-            raise type(failure)(f"{failure}\nplan: {self.plan}; log of the cell:\n{self.cell.log()[-3000:]}") from failure
+            raise type(failure)(f"{failure}\n{self.kept()}plan: {self.plan}; log of the cell:\n{self.cell.log()[-3000:]}") from failure
         finally:
             if self.cell.alive():
                 self.cell.kill()
@@ -517,6 +517,13 @@ class Cut:
             for key in ("overwritten", "fua", "trim", "flush"):
                 self.totals[f"devices: {key}"] += counts[key]
             self.devices.end()
+
+    def kept(self):
+        """With $E2E_KEEP, the devices as the cell found them at its last start, and what it has written since."""
+        if not os.environ.get("E2E_KEEP"):
+            return ""
+        answers = [name + ": " + self.devices.say(f"save {name} {self.place.path(name)}.img") for name in ("disk", "flash")]
+        return f"devices saved in {self.place.dir} ({', '.join(answers)})\n"
 
     def cycle(self, name, begin):
         rng, plan = self.rng, self.plan
