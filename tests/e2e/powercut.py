@@ -439,7 +439,7 @@ class Load:
 class Plan:
     """What is drawn for one cell."""
 
-    def __init__(self, seed, number, mode=None, load=None, size=None, clients=None):
+    def __init__(self, seed, number, mode=None, load=None, size=None, clients=None, brief=False):
         rng = self.rng = random.Random(f"{seed}:{number}")
         # Every mode with every load, then the next segment size.
         drawn = (MODES[number % len(MODES)], LOADS[number // len(MODES) % len(LOADS)], rng.choice(SIZES), rng.choice(CLIENTS))
@@ -454,7 +454,10 @@ class Plan:
         if self.load == CHASED:
             self.clients = clients or 1
             self.disk_us = (20000, 60000)
-        self.cuts = 4
+        # The short form spends its time on cuts, not on new cells.
+        self.cuts = 6 if brief else 4
+        self.seconds = (0.3, 0.6) if brief else (4,) if self.load == CHASED else (0.3, 0.8, 1.5)
+        self.again = 0.15 if brief else 0.3
 
     def chased_blocks(self):
         """Of blocks written one at a time, each with a header, as many as lie in dirty segments when cleaning begins: it takes segments right
@@ -533,7 +536,7 @@ class Cut:
         most = {"flush": 200, "flushed": 60, "write": 6000, "fua": 40, "any": 4000}[event]
         self.devices.arm(event, max(1, int(most ** rng.uniform(0.2, 1))))
         try:
-            load.run(self.devices, self.cell, 4 if plan.load == CHASED else rng.choice((0.3, 0.8, 1.5)))
+            load.run(self.devices, self.cell, rng.choice(plan.seconds))
         finally:
             for key in ("writes", "flushes", "reads"):
                 self.totals[key] += getattr(load, key)
@@ -541,7 +544,7 @@ class Cut:
         self.count()
         self.draw_survivors()
         # Some cuts hit the recovery itself.
-        while rng.random() < 0.25:
+        while rng.random() < plan.again:
             self.cut_recovery()
         self.cell.start()
         self.ledger.crashed()
@@ -549,7 +552,7 @@ class Cut:
         if rng.random() < 0.5:
             self.verify(f"{name}, read again")
             self.totals["read again"] += 1
-        if rng.random() < 0.3:
+        if rng.random() < plan.again:
             self.devices.cut()
             self.cell.kill()
             self.draw_survivors()
@@ -634,7 +637,8 @@ class Cut:
 def power_cuts(cuts, seed, sabotage=None, say=lambda text: None, first=None, alone=False, **wanted):
     """So many cuts at least; the totals. `Lost` when a promise was broken.
 
-    `first`: the number of the plan to begin with; `alone`: it is the only one. `wanted`: mode, load, size and clients instead of drawn ones.
+    `first`: the number of the plan to begin with; `alone`: it is the only one. `wanted`: mode, load, size and clients instead of drawn ones,
+    `brief`: the form of CI.
     """
     totals = collections.Counter()
     number = first or 0
