@@ -419,13 +419,22 @@ fn connect(
         Address::Unix(path) => Address::Unix(located.resolve(&path)),
         tcp @ Address::Tcp { .. } => tcp,
     };
-    let options = RemoteOptions { class: config.class.map_or(Class::Durable, Into::into), ..RemoteOptions::default() };
+    let options = remote_options(config.class.map_or(Class::Durable, Into::into));
     let world = world.clone();
     let connected = runtime.block_on(async move { RemoteDisk::connect(&world, &address, &uri.export, options).await });
     match connected {
         Ok(disk) => Ok(Arc::new(disk)),
         Err(error) => Err(DeviceError::Remote { uri: name.to_owned(), error }),
     }
+}
+
+/// How a far disk behaves. Its connections have a lineage: a write that a lost connection left at a Flashcell server ends before the next
+/// connection is read, so it never lands over data that was destaged later. Without random numbers there is none: a number that others may
+/// have would end their connections.
+fn remote_options(class: Class) -> RemoteOptions {
+    let mut random = [0; 16];
+    let lineage = getrandom::fill(&mut random).ok().map(|()| u128::from_ne_bytes(random));
+    RemoteOptions { class, lineage, ..RemoteOptions::default() }
 }
 
 /// The devices that can be served from.
@@ -530,6 +539,12 @@ mod tests {
     use super::*;
     use device::layers::Memory;
     use device::{Buf, Bufs, RuntimeConfig};
+
+    #[test]
+    fn every_far_disk_has_a_lineage_of_its_own() {
+        let of = || remote_options(Class::Durable).lineage;
+        assert!(of().is_some() && of() != of());
+    }
 
     #[test]
     fn small_and_large_are_counted_apart() {
