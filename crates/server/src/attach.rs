@@ -306,7 +306,9 @@ fn begin(place: &Place, spec: &Spec, patience: Duration) -> Result<Record, Attac
         let _ = said.send(line);
     };
     std::thread::Builder::new().name("ready".to_owned()).spawn(listen).map_err(|error| failed(error.to_string()))?;
-    let line = hear.recv_timeout(patience).unwrap_or_default();
+    let heard = hear.recv_timeout(patience);
+    let is_late = heard.is_err();
+    let line = heard.unwrap_or_default();
     let line = line.trim_end();
     if line.starts_with("ready ") {
         return place.record();
@@ -314,7 +316,7 @@ fn begin(place: &Place, spec: &Spec, patience: Duration) -> Result<Record, Attac
     // Its processes end with it; what is left is a directory.
     let why = match line.strip_prefix("failed ") {
         Some(why) => why.replace('\u{1}', "\n").replace(&format!("cannot attach {}: ", spec.grid_disk), ""),
-        None if line.is_empty() => {
+        None if is_late => {
             format!("the keeper has not said anything for {} s: {}", patience.as_secs(), place.last_words())
         }
         None => format!("the keeper ended: {}", place.last_words()),
