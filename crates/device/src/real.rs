@@ -20,6 +20,7 @@ mod net;
 mod open;
 mod poller;
 mod request;
+mod running;
 mod runtime;
 mod signals;
 mod sys;

@@ -10,6 +10,7 @@ use super::inbox::{Inbox, Message};
 use super::net::RealNet;
 use super::open::{OpenError, OpenOptions};
 use super::poller::Poller;
+use super::running::{BEAT_EVERY, RunningClock};
 use super::sys;
 use super::timers::Sleep;
 use super::uring::{FIXED_FILES_MAX, Uring};
@@ -105,7 +106,7 @@ fn list(devices: &[InFlightDevice]) -> String {
 
 /// What all threads of a runtime share.
 pub(crate) struct Shared {
-    start: std::time::Instant,
+    clock: RunningClock,
     pub(crate) engine: Engine,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     /// Free places in the rings' tables of files.
@@ -117,9 +118,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Nanoseconds since the start of the runtime.
+    /// Nanoseconds since the start of the runtime in which the process ran.
     pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.clock.now_ns()
     }
 
     /// When a stopping thread gives up waiting for devices.
@@ -161,7 +162,7 @@ impl Runtime {
         let inboxes: Result<Vec<_>, _> = (0..threads).map(|i| Inbox::new(i).map(Arc::new)).collect();
         let inboxes = inboxes.map_err(|source| RuntimeError::Start { what: "eventfd", source })?;
         let shared = Arc::new(Shared {
-            start: std::time::Instant::now(),
+            clock: RunningClock::new(),
             engine,
             inboxes,
             fixed_free: Mutex::new((0..FIXED_FILES_MAX).rev().collect()),
@@ -169,6 +170,17 @@ impl Runtime {
             devices: Mutex::default(),
             deadline_ns: AtomicU64::new(u64::MAX),
         });
+        let beating = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("flashcell-clock".to_owned())
+            .spawn(move || {
+                while let Some(shared) = beating.upgrade() {
+                    shared.clock.beat();
+                    drop(shared);
+                    std::thread::sleep(BEAT_EVERY);
+                }
+            })
+            .map_err(|source| RuntimeError::Start { what: "thread", source })?;
         let (started_in, started) = mpsc::channel();
         let (ended_in, ended) = mpsc::channel();
         let mut runtime = Runtime { shared, threads: Vec::new(), ended: Mutex::new(ended), facts: Vec::new() };
