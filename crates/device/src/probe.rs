@@ -58,9 +58,18 @@ struct Claims {
     write_back: Option<bool>,
     discard_bytes: Option<u32>,
     zeroes_bytes_max: Option<u64>,
+    leaves: Vec<Leaf>,
+}
+
+/// A device that lies on no other: what the bytes are on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Leaf {
     model: String,
     device: String,
 }
+
+/// Devices below one another: device mapper over device mapper over md is three; more than this is a loop in what sysfs says.
+const DEPTH_MAX: usize = 16;
 
 impl Found {
     /// The geometry under the overrides of `options`; a page that cannot be comes back as the error.
@@ -114,8 +123,14 @@ fn found(claims: &Claims, size_bytes: u64, logical_bytes: u32, is_block: bool) -
         volatile_cache: !is_block || claims.write_back.unwrap_or(true),
         discard_bytes,
         fast_zeroes: !is_block || claims.zeroes_bytes_max.unwrap_or(0) > 0,
-        class: class_of(&claims.model, &claims.device),
+        class: class_of_all(&claims.leaves),
     }
+}
+
+/// One that is gone with the host takes the whole with it: a mirror's other half may be older.
+fn class_of_all(leaves: &[Leaf]) -> Class {
+    let is_ephemeral = |leaf: &Leaf| class_of(&leaf.model, &leaf.device) == Class::Ephemeral;
+    if leaves.iter().any(is_ephemeral) { Class::Ephemeral } else { Class::Durable }
 }
 
 fn class_of(model: &str, device: &str) -> Class {
@@ -177,9 +192,24 @@ fn claims(device: &Path) -> Claims {
         write_back: read("queue/write_cache").map(|s| s != "write through"),
         discard_bytes: small("queue/discard_granularity"),
         zeroes_bytes_max: number("queue/write_zeroes_max_bytes"),
-        model: read("device/model").unwrap_or_default(),
-        device: device.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+        leaves: leaves_of(device, DEPTH_MAX),
     }
+}
+
+/// The devices that `device`, a whole disk in sysfs, lies on: its slaves' slaves, and of a slave that is a partition its disk.
+fn leaves_of(device: &Path, depth: usize) -> Vec<Leaf> {
+    let slaves = std::fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+    let below: Vec<PathBuf> = slaves.filter_map(|slave| std::fs::canonicalize(slave.path()).ok()).collect();
+    if below.is_empty() || depth == 0 {
+        let model = std::fs::read_to_string(device.join("device/model")).unwrap_or_default().trim().to_owned();
+        let name = device.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        return vec![Leaf { model, device: name }];
+    }
+    let whole = |slave: PathBuf| match slave.parent() {
+        Some(disk) if slave.join("partition").exists() => disk.to_owned(),
+        _ => slave,
+    };
+    below.into_iter().map(whole).flat_map(|slave| leaves_of(&slave, depth - 1)).collect()
 }
 
 #[cfg(test)]
@@ -223,6 +253,57 @@ mod tests {
         assert!(volatile(Some(true), true) && volatile(None, true));
         assert!(!volatile(Some(false), true));
         assert!(volatile(Some(false), false), "a file system has a cache of its own");
+    }
+
+    /// A sysfs of disks (with their model), partitions, and devices over others, as the kernel links them.
+    #[test]
+    fn a_device_over_others_is_as_durable_as_the_least_of_them() {
+        let root = std::env::temp_dir().join(format!("flashcell-probe-{}", std::process::id()));
+        let block = root.join("block");
+        let disk = |name: &str, model: &str| {
+            std::fs::create_dir_all(block.join(name).join("device")).unwrap();
+            std::fs::write(block.join(name).join("device/model"), format!("{model}   \n")).unwrap();
+        };
+        let partition = |disk: &str, name: &str| {
+            std::fs::create_dir_all(block.join(disk).join(name)).unwrap();
+            std::fs::write(block.join(disk).join(name).join("partition"), "1\n").unwrap();
+        };
+        let over = |name: &str, slaves: &[&str]| {
+            let dir = block.join(name).join("slaves");
+            std::fs::create_dir_all(&dir).unwrap();
+            for slave in slaves {
+                let link = dir.join(slave.rsplit('/').next().unwrap());
+                std::os::unix::fs::symlink(format!("../../{slave}"), link).unwrap();
+            }
+        };
+        disk("nvme0n1", "Amazon Elastic Block Store");
+        disk("nvme1n1", "Amazon EC2 NVMe Instance Storage");
+        disk("nvme2n1", "Amazon EC2 NVMe Instance Storage");
+        partition("nvme1n1", "nvme1n1p1");
+        over("dm-0", &["nvme0n1"]);
+        over("dm-1", &["nvme1n1/nvme1n1p1"]);
+        over("dm-2", &["dm-1"]);
+        over("md0", &["nvme0n1", "nvme2n1"]);
+        over("dm-3", &["md0"]);
+        // What no kernel says must end too.
+        over("dm-4", &["dm-4"]);
+        let class = |name: &str| class_of_all(&leaves_of(&block.join(name).canonicalize().unwrap(), DEPTH_MAX));
+        let found: Vec<_> = ["nvme0n1", "nvme1n1", "dm-0", "dm-1", "dm-2", "md0", "dm-3", "dm-4"]
+            .map(|name| (name, class(name)))
+            .into();
+        std::fs::remove_dir_all(&root).unwrap();
+        let (durable, ephemeral) = (Class::Durable, Class::Ephemeral);
+        let expected = [
+            ("nvme0n1", durable),
+            ("nvme1n1", ephemeral),
+            ("dm-0", durable),
+            ("dm-1", ephemeral),
+            ("dm-2", ephemeral),
+            ("md0", ephemeral),
+            ("dm-3", ephemeral),
+            ("dm-4", durable),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
