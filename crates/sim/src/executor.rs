@@ -2,7 +2,7 @@
 //!
 //! Everything runs on the caller's thread, one poll at a time; "threads" are lanes that are interleaved, delayed and
 //! parked by seed. A [`Process`] is a group of tasks that can be killed whole, as `kill -9` does: nothing it still
-//! does while its futures are dropped reaches a device or the network. Hardware (devices, links) is no process: it
+//! does while its futures are dropped reaches a device or the network; or paused, as SIGSTOP does. Hardware (devices, links) is no process: it
 //! schedules [`EventSink`] events and lives on.
 //!
 //! Never sleeps, never looks at real time, never keeps a task alive after its process.
@@ -13,7 +13,7 @@ mod state;
 
 pub use config::{ExecutorConfig, Pick};
 pub use process::Process;
-pub use state::{EventSink, Handle};
+pub use state::{EventSink, Handle, PausedClock};
 
 use crate::trace::Trace;
 use device::{Clock, Instant, Prng};

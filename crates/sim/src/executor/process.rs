@@ -1,6 +1,6 @@
 //! A process: tasks, threads and a clock that end together.
 
-use super::state::{EventKey, Handle};
+use super::state::{EventKey, Handle, PausedClock};
 use device::{Clock, Instant, Net, Spawn, Task, Timer, WallTime, World};
 use std::future::Future;
 use std::pin::Pin;
@@ -49,6 +49,20 @@ impl Process {
         self.handle.kill(self.id);
     }
 
+    /// Stop it where it stands, as SIGSTOP, a paused virtual machine or a frozen control group does: nothing of it runs until
+    /// [`Process::resume`], while devices and links go on, and so do requests that they have. Again, it changes nothing.
+    ///
+    /// # Panics
+    /// When it is the main process.
+    pub fn pause(&self, clock: PausedClock) {
+        self.handle.pause(self.id, clock);
+    }
+
+    /// Let it go on.
+    pub fn resume(&self) {
+        self.handle.resume(self.id);
+    }
+
     /// Not killed yet.
     #[must_use]
     pub fn alive(&self) -> bool {
@@ -87,18 +101,18 @@ impl Spawn for Process {
 
 impl Clock for Process {
     fn now(&self) -> Instant {
-        self.handle.now()
+        self.handle.now_of(self.id)
     }
     fn wall(&self) -> WallTime {
         WallTime(self.handle.wall_ns())
     }
     fn sleep_until(&self, at: Instant) -> Timer {
-        Box::pin(Sleep { handle: self.handle.clone(), at, key: None })
+        Box::pin(Sleep { process: self.clone(), at, key: None })
     }
 }
 
 struct Sleep {
-    handle: Handle,
+    process: Process,
     at: Instant,
     key: Option<EventKey>,
 }
@@ -106,15 +120,19 @@ struct Sleep {
 impl Future for Sleep {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let (handle, at) = (self.handle.clone(), self.at);
-        if handle.set_timer(at, &mut self.key, cx.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        let (process, at) = (self.process.clone(), self.at);
+        if process.handle.set_timer(process.id, at, &mut self.key, cx.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.handle.drop_timer(key);
+            self.process.handle.drop_timer(key);
         }
     }
 }

@@ -61,6 +61,26 @@ struct ProcessEntry {
     first_lane: usize,
     alive: bool,
     on_kill: Vec<Box<dyn FnOnce() + Send>>,
+    /// Since when nothing of it runs, and whether its clock goes on meanwhile.
+    paused: Option<(u64, PausedClock)>,
+    /// What its clock leaves out.
+    left_out_ns: u64,
+}
+
+impl ProcessEntry {
+    fn new(name: &str, first_lane: usize) -> ProcessEntry {
+        let name = name.to_owned();
+        ProcessEntry { name, first_lane, alive: true, on_kill: Vec::new(), paused: None, left_out_ns: 0 }
+    }
+}
+
+/// What the clock of a paused process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PausedClock {
+    /// It stands still: no time-out counts the pause.
+    StandsStill,
+    /// The broken build `pause-counts`: every time-out is over when the process goes on.
+    GoesOn,
 }
 
 pub(super) struct State {
@@ -127,7 +147,7 @@ impl Shared {
     pub(super) fn new(config: ExecutorConfig) -> Arc<Shared> {
         let base = Prng::new(config.seed);
         let trace = Trace::new(config.log_events_max);
-        let root = ProcessEntry { name: "main".to_owned(), first_lane: 0, alive: true, on_kill: Vec::new() };
+        let root = ProcessEntry::new("main", 0);
         let state = State {
             prng: base.fork("executor.schedule"),
             now_ns: 0,
@@ -320,10 +340,32 @@ impl State {
 
     fn make_ready(&mut self, lane: usize, task: u64) {
         self.lanes[lane].ready.push_back(task);
+        let is_paused = self.tasks.get(&task).is_some_and(|task| self.processes[task.process].paused.is_some());
+        if !is_paused {
+            self.list(lane);
+        }
+    }
+
+    fn list(&mut self, lane: usize) {
         if !self.lanes[lane].listed {
             self.lanes[lane].listed = true;
             self.busy.push(lane);
         }
+    }
+
+    fn lanes_of(&self, process: usize) -> std::ops::Range<usize> {
+        let first = self.processes[process].first_lane;
+        first..first + self.config.threads
+    }
+
+    /// What the clock of a process shows.
+    fn shown_ns(&self, process: usize) -> u64 {
+        let process = &self.processes[process];
+        let until = match process.paused {
+            Some((since, PausedClock::StandsStill)) => since,
+            Some((_, PausedClock::GoesOn)) | None => self.now_ns,
+        };
+        until - process.left_out_ns
     }
 
     /// The next ready task; late wake-ups whose step has come, or that are all there is, become ready first.
@@ -422,7 +464,7 @@ impl Handle {
         let first_lane = state.lanes.len();
         let threads = state.config.threads;
         state.lanes.extend((0..threads).map(|_| Lane::default()));
-        state.processes.push(ProcessEntry { name: name.to_owned(), first_lane, alive: true, on_kill: Vec::new() });
+        state.processes.push(ProcessEntry::new(name, first_lane));
         let id = state.processes.len() - 1;
         drop(state);
         Process::new(self.clone(), id)
@@ -509,18 +551,51 @@ impl Handle {
     }
 
     /// Set a timer, or give a set one a new waker; true when its time has come already.
-    pub(super) fn set_timer(&self, at: Instant, key: &mut Option<EventKey>, waker: &Waker) -> bool {
+    pub(super) fn pause(&self, process: usize, clock: PausedClock) {
         let mut state = lock(&self.shared.state);
-        if state.now_ns >= at.0 {
+        assert!(process != ROOT, "the main process cannot be paused: nobody would let it go on");
+        let now_ns = state.now_ns;
+        state.processes[process].paused.get_or_insert((now_ns, clock));
+        let lanes = state.lanes_of(process);
+        state.busy.retain(|lane| !lanes.contains(lane));
+        state.lanes[lanes].iter_mut().for_each(|lane| lane.listed = false);
+    }
+
+    pub(super) fn resume(&self, process: usize) {
+        let mut state = lock(&self.shared.state);
+        let Some((since, clock)) = state.processes[process].paused.take() else { return };
+        if clock == PausedClock::StandsStill {
+            state.processes[process].left_out_ns += state.now_ns - since;
+        }
+        for lane in state.lanes_of(process) {
+            if !state.lanes[lane].ready.is_empty() {
+                state.list(lane);
+            }
+        }
+    }
+
+    /// What the clock of a process shows.
+    pub(super) fn now_of(&self, process: usize) -> Instant {
+        Instant(lock(&self.shared.state).shown_ns(process))
+    }
+
+    /// Wake `waker` when the clock of `process` shows `at`; true when it does.
+    pub(super) fn set_timer(&self, process: usize, at: Instant, key: &mut Option<EventKey>, waker: &Waker) -> bool {
+        let mut state = lock(&self.shared.state);
+        if state.shown_ns(process) >= at.0 {
             return true;
         }
+        let due_ns = at.0.saturating_add(state.processes[process].left_out_ns);
+        // A pause has moved it.
+        let moved = key.take_if(|key| key.0 < due_ns).and_then(|key| state.events.remove(&key));
         let old = match key {
             Some(key) => state.events.insert(*key, Event::Wake(waker.clone())),
             None => {
-                *key = Some(state.add_event(at.0, Event::Wake(waker.clone())));
+                *key = Some(state.add_event(due_ns, Event::Wake(waker.clone())));
                 None
             }
         };
+        drop(moved);
         drop(state);
         drop(old);
         false
