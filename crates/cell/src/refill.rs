@@ -29,19 +29,24 @@ const LOOK_EVERY: usize = 256;
 pub type HotLists = BTreeMap<DeviceId, Arc<[HotBlock]>>;
 
 impl Cell {
-    /// Keep the lists of a cache's members, until it or the cell has ended.
+    /// Keep the lists of a cache's members, until it or the cell has ended. Between two looks nothing of the cache is held: its devices
+    /// are closed when it is dropped, and can be used again.
     pub(crate) async fn run_hot(self: Arc<Self>, at_work: CacheAtWork) {
+        let (weak, devices) = (Arc::downgrade(&at_work.cache), at_work.devices.clone());
+        drop(at_work);
         // At once: a member that comes back from a stop knows what was hot before it.
         loop {
-            for (index, id) in at_work.devices.iter().enumerate() {
-                if !self.is_at_work(&at_work.cache) {
+            let Some(cache) = weak.upgrade() else { return };
+            for (index, id) in devices.iter().enumerate() {
+                if !self.is_at_work(&cache) {
                     return;
                 }
-                let list = at_work.cache.hot_blocks(index).await;
+                let list = cache.hot_blocks(index).await;
                 if !list.is_empty() {
                     lock(&self.state).hot.insert(*id, list.into());
                 }
             }
+            drop(cache);
             if self.stop.sleep(&self.world, self.config.hot_every).await {
                 return;
             }

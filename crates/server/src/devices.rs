@@ -149,6 +149,16 @@ impl OpenDevice {
         }
     }
 
+    /// Give the claim back and take it off the device, which is no cell disk any more.
+    pub(crate) fn wipe_claim(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (claimed, path) = (self.claimed.clone(), self.path.display().to_string());
+        async move {
+            if let Err(error) = claimed.wipe().await {
+                tracing::warn!(device = path, %error, "the claim is still on the device that was dropped");
+            }
+        }
+    }
+
     /// What makes a cell disk of this name of it, as its configuration says.
     pub(crate) fn to_be(&self, config: &DeviceConfig, name: String) -> NewDevice {
         let role = if config.kind == DeviceKind::Flash { Role::Flash } else { Role::Disk };

@@ -54,6 +54,13 @@ enum State {
     Released,
 }
 
+/// What is left in the block when a claim is given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Stamp,
+    Nothing,
+}
+
 /// When the block was last looked at. Wall time tells of a host that was suspended, where monotonic time stood still; that it
 /// may be set decides nothing, it makes the holder look again.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +163,18 @@ impl Claimed {
     /// # Errors
     /// The device's.
     pub async fn release(&self) -> Result<(), IoError> {
+        self.give_back(Left::Stamp).await
+    }
+
+    /// Give the claim back and leave no trace of it: the device is no cell disk any more, and what is found on it would be somebody's data.
+    ///
+    /// # Errors
+    /// The device's.
+    pub async fn wipe(&self) -> Result<(), IoError> {
+        self.give_back(Left::Nothing).await
+    }
+
+    async fn give_back(&self, left: Left) -> Result<(), IoError> {
         let _turn = self.looking.acquire(1).await;
         let held = std::mem::replace(&mut *lock(&self.state), State::Released);
         let State::Held { mut stamp, .. } = held else {
@@ -166,7 +185,10 @@ impl Claimed {
             Renewal::Lost(_) => Ok(()),
             Renewal::Renew => {
                 (stamp.counter, stamp.released) = (stamp.counter.wrapping_add(1), true);
-                self.write(&stamp).await
+                match left {
+                    Left::Stamp => self.write(&stamp).await,
+                    Left::Nothing => self.write_page(&[0; PAGE_BYTES as usize]).await,
+                }
             }
         }
     }
@@ -214,7 +236,11 @@ impl Claimed {
 
     /// Written and flushed apart: a sector that cannot be written has lost nothing of other writers, a failed flush may have.
     async fn write(&self, stamp: &Stamped) -> Result<(), IoError> {
-        media::write(&self.inner, CLAIM_OFFSET, &stamp.encode()).await?;
+        self.write_page(&stamp.encode()).await
+    }
+
+    async fn write_page(&self, page: &[u8]) -> Result<(), IoError> {
+        media::write(&self.inner, CLAIM_OFFSET, page).await?;
         media::flush(&self.inner).await
     }
 

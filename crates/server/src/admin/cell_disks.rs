@@ -219,7 +219,7 @@ pub(super) async fn drop(context: &Arc<Context>, change: &Change, lines: &mut Ve
         let dropped: Vec<_> = lock(&context.devices).extract_if(.., |device| is_it(device)).collect();
         lines.push(format::dropped(ObjectType::CellDisk, &name));
         for device in dropped {
-            device.release().await;
+            device.wipe_claim().await;
             if member.is_some_and(|(_, role)| role == Role::Disk) {
                 lines.push(leave_out(&device.path));
             }
