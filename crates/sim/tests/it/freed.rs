@@ -187,7 +187,8 @@ fn lost(seed: u64, sabotage: Option<Sabotage>) -> (u64, u64) {
         let (_process, world) = process_of(executor);
         let (cache, disk) = opened(device.durable.clone(), 3, None, &world).await;
         let mut lost = 0;
-        for (part, book) in (0..).zip(lock(&books).clone()) {
+        let books = lock(&books).clone();
+        for (part, book) in (0..).zip(books) {
             let mut found = cache.lookup(&disk, part..part + 1);
             let Some(Stretch::Hit(hit)) = found.pop() else {
                 lost += u64::from(book.flushed > 0);
