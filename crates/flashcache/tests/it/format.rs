@@ -102,6 +102,27 @@ fn footers_come_back_as_they_were() {
 }
 
 #[test]
+fn a_witness_comes_back_as_it_was_and_is_no_footer_and_no_chunk() {
+    let mut prng = Prng::new(7);
+    for unit in [4096, 16 << 10] {
+        let parity = (0..unit - TRAILER_BYTES).map(|_| prng.next_u64() as u8).collect();
+        let (durable, last_sequence) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
+        let witness = Witness { life: LIFE, durable, headers: 7, last_sequence, parity };
+        let page = encode_witness(OWNER, &witness);
+        assert_eq!(page.len(), unit);
+        assert_eq!(decode_witness(&page, &OWNER), Ok(witness));
+        assert!(decode_trailer(&page[unit - TRAILER_BYTES..], &OWNER).is_err() && decode_chunk(&page, &OWNER).is_err());
+        assert!(decode_witness(&page, &Owner { era: 4, ..OWNER }).is_err());
+        for byte in 0..unit {
+            let mut bad = page.clone();
+            bad[byte] ^= 1 << (byte % 8);
+            assert!(decode_witness(&bad, &OWNER).is_err(), "byte {byte}");
+            assert!(decode_witness(&page[..byte], &OWNER).is_err(), "{byte} bytes");
+        }
+    }
+}
+
+#[test]
 fn no_more_records_are_read_than_a_footer_may_have() {
     let record = Record::Free { segment: SegmentId(1), opening: Opening(2) };
     let most = FOOTER_RECORDS_BYTES_MAX / record.encoded_bytes();

@@ -218,6 +218,10 @@ impl Keeper {
     }
 
     fn start_driver(&mut self, resumed: bool) -> std::io::Result<()> {
+        // What the shared words say is of the driver that died; this one is up once it has settled what that one left.
+        if self.drivers_started > 0 && self.shared.state() == State::Up {
+            self.shared.set_state(State::Waiting);
+        }
         let mut command = Command::new(&self.spec.program);
         command.arg("attach-driver").arg(self.place.spec_path());
         let (option, end) = self.gate.end()?;
