@@ -657,9 +657,10 @@ pub(crate) async fn run_destage(disk: Arc<GridDisk>, world: World, after: Durati
                 let ticket = wanted.ticket();
                 let rung = std::pin::pin!(wanted.wait(ticket));
                 let slept = std::pin::pin!(stop.sleep(&world, pause));
-                match select(slept, rung).await {
-                    Either::Left((stopped, _)) => (stopped, false),
-                    Either::Right(_) => (stop.is_stopped(), true),
+                // The ring first: one that comes with the end of the sleep is not missed.
+                match select(rung, slept).await {
+                    Either::Left(_) => (stop.is_stopped(), true),
+                    Either::Right((stopped, _)) => (stopped, false),
                 }
             }
             None => (stop.sleep(&world, pause).await, false),

@@ -75,6 +75,11 @@ impl LogState {
     pub(crate) fn set_life_after(&self, sequence: u64) {
         self.set_next_sequence((life_of(sequence) + 1) << LIFE_SHIFT);
     }
+
+    /// Whether a chunk of this sequence was written before the last recovery.
+    pub(crate) fn is_of_earlier_life(&self, sequence: u64) -> bool {
+        life_of(sequence) < life_of(self.next_sequence())
+    }
 }
 
 /// In which life of the cache a chunk of this sequence was written.

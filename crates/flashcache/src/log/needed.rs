@@ -15,8 +15,8 @@ impl LogState {
         if segment == reclaiming || !is_last || target.state == SegmentState::Free {
             return None;
         }
-        // What an earlier life has left was made durable by recovery.
-        let certain = certain || sequence <= self.durable || opening.life() < self.life;
+        // What an earlier life has left was made durable by recovery. The opening does not tell: the log goes on in openings of earlier lives.
+        let certain = certain || sequence <= self.durable || self.is_of_earlier_life(sequence);
         Some(Record::Link { segment, opening, sequence, certain })
     }
 

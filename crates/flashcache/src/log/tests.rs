@@ -405,6 +405,19 @@ fn the_link_to_the_last_chunk_of_a_segment_in_use_is_carried() {
 }
 
 #[test]
+fn a_chunk_of_this_life_in_an_opening_of_an_earlier_one_is_not_durable_for_certain() {
+    let mut rig = Rig::new();
+    rig.seal(HeadKind::Small, 1);
+    // As after a recovery that goes on in the opening: the chunk is of this life, and no flush has covered it.
+    rig.log.life += 1;
+    let sequence = rig.log.segments[0].last_sequence;
+    let link = |certain| Record::Link { segment: SegmentId(0), opening: opening(1), sequence, certain };
+    assert_eq!(rig.log.link_still_needed(&link(false), SegmentId(1)), Some(link(false)));
+    rig.log.set_life_after(sequence);
+    assert_eq!(rig.log.link_still_needed(&link(false), SegmentId(1)), Some(link(true)), "recovery has made it durable");
+}
+
+#[test]
 fn a_segment_is_freed_when_what_superseded_its_dirty_data_is_durable() {
     let mut rig = Rig::new();
     rig.seal(HeadKind::Dirty, 1);

@@ -110,7 +110,8 @@ fn what_fits_stays_through_rounds_of_overwrites_and_few_records_are_carried() {
             assert_eq!(evictions, 0, "{mode:?}: nothing has to leave");
             // A sixth of the bound of 3 %.
             assert!(carried * 200 <= written, "{mode:?}: {carried} bytes of records were carried, of {written}");
-            assert!(written < clients * 4, "{mode:?}: {written} bytes for {clients}");
+            // In write-back cleaning waits until what took the place of a segment's dirty data is durable: 4.1 bytes, and less than 4 before.
+            assert!(written * 2 < clients * 9, "{mode:?}: {written} bytes for {clients}");
         });
     }
 }
