@@ -80,11 +80,21 @@ def no_request_stands_still_while_memory_is_short():
         # More than the memory and the flash, through the page cache, from two writers.
         load = ["fio", "--name=w", f"--directory={mount}", "--rw=randwrite", "--bs=16k", "--size=380m", "--numjobs=2", "--fallocate=none"]
         load += ["--ioengine=psync", "--time_based", f"--runtime={SECONDS}", "--fsync=4096", "--output-format=terse"]
+        writers = subprocess.Popen([*inside, *load], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            done = subprocess.run([*inside, *load], cwd="/", capture_output=True, text=True, timeout=SECONDS + 120)
+            said = writers.communicate(timeout=SECONDS + 60)[1]
+        except subprocess.TimeoutExpired:
+            under_way = stalls.look()[1]
+            # They cannot even be killed before there is memory.
+            memory.lift()
+            writers.kill()
+            writers.communicate()
+            equal(under_way, 0, "requests outstanding at the device while the writers stand still")
+            # Seen with ext4 on Linux 6.18 and cgroup v1: a writer in reclaim waits for pages whose end of I/O waits for that writer.
+            raise Skip("the writers wait for one another in the kernel, and nothing is outstanding at the device") from None
         finally:
             stalls.end()
-        equal(done.returncode, 0, f"fio's exit code: {done.stderr[-500:]}")
+        equal(writers.returncode, 0, f"fio's exit code: {said[-500:]}")
         who = "cell, driver and writers" if is_together else "the writers"
         print(f"# a limit for {who}", flush=True)
         print(f"# {stalls.completed} requests, at most {stalls.longest:.2f} s without one; memory failed to grow {memory.failures()} times", flush=True)
