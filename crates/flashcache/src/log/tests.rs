@@ -537,6 +537,31 @@ fn it_goes_on_behind_the_last_chunk_where_there_is_room() {
     assert!(!rig.log.reopen(life, 10, Vec::new(), Parity::new(rig.log.shape)), "it has gone elsewhere");
 }
 
+#[test]
+fn a_footer_says_nothing_of_an_earlier_lifes_durable_chunks() {
+    for (last_sequence, durable) in [(1 << 32 | 179, 0), (2 << 32 | 3, 2 << 32 | 3)] {
+        let mut rig = Rig::new();
+        let life = SegmentLife { segment: SegmentId(0), opening: opening(4), head: HeadKind::Main };
+        rig.log.free.pop_front();
+        rig.log.set_state(SegmentId(0), SegmentState::Sealed(HeadKind::Main));
+        rig.log.sealed[HeadKind::Main as usize].push_back(SegmentId(0));
+        rig.log.segments[0].last_sequence = last_sequence;
+        rig.log.set_life_after(1 << 32 | 179);
+        assert!(rig.log.reopen(life, 10, Vec::new(), Parity::new(rig.log.shape)));
+        // The life after has durable chunks elsewhere, up to a later sequence than the segment's last one.
+        (0..5).for_each(|_| {
+            rig.append(HeadKind::Small, 4, 0).expect("room");
+            rig.sync();
+        });
+        let mut writes = Vec::new();
+        rig.log.seal(HeadKind::Main, &mut writes);
+        let [footer] = &writes[..] else { panic!("a footer") };
+        let bytes = footer.data.to_vec(0..footer.data.len_bytes());
+        let trailer = format::decode_footer(&bytes, &OWNER).expect("a footer").0;
+        assert_eq!((trailer.sequence, trailer.durable), (last_sequence, durable));
+    }
+}
+
 fn dead_everywhere() -> Record {
     Record::Invalidation { segment: SegmentId(1), opening: opening(2), position: Position(1), mask: 1, cleaned: true }
 }
