@@ -5,8 +5,9 @@ import os
 import shutil
 import time
 
+import nbdclient
 from case_clients import nbdsh
-from harness import Place, QUIET, check, equal, need, test, wait_until
+from harness import Place, QUIET, check, contains, equal, need, test, wait_until
 
 EIO = 5
 # A disk behind nbdkit whose next flush, once armed, takes a while and fails.
@@ -118,3 +119,64 @@ def flash_of_an_earlier_moment_of_the_same_life_is_not_believed():
         asked(write.format(b"c"))
         equal(asked(read), "['c']", "and it serves on")
         cell.stop()
+
+
+# Each of them could end what only the absent flash holds.
+ENDING = (
+    "drop griddisk data",
+    "drop griddisk all",
+    "drop griddisk all prefix=dat",
+    "alter griddisk data active",
+    "alter griddisk all active",
+    "alter griddisk data cachingMode=write-through",
+    "alter griddisk data cachingMode=none",
+    "alter griddisk data cachingPolicy=none",
+    "alter griddisk data size=16M",
+    "drop flashcache",
+    "drop flashcache all",
+    "alter flashcache all flush",
+    "alter flashcache all size=48M",
+    "drop celldisk FD_00_cell",
+    "drop celldisk all flashdisk",
+    "drop celldisk all",
+    "alter cell flashCacheMode=writethrough",
+)
+
+
+@test
+def no_statement_ends_the_last_copy_without_force():
+    """The flash with flushed data is absent: each statement is refused or leaves the data, and says so; with FORCE it goes."""
+    for mode in ("write-back", "write-back-ordered"):
+        with Place("last-copy") as place:
+            cell = place.cell(flash=("128M",), griddisks=(f"data:64M:{mode}",)).start()
+            client = nbdclient.Client(cell.socket)
+            for at in range(0, 200 * 16384, 16384):
+                client.write(at, b"n" * 4096)
+            client.flush()
+            client.disconnect()
+            cell.kill()
+            flash = cell.device("flash")
+            os.rename(flash, flash + ".away")
+            cell.start()
+            for statement in ENDING:
+                done = cell.cellcli(statement, ok=None)
+                told = (done.stdout + done.stderr).strip()
+                check(told, f"{statement}: an answer")
+                print(f"# {mode}: {statement}: {done.returncode}: {told.splitlines()[0][:150]}", flush=True)
+                state = cell.json("list griddisk data attributes status")[0]["status"]
+                equal(state, "offline", f"state after {statement}")
+            for statement in ("drop griddisk data", "alter griddisk data active"):
+                contains(cell.cellcli(statement, ok=False).stderr, "FORCE", statement)
+            cell.stop()
+            os.rename(flash + ".away", flash)
+            cell.start()
+            client = nbdclient.Client(cell.socket)
+            for at in range(0, 200 * 16384, 16384):
+                equal(client.read(at, 4096), b"n" * 4096, f"{mode}: what was flushed at {at}")
+            client.disconnect()
+            cell.kill()
+            os.rename(flash, flash + ".away")
+            cell.start()
+            cell.cellcli("drop griddisk data force")
+            equal(cell.json("list griddisk"), [], "grid disks after FORCE")
+            cell.stop()
