@@ -160,6 +160,61 @@ impl Notify {
     }
 }
 
+/// Requests under way, and a wait for those that are now. Clones count the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct UnderWay(Arc<UnderWayShared>);
+
+#[derive(Debug, Default)]
+struct UnderWayShared {
+    numbers: Mutex<Numbers>,
+    changed: Notify,
+}
+
+/// Bounded by the requests under way.
+#[derive(Debug, Default)]
+struct Numbers {
+    next: u64,
+    under_way: BTreeSet<u64>,
+}
+
+/// One request under way, until this is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    of: UnderWay,
+    number: u64,
+}
+
+impl UnderWay {
+    /// A request begins.
+    #[must_use]
+    pub fn begin(&self) -> Turn {
+        let mut numbers = lock(&self.0.numbers);
+        let number = numbers.next;
+        numbers.next += 1;
+        numbers.under_way.insert(number);
+        Turn { of: self.clone(), number }
+    }
+
+    /// Wait until those have ended that are under way now.
+    pub async fn ended(&self) {
+        let next = lock(&self.0.numbers).next;
+        loop {
+            let ticket = self.0.changed.ticket();
+            if lock(&self.0.numbers).under_way.first().is_none_or(|&oldest| oldest >= next) {
+                return;
+            }
+            self.0.changed.wait(ticket).await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.of.0.numbers).under_way.remove(&self.number);
+        self.of.0.changed.notify_all();
+    }
+}
+
 /// A condition that holds or does not, cheap to look at, and for whose turning tasks may wait. At first it does not hold.
 #[derive(Debug, Default)]
 pub struct Flag {

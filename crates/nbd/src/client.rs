@@ -9,7 +9,6 @@ mod negotiate;
 mod options;
 mod remote;
 mod sabotage;
-mod under_way;
 mod uri;
 
 pub use options::RemoteOptions;

@@ -11,8 +11,7 @@
 
 use crate::io::{Completion, Device, FailKind, Geometry, Io, Op, Outcome};
 use crate::spawn::Spawn;
-use crate::sync::{Notify, lock};
-use std::collections::BTreeSet;
+use crate::sync::{UnderWay, lock};
 use std::sync::{Arc, Mutex, Weak};
 
 /// What has failed.
@@ -84,21 +83,10 @@ impl WatchedDevice {
 pub struct LossWatch {
     below: Device,
     spawn: Arc<dyn Spawn>,
-    watch: Arc<Watch>,
-    hears_durable: bool,
-}
-
-struct Watch {
     losses: Arc<Losses>,
-    under_way: Mutex<UnderWay>,
-    changed: Notify,
-}
-
-/// Flushes, durable writes and durable zeroes that have been issued. Bounded by the requests in flight above.
-#[derive(Default)]
-struct UnderWay {
-    next: u64,
-    numbers: BTreeSet<u64>,
+    /// Flushes, durable writes and durable zeroes that have been issued.
+    under_way: UnderWay,
+    hears_durable: bool,
 }
 
 impl LossWatch {
@@ -106,57 +94,29 @@ impl LossWatch {
     /// device has no volatile cache, where nothing that has completed can be dropped.
     #[must_use]
     pub fn new(below: Device, spawn: Arc<dyn Spawn>, losses: Arc<Losses>, hears_durable: bool) -> Arc<LossWatch> {
-        let watch = Watch { losses, under_way: Mutex::default(), changed: Notify::new() };
-        Arc::new(LossWatch { below, spawn, watch: Arc::new(watch), hears_durable })
+        Arc::new(LossWatch { below, spawn, losses, under_way: UnderWay::default(), hears_durable })
     }
 
     /// Runs to its end whether or not anybody waits for the answer: a loss is heard in any case.
     fn watched(&self, op: Op, what: Lost) -> Completion {
-        let number = self.watch.begins();
+        let turn = self.under_way.begin();
         let (completer, completion) = Completion::pair();
         let done = self.below.submit(op);
-        let watch = self.watch.clone();
+        let (losses, under_way) = (self.losses.clone(), self.under_way.clone());
         self.spawn.spawn(Box::pin(async move {
             let done = done.await;
             let lost = is_loss(done.outcome);
             if lost {
-                watch.losses.tell(what);
+                losses.tell(what);
             }
-            watch.ended(number);
+            drop(turn);
             if what == Lost::Flush && !lost {
                 // One that fails may have had the report this flush did not get.
-                watch.all_ended().await;
+                under_way.ended().await;
             }
             completer.complete(done);
         }));
         completion
-    }
-}
-
-impl Watch {
-    fn begins(&self) -> u64 {
-        let mut under_way = lock(&self.under_way);
-        let number = under_way.next;
-        under_way.next += 1;
-        under_way.numbers.insert(number);
-        number
-    }
-
-    fn ended(&self, number: u64) {
-        lock(&self.under_way).numbers.remove(&number);
-        self.changed.notify_all();
-    }
-
-    /// Wait for those that are under way now.
-    async fn all_ended(&self) {
-        let next = lock(&self.under_way).next;
-        loop {
-            let ticket = self.changed.ticket();
-            if lock(&self.under_way).numbers.first().is_none_or(|&oldest| oldest >= next) {
-                return;
-            }
-            self.changed.wait(ticket).await;
-        }
     }
 }
 

@@ -21,11 +21,10 @@
 //! Never acknowledges a write the server has not acknowledged; never uses more memory than it reserved at the start.
 
 use super::keep::{Again, Keep, Kept, WriteSeq};
-use super::under_way::UnderWay;
 use super::{Client, ClientError, ClientOptions, RemoteExport, RemoteOptions, Sabotage};
 use crate::codec::{Errno, TransmissionFlags};
 use crate::context::{ALLOCATION, STATE_HOLE, STATE_ZERO};
-use device::sync::{Notify, Semaphore, lock};
+use device::sync::{Notify, Semaphore, UnderWay, lock};
 use device::{
     Address, Bufs, Completed, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, SharedBufs, World,
 };
@@ -66,7 +65,8 @@ struct Shared {
     next_client: AtomicUsize,
     /// Number of the next set of connections.
     next_link: AtomicU64,
-    /// Durable requests whose answer has not been dealt with, on whatever connections.
+    /// Durable requests (FLUSH, and writes with FUA) whose answer has not been dealt with, on whatever connections. A server reports a lost write once, to whichever of them reaches it first: so the success
+    /// of a FLUSH counts only after all that ran beside it have ended without a failure.
     durable: UnderWay,
     /// One at a time looks for the server's stamp.
     looking: Semaphore,
