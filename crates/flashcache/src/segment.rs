@@ -104,6 +104,11 @@ pub(crate) enum Unread {
 }
 
 impl Unread {
+    /// The device is gone: nothing else of it can be read either.
+    fn is_of_device(self) -> bool {
+        matches!(self, Unread::Failed { outcome, .. } if trouble(outcome) == Trouble::Gone)
+    }
+
     /// It is these bytes that cannot be read: the device is there.
     pub(crate) fn is_of_part(self) -> bool {
         matches!(self, Unread::Failed { outcome, .. } if trouble(outcome) == Trouble::Part)
@@ -128,7 +133,7 @@ pub(crate) async fn read_bytes(member: &Member, offset: u64, len: usize) -> Resu
             done => done.map_or(Outcome::Unknown, |done| done.outcome),
         };
         reads += 1;
-        if reads == READS_MAX || outcome == Outcome::Unknown {
+        if reads == READS_MAX || trouble(outcome) == Trouble::Gone {
             return Err(Unread::Failed { offset, outcome });
         }
         member.pause(reads).await;
@@ -252,7 +257,7 @@ async fn walk<R: Gather>(
             (_, Err(why)) if !why.is_of_part() || member.sabotaged(Sabotage::UnreadablePageEndsCache) => {
                 return Err(why);
             }
-            (_, page) => match rebuilt_header(member, &found, position, witness.as_ref()).await {
+            (_, page) => match rebuilt_header(member, &found, position, witness.as_ref()).await? {
                 Ok((header, page)) => (header, page, true),
                 Err(cut) => {
                     found.cut = Some(Cut { is_unread: page.is_err(), ..cut });
@@ -280,36 +285,43 @@ fn next_header<R>(page: &[u8], owner: &Owner, found: &Found<R>, position: u32) -
 
 /// The header at a position where none is, from the witness and all others that it has: those before, and those behind.
 ///
+/// Where it is not to be had: what that says of the segment.
+///
 /// # Errors
-/// It is not to be had; and what that says.
+/// The device does not answer.
 async fn rebuilt_header<R: Sync>(
     member: &Member,
     found: &Found<R>,
     position: u32,
     witness: Option<&Witness>,
-) -> Result<(ChunkHeader, Bytes), Cut> {
-    let mut behind = headers_behind(member, found, position).await;
+) -> Result<Result<(ChunkHeader, Bytes), Cut>, Unread> {
+    let mut behind = headers_behind(member, found, position).await?;
     let mut cut = Cut { behind: behind.iter().map(|(header, _)| header.sequence).collect(), ..Cut::default() };
-    let Some(witness) = witness else { return Err(cut) };
+    let Some(witness) = witness else { return Ok(Err(cut)) };
     behind.retain(|(header, _)| header.sequence <= witness.last_sequence);
     let before = found.headers.iter().filter(|walked| walked.header.sequence <= witness.last_sequence);
     let there = before.clone().count() + behind.len();
     cut.was_durable = before.clone().count() < witness.headers as usize;
     if there + 1 != witness.headers as usize {
-        return Err(cut);
+        return Ok(Err(cut));
     }
     let mut page = witness.parity.clone();
     before.for_each(|walked| over(&mut page, format::used_bytes(&walked.page)));
     behind.iter().for_each(|(_, other)| over(&mut page, format::used_bytes(other)));
     page.resize(page.len() + TRAILER_BYTES, 0);
-    match next_header(&page, &member.config.owner, found, position) {
-        Some(header) => Ok((header, Bytes::Copied(page))),
-        None => Err(cut),
-    }
+    let header = next_header(&page, &member.config.owner, found, position);
+    Ok(header.map(|header| (header, Bytes::Copied(page))).ok_or(cut))
 }
 
 /// Headers of chunks of the same opening behind a position of it, whatever of them can be read.
-async fn headers_behind<R: Sync>(member: &Member, found: &Found<R>, position: u32) -> Vec<(ChunkHeader, Vec<u8>)> {
+///
+/// # Errors
+/// The device does not answer.
+async fn headers_behind<R: Sync>(
+    member: &Member,
+    found: &Found<R>,
+    position: u32,
+) -> Result<Vec<(ChunkHeader, Vec<u8>)>, Unread> {
     let unit = member.shape.align as usize * 4096;
     let mut all: Vec<(ChunkHeader, Vec<u8>)> = Vec::new();
     let from = (position + member.shape.align) as usize * 4096;
@@ -321,8 +333,8 @@ async fn headers_behind<R: Sync>(member: &Member, found: &Found<R>, position: u3
             all.push((header, page[..unit].to_vec()));
         }
     })
-    .await;
-    all
+    .await?;
+    Ok(all)
 }
 
 /// Bytes read at a time where chunks are looked for.
@@ -344,7 +356,7 @@ async fn read_headless<R: Gather>(
     for_each_unit(member, id, member.shape.align as usize * 4096, &mut |at, page| {
         look_at(member, id, (at, page), &mut remnant);
     })
-    .await;
+    .await?;
     let why = first.map_or_else(Headless::Unread, |_| Headless::Other);
     let with_why = |found: Found<R>| Found { headless: Some(why), ..found };
     // The witness may be of an opening before, too.
@@ -370,22 +382,37 @@ async fn read_headless<R: Gather>(
 }
 
 /// Look at each true page of a segment from byte `from` of it on, whatever of it can be read.
-async fn for_each_unit(member: &Member, id: SegmentId, from: usize, f: &mut (dyn FnMut(usize, &[u8]) + Send)) {
+///
+/// # Errors
+/// The device does not answer.
+async fn for_each_unit(
+    member: &Member,
+    id: SegmentId,
+    from: usize,
+    f: &mut (dyn FnMut(usize, &[u8]) + Send),
+) -> Result<(), Unread> {
     let segment_bytes = member.shape.segment_pages as usize * 4096;
     let unit = member.shape.align as usize * 4096;
     let start = u64::from(id.0) * segment_bytes as u64;
     for at in (from..segment_bytes).step_by(LOOKED_THROUGH_BYTES) {
         let len = LOOKED_THROUGH_BYTES.min(segment_bytes - at);
-        if let Ok(bytes) = read_bytes(member, start + at as u64, len).await {
-            bytes.chunks_exact(unit).enumerate().for_each(|(n, page)| f(at + n * unit, page));
-            continue;
+        match read_bytes(member, start + at as u64, len).await {
+            Ok(bytes) => {
+                bytes.chunks_exact(unit).enumerate().for_each(|(n, page)| f(at + n * unit, page));
+                continue;
+            }
+            Err(why) if why.is_of_device() => return Err(why),
+            Err(_) => {}
         }
         for at in (at..at + len).step_by(unit) {
-            if let Ok(page) = read_bytes(member, start + at as u64, unit).await {
-                f(at, &page);
+            match read_bytes(member, start + at as u64, unit).await {
+                Ok(page) => f(at, &page),
+                Err(why) if why.is_of_device() => return Err(why),
+                Err(_) => {}
             }
         }
     }
+    Ok(())
 }
 
 /// Look whether a page of a segment, from byte `at` of it on, is that of a chunk of the latest opening.
