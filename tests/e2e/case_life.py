@@ -319,3 +319,61 @@ def a_server_stays_when_memory_runs_out():
         client.disconnect()
         server.terminate()
         equal(server.wait(), 0, "a clean stop")
+
+
+# An answer that never comes.
+SILENT = 'model = "fixed:1000s:1"'
+
+
+def silent(cell, kind):
+    """From the next start on this kind of device answers nothing; a start waits three seconds for it."""
+    cell.set_device(SILENT, kind=kind)
+    cell.edit(lambda text: text.replace("start_deadline_s = 30", "start_deadline_s = 3"))
+
+
+@test
+def flash_that_does_not_answer_at_start_keeps_offline_what_needs_it():
+    with served(griddisks=("data:64M", "back:64M:write-back")) as cell:
+        for name in ("data", "back"):
+            client = nbdclient.Client(cell.socket, export=name)
+            client.write(0, b"1" * 65536)
+            client.flush()
+            client.disconnect()
+        cell.kill()
+        silent(cell, "flash")
+        # A start that waits can be ended.
+        process = cell.spawn_server()
+        wait_until(lambda: "the start waits for this device" in cell.log(), 30, "the start says what it waits for")
+        process.send_signal(signal.SIGTERM)
+        equal(process.wait(timeout=30), -signal.SIGTERM, "end of a start that waits")
+        process.stdout.close()
+
+        cell.start()
+        for part in ("flash-0.img", "the start goes on without it"):
+            contains(cell.log(), part, "the log")
+        states = {row["name"]: row["status"] for row in cell.json("list griddisk attributes name,status")}
+        equal(states, {"data": "active", "back": "offline"}, "states of the grid disks")
+        client = nbdclient.Client(cell.socket, export="data")
+        equal(client.read(0, 65536), b"1" * 65536, "what the disk has")
+        client.write(0, b"2" * 4096)
+        client.flush()
+        client.disconnect()
+        cell.stop()
+
+        cell.edit(lambda text: text.replace(SILENT + "\n", ""))
+        cell.start()
+        for name, first in (("data", b"2"), ("back", b"1")):
+            client = nbdclient.Client(cell.socket, export=name)
+            equal(client.read(0, 8192), first * 4096 + b"1" * 4096, f"{name} with the flash back")
+            client.disconnect()
+        cell.stop()
+
+
+@test
+def a_disk_that_does_not_answer_at_start_is_named():
+    with served(disks=("128M", "128M"), griddisks=("data:64M",)) as cell:
+        cell.stop()
+        silent(cell, "disk")
+        message = cell.start_fails()
+        for part in ("disk-0.img has not answered within 3 s", "hint:", "start_deadline_s", "required = false"):
+            contains(message, part, "message")

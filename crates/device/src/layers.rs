@@ -9,6 +9,7 @@ pub mod flush_gate;
 pub mod forgetful;
 pub mod loss_watch;
 pub mod memory;
+pub mod start_deadline;
 pub mod stats;
 pub mod trace;
 
@@ -18,6 +19,7 @@ pub use flush_gate::FlushGate;
 pub use forgetful::Forgetful;
 pub use loss_watch::{LossListener, LossWatch, Losses, Lost, WatchedDevice};
 pub use memory::Memory;
+pub use start_deadline::{Silence, SilenceTeller, StartDeadline, StartLimits};
 pub use stats::{Histogram, Stats};
 pub use trace::{Trace, TraceEntry};
 

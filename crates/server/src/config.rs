@@ -119,6 +119,8 @@ pub struct Config {
     pub threads: usize,
     /// `auto`, `uring` or `threads`.
     pub io: IoChoice,
+    /// Seconds a device may take to answer one request while the cell starts, before the start goes on without it.
+    pub start_deadline_s: u64,
     /// Seconds a stop may take before it names the device that hangs and gives up.
     pub stop_deadline_s: u64,
     /// Where it listens.
@@ -365,6 +367,7 @@ impl Default for Config {
         Config {
             threads: 0,
             io: IoChoice::Auto,
+            start_deadline_s: 30,
             stop_deadline_s: 60,
             listen: Listen::default(),
             admin: Admin::default(),

@@ -1,5 +1,5 @@
-//! The devices of a cell, opened and wrapped: real, then watched for losses, claimed, forgetful (tests), delayed (emulation), and
-//! counted. Nothing writes below the watch.
+//! The devices of a cell, opened and wrapped: real, then delayed (emulation), with a deadline while the cell starts, watched for losses,
+//! claimed, forgetful (tests), and counted. Nothing writes below the watch.
 //!
 //! Never decides what a device is worth: its label and the cell do.
 
@@ -12,7 +12,7 @@ use cell::{CellDevice, NewDevice};
 use celldisk::claim::{ClaimError, Claimed, Holder};
 use celldisk::{Beside, BesideError, CellDiskError, DeviceId, Label, Probe, Role};
 use device::layers::stats::{BusyTime, VerbSnapshot};
-use device::layers::{Delay, Forgetful, Losses, Stats, WatchedDevice};
+use device::layers::{Delay, Forgetful, Losses, Silence, StartDeadline, StartLimits, Stats, WatchedDevice};
 use device::{
     Address, Class, Clock, Completion, Device, Direct, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
     copies_on_write,
@@ -21,6 +21,7 @@ use futures_util::future::join_all;
 use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Un-flushed writes a forgetful device keeps: more than any test writes between two flushes.
 const FORGETFUL_BYTES_MAX: u64 = 256 << 20;
@@ -95,6 +96,8 @@ pub(crate) struct OpenDevice {
     claimed: Arc<Claimed>,
     /// What the watch hears.
     losses: Arc<Losses>,
+    /// Its deadline while the cell starts.
+    start: Arc<StartDeadline>,
     /// Its identity, when it carries a label.
     pub(crate) device_id: Option<DeviceId>,
     /// Bytes of the volume, where it is an adopted one or one to be adopted: nothing of it may ever be formatted.
@@ -110,6 +113,11 @@ impl OpenDevice {
     /// The device to hand to the cell.
     pub(crate) fn for_cell(&self) -> CellDevice {
         CellDevice::new(self.io.clone(), self.losses.clone())
+    }
+
+    /// The start of the cell needs no more answers of it: from here on it may take as long as it takes.
+    pub(crate) fn start_is_over(&self) {
+        self.start.end();
     }
 
     /// Take the claim on it: it carries a label, and is about to be used.
@@ -230,6 +238,16 @@ pub enum DeviceError {
         /// The volume.
         path: String,
     },
+    /// It does not answer while the cell starts.
+    #[error(
+        "{path} has not answered within {seconds} s\nhint: see the kernel's log and the device; start_deadline_s in cell.toml is how long a start waits for an answer{REQUIRED_HINT}"
+    )]
+    Silent {
+        /// Which.
+        path: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// What is on it is not what it should be.
     #[error("{path}: {error}\nhint: {}{REQUIRED_HINT}", .error.hint().unwrap_or("check the device"))]
     Unusable {
@@ -247,8 +265,23 @@ pub enum DeviceError {
 const REQUIRED_HINT: &str =
     "; to serve the other disks without it, write required = false under this device in cell.toml";
 
+/// Until a start that waits for a device says so.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+
 /// Open one device and wrap it.
 pub(crate) fn open(
+    located: &Located,
+    config: &DeviceConfig,
+    runtime: &Runtime,
+    world: &World,
+) -> Result<OpenDevice, DeviceError> {
+    let open = open_for_start(located, config, runtime, world)?;
+    open.start_is_over();
+    Ok(open)
+}
+
+/// The same, with a deadline for each request until [`OpenDevice::start_is_over`].
+fn open_for_start(
     located: &Located,
     config: &DeviceConfig,
     runtime: &Runtime,
@@ -289,19 +322,40 @@ pub(crate) fn open(
             error,
         })?;
     }
-    let watched = WatchedDevice::new(device, world.spawn.clone());
+    if let Some(model) = located.model(config)? {
+        let prng = world.prng.fork(&name);
+        device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
+    }
+    let start = with_deadline(device, &name, located.config.start_deadline_s, world);
+    let watched = WatchedDevice::new(start.clone(), world.spawn.clone());
     let claimed = Claimed::new(&watched, world);
     let mut device: Device = claimed.clone();
     if config.forgetful {
         tracing::warn!(device = name, "forgetful: killing this process loses un-flushed writes, on purpose");
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
     }
-    if let Some(model) = located.model(config)? {
-        let prng = world.prng.fork(&name);
-        device = Delay::new(device, model, world.clock.clone(), world.spawn.clone(), prng);
-    }
     let losses = watched.losses().clone();
-    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, losses, device_id: None, adopted_bytes })
+    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, losses, start, device_id: None, adopted_bytes })
+}
+
+/// A device whose silence does not hold up the start, and which is told of in the log.
+fn with_deadline(device: Device, name: &str, deadline_s: u64, world: &World) -> Arc<StartDeadline> {
+    let name = name.to_owned();
+    let tell = move |silence| match silence {
+        Silence::Waits { verb, offset, len } => tracing::warn!(
+            device = name,
+            "the start waits for this device: no answer to a {verb:?} of {len} bytes at {offset} for {} s; it goes on without it after {deadline_s} s",
+            TELL_AFTER.as_secs()
+        ),
+        Silence::Answered => tracing::info!(device = name, "the device answers again"),
+        Silence::GivenUp => tracing::error!(
+            device = name,
+            "the device has not answered for {deadline_s} s: the start goes on without it; restart the cell when it answers again"
+        ),
+    };
+    let give_up_after = Duration::from_secs(deadline_s);
+    let limits = StartLimits { tell_after: TELL_AFTER.min(give_up_after / 2), give_up_after };
+    StartDeadline::new(device, world.clock.clone(), world.spawn.clone(), limits, Arc::new(tell))
 }
 
 /// The file with the metadata of an adopted volume: small, and through the page cache, which takes sectors of any size.
@@ -462,8 +516,16 @@ pub(crate) struct Found {
 pub(crate) fn open_all(located: &Located, runtime: &Runtime, world: &World) -> Result<Found, DeviceError> {
     let mut found = Found { devices: Vec::new(), without: Vec::new() };
     let mut labelled = Vec::new();
-    for config in &located.config.device {
-        match open_labelled(located, config, runtime, world) {
+    let configs = &located.config.device;
+    let opened: Vec<_> = configs.iter().map(|config| open_for_start(located, config, runtime, world)).collect();
+    // At once: several that do not answer are waited for as long as one.
+    let labels = opened.into_iter().map(|opened| {
+        let deadline_s = located.config.start_deadline_s;
+        async move { labelled_as(opened?, deadline_s).await }
+    });
+    let labels = labels.collect::<Vec<_>>();
+    for (config, opened) in configs.iter().zip(runtime.block_on(join_all(labels))) {
+        match opened {
             Ok((device, label)) => {
                 let expected = if config.kind == DeviceKind::Disk { Role::Disk } else { Role::Flash };
                 if label.role != expected {
@@ -519,18 +581,17 @@ fn keep_one_cell(labelled: Vec<(OpenDevice, Box<Label>, bool)>, found: &mut Foun
     Ok(())
 }
 
-fn open_labelled(
-    located: &Located,
-    config: &DeviceConfig,
-    runtime: &Runtime,
-    world: &World,
-) -> Result<(OpenDevice, Box<Label>), DeviceError> {
-    let mut open = open(located, config, runtime, world)?;
-    let device = open.device();
-    let unusable = |error| DeviceError::Unusable { path: open.path.display().to_string(), error };
-    match runtime.block_on(async move { celldisk::probe(&device).await }).map_err(unusable)? {
+/// A device with the label that it carries.
+async fn labelled_as(mut open: OpenDevice, deadline_s: u64) -> Result<(OpenDevice, Box<Label>), DeviceError> {
+    let path = open.path.display().to_string();
+    let unusable = |error| DeviceError::Unusable { path: path.clone(), error };
+    let probed = celldisk::probe(&open.device()).await;
+    if open.start.is_silent() {
+        return Err(DeviceError::Silent { path, seconds: deadline_s });
+    }
+    match probed.map_err(unusable)? {
         Probe::Flashcell(label) if label.adopted.map(|adopted| adopted.volume_bytes) != open.adopted_bytes => {
-            Err(DeviceError::AdoptedOrNot { path: open.path.display().to_string() })
+            Err(DeviceError::AdoptedOrNot { path })
         }
         Probe::Flashcell(label) => {
             open.device_id = Some(label.device_id);

@@ -8,7 +8,7 @@ use crate::admin::{Access, AdminListener, Audit, Context, History, Service, Stop
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
-use crate::devices::{self, DeviceError, Opener};
+use crate::devices::{self, DeviceError, OpenDevice, Opener};
 use crate::door;
 use crate::hot_file::HotFile;
 use crate::init::seed;
@@ -17,6 +17,7 @@ use crate::store::{Limits, Store};
 use crate::supervisor;
 use crate::tls;
 use cell::{Cell, CellConfig, CellError, FeedConfig, OpenReport};
+use celldisk::Role;
 use device::{Address, Arena, MemoryGuard, Runtime, RuntimeConfig, RuntimeError};
 use flashcache::{BusyTuning, CacheConfig, MemoryNeed};
 use futures_util::future::{Either, join_all, select};
@@ -173,7 +174,6 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         info!(
             "the index of the flash cache is still being read: grid disks are served from disk, those in write-back wait for it"
         );
-        world.spawn.spawn(Box::pin(tell_when_whole(cell.clone())));
     } else {
         announce_index(&cell);
     }
@@ -226,6 +226,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     });
     context.keep_history();
     ready(&context)?;
+    context.world.spawn.spawn(Box::pin(end_of_start(context.cell.clone(), context.devices())));
     supervisor::watch(&context.world.spawn);
     let mut admin = admin.serve(context.clone());
 
@@ -351,13 +352,23 @@ fn tell(report: &OpenReport) {
     }
 }
 
-async fn tell_when_whole(cell: Arc<Cell>) {
-    cell.index_is_whole().await;
-    if let Some(report) = cell.take_late_report() {
-        tell(&report);
+/// Grid disks are served: once the index of the flash cache is whole as well, the start is over. Until then a flash device that falls silent
+/// must not hold up those that wait for the index.
+async fn end_of_start(cell: Arc<Cell>, devices: Vec<Arc<OpenDevice>>) {
+    let is_disk = |device: &Arc<OpenDevice>| {
+        let of_cell = device.device_id.and_then(|id| cell.store().cell_disk(id));
+        of_cell.is_some_and(|disk| disk.role() == Role::Disk)
+    };
+    devices.iter().filter(|device| is_disk(device)).for_each(|disk| disk.start_is_over());
+    if cell.is_opening() {
+        cell.index_is_whole().await;
+        if let Some(report) = cell.take_late_report() {
+            tell(&report);
+        }
+        info!("the index of the flash cache is whole");
+        announce_index(&cell);
     }
-    info!("the index of the flash cache is whole");
-    announce_index(&cell);
+    devices.iter().for_each(|device| device.start_is_over());
 }
 
 /// Whether there is a grid disk more than the memory was announced for.

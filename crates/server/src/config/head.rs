@@ -5,6 +5,8 @@ pub(super) const HEAD: &str = "\
 # A Flashcell cell: where its devices are and how it is served. What is on the devices (grid disks, caching, names) is
 # in their own catalog; change that with `flashcell cellcli`.
 #
+# start_deadline_s = 30: so long a device may take to answer one request while the cell starts; then the start goes on without it.
+# stop_deadline_s = 60: so long a stop may take.
 # [listen]       nbd, admin: lists of \"unix:PATH\" and \"tcp:HOST[:PORT]\". TCP is TLS: `flashcell trust` makes the certificates
 #                first. nbd takes \"tcp-plain:HOST[:PORT]\" as well: no TLS and no login, open to whoever reaches it.
 # [admin]        group = \"dba\": its members administer the cell over the unix socket, as root and the user it is served as

@@ -44,5 +44,6 @@ mod redo_undone;
 mod redo_volume;
 mod scans;
 mod short_seeds;
+mod silent_start;
 mod two_of_three;
 mod write_bursts;

@@ -1,10 +1,16 @@
 //! memory, flush gate, stats, trace, fault.
 
-use super::world::{World, all};
+use super::world::{Seam, World, all};
 use crate::buf::{Buf, Bufs, SharedBufs};
+use crate::clock::{Clock, Instant};
 use crate::io::{Class, Completed, Completion, Device, FailKind, Geometry, Io, Op, Outcome, Verb};
-use crate::layers::{Action, Delay, Fault, Faults, FlushGate, Histogram, Memory, Model, Stats, Trace};
+use crate::layers::{
+    Action, Delay, Fault, Faults, FlushGate, Histogram, Memory, Model, Silence, StartDeadline, StartLimits, Stats,
+    Trace,
+};
 use crate::prng::Prng;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const SIZE: usize = 1 << 20;
 
@@ -287,4 +293,82 @@ fn layers_stack_as_one_device() {
         device.flush().await.outcome.ok().unwrap();
         assert_eq!(device.read(512, room(512)).await.bufs.to_vec(0..512), [5; 512]);
     });
+}
+
+/// A device with a deadline of 30 s over one with faults, and what is told of its silences.
+struct Starting {
+    world: Arc<World>,
+    faults: Arc<Faults>,
+    device: Arc<StartDeadline>,
+    told: Arc<Mutex<Vec<Silence>>>,
+}
+
+impl Starting {
+    fn new() -> Starting {
+        let (world, clock, spawn) = World::new();
+        let faults = Faults::new(Memory::new(SIZE as u64), spawn.clone());
+        let limits = StartLimits { tell_after: Duration::from_secs(2), give_up_after: Duration::from_secs(30) };
+        let told = Arc::<Mutex<Vec<Silence>>>::default();
+        let hears = told.clone();
+        let tell = Arc::new(move |what| hears.lock().unwrap().push(what));
+        let device = StartDeadline::new(faults.clone(), clock, spawn, limits, tell);
+        Starting { world, faults, device, told }
+    }
+
+    fn submit(&self, op: Op) -> Completion {
+        self.device.submit(op)
+    }
+
+    fn read(&self) -> Completion {
+        self.submit(Op::Read { offset: 4096, bufs: room(512) })
+    }
+
+    fn told(&self) -> Vec<Silence> {
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
+}
+
+const WAITS: Silence = Silence::Waits { verb: Verb::Read, offset: 4096, len: 512 };
+
+#[test]
+fn a_start_goes_on_without_a_device_that_does_not_answer() {
+    let start = Starting::new();
+    assert_eq!(start.world.block_on(start.read()).outcome, Outcome::Done);
+    start.faults.add(Fault { verbs: Vec::new(), range: None, skip: 0, count: u64::MAX, action: Action::Stall });
+    let (read, flush) = (start.read(), start.submit(Op::Flush));
+    assert_eq!(start.world.block_on(read).outcome, Outcome::Failed(FailKind::Gone));
+    assert_eq!(start.world.now_ns(), 30_000_000_000);
+    assert_eq!(start.world.block_on(flush).outcome, Outcome::Unknown, "it may still happen");
+    assert_eq!(start.world.now_ns(), 30_000_000_000, "both had the same deadline");
+    assert_eq!(start.told(), [WAITS, Silence::GivenUp]);
+    // The next ones do not wait, and nothing comes back by itself.
+    start.faults.clear();
+    start.faults.release();
+    start.world.settle();
+    start.device.end();
+    assert_eq!(start.world.block_on(start.read()).outcome, Outcome::Failed(FailKind::Gone));
+    assert_eq!((start.world.now_ns(), start.device.is_silent()), (30_000_000_000, true));
+}
+
+#[test]
+fn a_slow_device_is_waited_for() {
+    let start = Starting::new();
+    start.faults.add(Fault::next(Verb::Read, Action::Stall));
+    let (read, faults) = (start.read(), start.faults.clone());
+    let clock = Seam(start.world.clone());
+    start.world.block_on(clock.sleep_until(Instant(29_000_000_000)));
+    assert_eq!(start.told(), [WAITS]);
+    faults.release();
+    assert_eq!(start.world.block_on(read).outcome, Outcome::Done);
+    assert_eq!(start.told(), [Silence::Answered]);
+    // After the start there is no deadline, for requests under way neither.
+    start.faults.add(Fault { count: 2, ..Fault::every(Verb::Read, Action::Stall) });
+    let before = start.read();
+    start.device.end();
+    let after = start.read();
+    start.world.block_on(clock.sleep_until(Instant(100_000_000_000)));
+    faults.release();
+    assert_eq!(start.world.block_on(before).outcome, Outcome::Done);
+    assert_eq!(start.world.block_on(after).outcome, Outcome::Done);
+    assert_eq!((start.told(), start.device.is_silent()), (Vec::new(), false));
 }
