@@ -11,7 +11,7 @@ from harness import MIB, Place, binary, check, contains, equal, run, served, tes
 def init_with_redo_and_flash_makes_the_flash_log_beside_the_cache():
     with Place("defaults") as place:
         directory = place.path("cell")
-        command = [binary(), "init", directory, "--sparse", "--disk", "256M", "--flash", "160M", "--griddisk", "data:64M"]
+        command = [binary(), "init", directory, "--sparse", "--durable", "yes", "--disk", "256M", "--flash", "160M", "--griddisk", "data:64M"]
         refused = run([*command, "--griddisk", "redo:32M:redo:write-back"], ok=False).stderr
         contains(refused, "grid disk redo: redo in write-back would bypass the flash log\nhint: leave the mode away", "init")
         check(not os.path.exists(directory), "what is refused leaves nothing")

@@ -231,7 +231,8 @@ class Cell:
         self.process = None
         self.ready_line = ""
         if init:
-            command = [binary(), "init", self.dir]
+            # Where tests lie in memory or in a container, their cells behave as on a disk.
+            command = [binary(), "init", self.dir, "--durable", "yes"]
             for disk in disks:
                 command += ["--disk", disk]
             for flash_size in flash:

@@ -8,6 +8,7 @@
 
 pub mod buf;
 pub mod clock;
+mod durability;
 pub mod io;
 pub mod layers;
 pub mod net;
@@ -20,6 +21,7 @@ pub mod sync;
 
 pub use buf::{Arena, Buf, Bufs, SharedBuf, SharedBufs, View};
 pub use clock::{Clock, Instant, Timer, WallTime};
+pub use durability::{Durability, Ground, durability};
 pub use io::{
     Class, Completed, Completer, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb,
 };

@@ -3,7 +3,8 @@
 //! Never trusts a 512-byte claim of flash: its medium writes 4 KiB pages whatever it says, and a record padded to less
 //! costs a read-modify-write (field measurement S3). Never writes.
 
-use crate::io::{Class, Geometry};
+use crate::durability::{Leaf, decide, leaves};
+use crate::io::Geometry;
 use crate::real::OpenOptions;
 use std::fs::File;
 use std::io;
@@ -20,23 +21,6 @@ const PAGE_BYTES_MAX: u32 = 1 << 20;
 /// Largest single transfer: 1024 pages of 4 KiB, so that a rope of single pages still is one request.
 const TRANSFER_BYTES_MAX: u32 = 4 << 20;
 
-/// Models of cloud disks that are gone when the host stops, as sysfs shows them. Compared as whole words at the start,
-/// since the network disks of the same cloud have longer names.
-const INSTANCE_STORES: [(&str, Matching); 4] = [
-    ("Amazon EC2 NVMe Instance Storage", Matching::Prefix),
-    ("Microsoft NVMe Direct Disk", Matching::Prefix),
-    // Google's local SSD; its persistent disk is "nvme_card-pd".
-    ("nvme_card", Matching::Whole),
-    // Google's local SSD on SCSI.
-    ("EphemeralDisk", Matching::Whole),
-];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Matching {
-    Whole,
-    Prefix,
-}
-
 /// What probing found out, before any override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -47,7 +31,7 @@ pub(crate) struct Found {
     volatile_cache: bool,
     discard_bytes: u32,
     fast_zeroes: bool,
-    class: Class,
+    leaves: Vec<Leaf>,
 }
 
 /// What the kernel says about a block device's queue. Anything it does not say is none.
@@ -58,18 +42,7 @@ struct Claims {
     write_back: Option<bool>,
     discard_bytes: Option<u32>,
     zeroes_bytes_max: Option<u64>,
-    leaves: Vec<Leaf>,
 }
-
-/// A device that lies on no other: what the bytes are on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Leaf {
-    model: String,
-    device: String,
-}
-
-/// Devices below one another: device mapper over device mapper over md is three; more than this is a loop in what sysfs says.
-const DEPTH_MAX: usize = 16;
 
 impl Found {
     /// The geometry under the overrides of `options`; a page that cannot be comes back as the error.
@@ -87,7 +60,7 @@ impl Found {
             discard_bytes: self.discard_bytes,
             fast_zeroes: self.fast_zeroes,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
-            class: options.class_override.unwrap_or(self.class),
+            class: decide(options.class_override, &self.leaves).class,
         })
     }
 }
@@ -96,14 +69,14 @@ impl Found {
 pub(crate) fn probe(file: &File, is_block: bool, direct: bool) -> io::Result<Found> {
     let metadata = file.metadata()?;
     let number = if is_block { metadata.rdev() } else { metadata.dev() };
-    let claims = sysfs_queue(number).map(|queue| claims(&queue)).unwrap_or_default();
+    let claims = sysfs_device(number).map(|queue| claims(&queue)).unwrap_or_default();
     let mut size_bytes = if is_block { seek_end(file.as_raw_fd())? } else { metadata.len() };
     let logical_bytes = if direct { direct_unit(file, size_bytes)? } else { SECTOR_BYTES };
     size_bytes -= size_bytes % u64::from(logical_bytes);
-    Ok(found(&claims, size_bytes, logical_bytes, is_block))
+    Ok(found(&claims, leaves(file)?, size_bytes, logical_bytes, is_block))
 }
 
-fn found(claims: &Claims, size_bytes: u64, logical_bytes: u32, is_block: bool) -> Found {
+fn found(claims: &Claims, leaves: Vec<Leaf>, size_bytes: u64, logical_bytes: u32, is_block: bool) -> Found {
     let rotational = claims.rotational.unwrap_or(false);
     let claimed = claims.physical_bytes.unwrap_or(FLASH_PAGE_BYTES).max(logical_bytes);
     let sane = claimed.is_power_of_two() && claimed <= PAGE_BYTES_MAX;
@@ -123,27 +96,8 @@ fn found(claims: &Claims, size_bytes: u64, logical_bytes: u32, is_block: bool) -
         volatile_cache: !is_block || claims.write_back.unwrap_or(true),
         discard_bytes,
         fast_zeroes: !is_block || claims.zeroes_bytes_max.unwrap_or(0) > 0,
-        class: class_of_all(&claims.leaves),
+        leaves,
     }
-}
-
-/// One that is gone with the host takes the whole with it: a mirror's other half may be older.
-fn class_of_all(leaves: &[Leaf]) -> Class {
-    let is_ephemeral = |leaf: &Leaf| class_of(&leaf.model, &leaf.device) == Class::Ephemeral;
-    if leaves.iter().any(is_ephemeral) { Class::Ephemeral } else { Class::Durable }
-}
-
-fn class_of(model: &str, device: &str) -> Class {
-    let model = model.trim();
-    let store = INSTANCE_STORES.iter().any(|(name, matching)| match matching {
-        Matching::Whole => model == *name,
-        Matching::Prefix => model.starts_with(name),
-    });
-    // RAM disks are gone with the host in every sense. A file on tmpfs is not seen here: its file system has no device.
-    let ram = ["zram", "ram"]
-        .iter()
-        .any(|p| device.strip_prefix(p).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())));
-    if store || ram { Class::Ephemeral } else { Class::Durable }
 }
 
 /// The smallest aligned transfer direct I/O takes here, found by reading.
@@ -172,7 +126,7 @@ pub(crate) fn seek_end(fd: RawFd) -> io::Result<u64> {
 }
 
 /// The directory of a block device (of the whole disk, for a partition) in sysfs.
-fn sysfs_queue(number: u64) -> Option<PathBuf> {
+pub(crate) fn sysfs_device(number: u64) -> Option<PathBuf> {
     let link = format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number));
     let device = std::fs::canonicalize(link).ok()?;
     if device.join("queue").is_dir() {
@@ -192,24 +146,7 @@ fn claims(device: &Path) -> Claims {
         write_back: read("queue/write_cache").map(|s| s != "write through"),
         discard_bytes: small("queue/discard_granularity"),
         zeroes_bytes_max: number("queue/write_zeroes_max_bytes"),
-        leaves: leaves_of(device, DEPTH_MAX),
     }
-}
-
-/// The devices that `device`, a whole disk in sysfs, lies on: its slaves' slaves, and of a slave that is a partition its disk.
-fn leaves_of(device: &Path, depth: usize) -> Vec<Leaf> {
-    let slaves = std::fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
-    let below: Vec<PathBuf> = slaves.filter_map(|slave| std::fs::canonicalize(slave.path()).ok()).collect();
-    if below.is_empty() || depth == 0 {
-        let model = std::fs::read_to_string(device.join("device/model")).unwrap_or_default().trim().to_owned();
-        let name = device.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        return vec![Leaf { model, device: name }];
-    }
-    let whole = |slave: PathBuf| match slave.parent() {
-        Some(disk) if slave.join("partition").exists() => disk.to_owned(),
-        _ => slave,
-    };
-    below.into_iter().map(whole).flat_map(|slave| leaves_of(&slave, depth - 1)).collect()
 }
 
 #[cfg(test)]
@@ -224,7 +161,7 @@ mod tests {
 
     #[test]
     fn flash_that_claims_512_has_4_kib_pages_and_disks_are_believed() {
-        let page = |claims: &Claims, logical| found(claims, 1 << 30, logical, true).page_bytes;
+        let page = |claims: &Claims, logical| found(claims, Vec::new(), 1 << 30, logical, true).page_bytes;
         assert_eq!(page(&claims(512, false), 512), 4096, "S3");
         assert_eq!(page(&claims(4096, false), 512), 4096);
         assert_eq!(page(&claims(16384, false), 512), 16384);
@@ -237,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_override_must_be_possible() {
-        let found = found(&claims(512, false), 1 << 30, 4096, true);
+        let found = found(&claims(512, false), Vec::new(), 1 << 30, 4096, true);
         let with = |page| OpenOptions { page_override: Some(page), ..OpenOptions::default() };
         assert_eq!(found.geometry(&with(8192)).unwrap().page_bytes, 8192);
         for wrong in [0, 512, 4097, 2 << 20] {
@@ -248,84 +185,10 @@ mod tests {
     #[test]
     fn volatile_caches_are_assumed_where_nothing_is_said() {
         let volatile = |write_back, is_block| {
-            found(&Claims { write_back, ..claims(4096, false) }, 1 << 30, 512, is_block).volatile_cache
+            found(&Claims { write_back, ..claims(4096, false) }, Vec::new(), 1 << 30, 512, is_block).volatile_cache
         };
         assert!(volatile(Some(true), true) && volatile(None, true));
         assert!(!volatile(Some(false), true));
         assert!(volatile(Some(false), false), "a file system has a cache of its own");
-    }
-
-    /// A sysfs of disks (with their model), partitions, and devices over others, as the kernel links them.
-    #[test]
-    fn a_device_over_others_is_as_durable_as_the_least_of_them() {
-        let root = std::env::temp_dir().join(format!("flashcell-probe-{}", std::process::id()));
-        let block = root.join("block");
-        let disk = |name: &str, model: &str| {
-            std::fs::create_dir_all(block.join(name).join("device")).unwrap();
-            std::fs::write(block.join(name).join("device/model"), format!("{model}   \n")).unwrap();
-        };
-        let partition = |disk: &str, name: &str| {
-            std::fs::create_dir_all(block.join(disk).join(name)).unwrap();
-            std::fs::write(block.join(disk).join(name).join("partition"), "1\n").unwrap();
-        };
-        let over = |name: &str, slaves: &[&str]| {
-            let dir = block.join(name).join("slaves");
-            std::fs::create_dir_all(&dir).unwrap();
-            for slave in slaves {
-                let link = dir.join(slave.rsplit('/').next().unwrap());
-                std::os::unix::fs::symlink(format!("../../{slave}"), link).unwrap();
-            }
-        };
-        disk("nvme0n1", "Amazon Elastic Block Store");
-        disk("nvme1n1", "Amazon EC2 NVMe Instance Storage");
-        disk("nvme2n1", "Amazon EC2 NVMe Instance Storage");
-        partition("nvme1n1", "nvme1n1p1");
-        over("dm-0", &["nvme0n1"]);
-        over("dm-1", &["nvme1n1/nvme1n1p1"]);
-        over("dm-2", &["dm-1"]);
-        over("md0", &["nvme0n1", "nvme2n1"]);
-        over("dm-3", &["md0"]);
-        // What no kernel says must end too.
-        over("dm-4", &["dm-4"]);
-        let class = |name: &str| class_of_all(&leaves_of(&block.join(name).canonicalize().unwrap(), DEPTH_MAX));
-        let found: Vec<_> = ["nvme0n1", "nvme1n1", "dm-0", "dm-1", "dm-2", "md0", "dm-3", "dm-4"]
-            .map(|name| (name, class(name)))
-            .into();
-        std::fs::remove_dir_all(&root).unwrap();
-        let (durable, ephemeral) = (Class::Durable, Class::Ephemeral);
-        let expected = [
-            ("nvme0n1", durable),
-            ("nvme1n1", ephemeral),
-            ("dm-0", durable),
-            ("dm-1", ephemeral),
-            ("dm-2", ephemeral),
-            ("md0", ephemeral),
-            ("dm-3", ephemeral),
-            ("dm-4", durable),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn instance_stores_and_ram_disks_are_ephemeral() {
-        for (model, device) in [
-            ("Amazon EC2 NVMe Instance Storage        ", "nvme1n1"),
-            ("nvme_card", "nvme0n1"),
-            ("EphemeralDisk", "sdb"),
-            ("Microsoft NVMe Direct Disk v2", "nvme2n1"),
-            ("", "zram0"),
-            ("", "ram3"),
-        ] {
-            assert_eq!(class_of(model, device), Class::Ephemeral, "{model} {device}");
-        }
-        for (model, device) in [
-            ("Amazon Elastic Block Store", "nvme0n1"),
-            ("nvme_card-pd", "nvme0n1"),
-            ("Samsung SSD 980 PRO 1TB", "nvme0n1"),
-            ("", "vda"),
-            ("", "ramen1"),
-        ] {
-            assert_eq!(class_of(model, device), Class::Durable, "{model} {device}");
-        }
     }
 }

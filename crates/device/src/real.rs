@@ -38,6 +38,7 @@ pub use nbd_device::{NbdDevice, NbdSetup, hang_up, stream_pair};
 pub use open::{Direct, OpenError, OpenOptions, Space, copies_on_write, create_file, free_bytes};
 pub use runtime::{InFlightDevice, Runtime, RuntimeConfig, RuntimeError, ShutdownError, THREADS_MAX};
 pub use signals::HeldSignals;
+pub(crate) use sys::file_system;
 pub use ublk::{UblkDevice, UblkEnd, UblkFeatures, UblkOp, UblkQueue, UblkRequest, UblkSetup};
 pub use words::{SHARED_WORDS, SharedWords};
 

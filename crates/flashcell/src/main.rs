@@ -18,7 +18,8 @@ mod trust;
 mod warm;
 mod what_if;
 
-use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use server::config::ClassChoice;
 use server::console::ConsoleOptions;
 use server::{GridDiskPlan, InitPlan};
 use std::ffi::{OsStr, OsString};
@@ -134,9 +135,19 @@ struct Init {
     /// Files take space as they need it, instead of having all of it from the beginning: for tests and demos
     #[arg(long)]
     sparse: bool,
+    /// Whether data that was flushed survives a power cut of the host on devices where that cannot be found out (btrfs, ZFS, overlay, network
+    /// file systems); without it they are not counted as durable, and flash there takes no data before the disk has it
+    #[arg(long, value_enum, value_name = "yes|no", hide_possible_values = true)]
+    durable: Option<YesNo>,
     /// Destroy what is there
     #[arg(long)]
     force: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum YesNo {
+    Yes,
+    No,
 }
 
 #[derive(Args)]
@@ -496,6 +507,10 @@ fn run(command: Sub) -> Result<bool, Failure> {
                 grid_disks: init.grid_disks,
                 disk_model: init.disk_model,
                 sparse: init.sparse,
+                durable: init.durable.map(|durable| match durable {
+                    YesNo::Yes => ClassChoice::Durable,
+                    YesNo::No => ClassChoice::Ephemeral,
+                }),
                 force: init.force,
             };
             for line in server::init(&plan)? {

@@ -111,7 +111,8 @@ impl Server {
         let dir = dir.map_err(|source| ServerError::Directory { within: plan.within.clone(), source })?;
         let cell = dir.path().join(&plan.name);
         let mut init = Command::new(&plan.binary);
-        init.arg("init").arg("--sparse").arg(&cell).args(["--disk", &plan.disk]);
+        // Its data is made up, and goes with its directory, which may be in memory or in a container.
+        init.arg("init").args(["--sparse", "--durable", "yes"]).arg(&cell).args(["--disk", &plan.disk]);
         let more = [("--flash", &plan.flash), ("--griddisk", &plan.grid_disk), ("--disk-model", &plan.disk_model)];
         more.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).for_each(|(name, value)| {
             init.arg(name).arg(value);

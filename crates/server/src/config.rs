@@ -281,7 +281,8 @@ pub struct DeviceConfig {
     /// Emulate a medium: its service times are added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Whether flushed data survives a stop of the host. Default: what the device is found to be.
+    /// Whether flushed data survives a stop of the host, for the day that a cell disk is made of it. Default: what the device is
+    /// found to be, and ephemeral where that is not found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassChoice>,
     /// True page. Default: what the device is found to have.

@@ -14,8 +14,8 @@ use celldisk::{Beside, BesideError, CellDiskError, DeviceId, Label, Probe, Role}
 use device::layers::stats::{BusyTime, VerbSnapshot};
 use device::layers::{Delay, Forgetful, Losses, Silence, StartDeadline, StartLimits, Stats, WatchedDevice};
 use device::{
-    Address, Class, Clock, Completion, Device, Direct, Geometry, Io, Op, OpenError, OpenOptions, Runtime, Verb, World,
-    copies_on_write,
+    Address, Class, Clock, Completion, Device, Direct, Durability, Geometry, Io, Op, OpenError, OpenOptions, Runtime,
+    Verb, World, copies_on_write,
 };
 use futures_util::future::join_all;
 use nbd::{ClientError, RemoteDisk, RemoteOptions, Uri};
@@ -100,6 +100,8 @@ pub(crate) struct OpenDevice {
     start: Arc<StartDeadline>,
     /// Its identity, when it carries a label.
     pub(crate) device_id: Option<DeviceId>,
+    /// What its durability class is found to be, or stated to be in cell.toml; none for an export of another server.
+    pub(crate) durability: Option<Durability>,
     /// Bytes of the volume, where it is an adopted one or one to be adopted: nothing of it may ever be formatted.
     pub(crate) adopted_bytes: Option<u64>,
 }
@@ -290,6 +292,7 @@ fn open_for_start(
     let remote = located.remote(config)?;
     let path = if remote.is_some() { config.path.clone() } else { located.resolve(&config.path) };
     let name = path.display().to_string();
+    let mut found = None;
     let mut device = match remote {
         Some(uri) => connect(located, config, uri, &name, runtime, world)?,
         None => {
@@ -307,7 +310,9 @@ fn open_for_start(
                 name: Some(name.clone()),
                 ..OpenOptions::default()
             };
-            runtime.open(&path, &options)?
+            let device = runtime.open(&path, &options)?;
+            found = device::durability(&path, options.class_override).ok();
+            device
         }
     };
     let mut adopted_bytes = None;
@@ -335,7 +340,8 @@ fn open_for_start(
         device = Forgetful::new(device, world.spawn.clone(), FORGETFUL_BYTES_MAX);
     }
     let losses = watched.losses().clone();
-    Ok(OpenDevice { path, io: BySize::new(device, world), claimed, losses, start, device_id: None, adopted_bytes })
+    let io = BySize::new(device, world);
+    Ok(OpenDevice { path, io, claimed, losses, start, device_id: None, durability: found, adopted_bytes })
 }
 
 /// A device whose silence does not hold up the start, and which is told of in the log.

@@ -3,9 +3,10 @@
 //! `cell.toml` is written last, so a directory that has one has a whole cell. Never overwrites anything unless told to
 //! by force; files it made itself are removed when it fails.
 
-use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
+use crate::config::{ClassChoice, Config, ConfigError, DeviceConfig, DeviceKind, FILE_NAME, Located, is_uri};
 use crate::devices::{self, DeviceError, OpenDevice};
 use crate::dir;
+use crate::durability;
 use crate::images;
 use crate::lock::{DirLock, LockError};
 use cell::{AdminError, Cell, CellError};
@@ -24,6 +25,10 @@ const NAME_BYTES_MAX: usize = 18;
 /// Disks and flash devices one call may name: what a cell can have.
 const DEVICES_MAX: usize = 128;
 
+/// How a new cell disk that is not counted as durable becomes one that is.
+const DURABLE_WAY_OUT: &str = "make the cell anew (--force) with --durable yes if a FLUSH on it does survive a power cut of \
+                               the host, with --durable no if not";
+
 /// What to make.
 #[derive(Clone, Debug, Default)]
 pub struct InitPlan {
@@ -39,6 +44,8 @@ pub struct InitPlan {
     pub disk_model: Option<String>,
     /// Image files take space as they need it, instead of having it from the beginning.
     pub sparse: bool,
+    /// What the operator says of devices whose class is not found out; `None`: nothing, and they are not counted as durable.
+    pub durable: Option<ClassChoice>,
     /// Destroy what is there.
     pub force: bool,
 }
@@ -261,6 +268,11 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
             let path = device_path(&dir, (kind, index), text, plan, &runtime, &mut made)?;
             let mut device = DeviceConfig::new(path, kind);
             device.sparse = plan.sparse && parse_size(text).is_some();
+            if !is_uri(text) {
+                let path = dir.join(&device.path);
+                let found = device::durability(&path, None).map_err(io(&path))?;
+                device.class = durability::answer(&found, plan.durable);
+            }
             if kind == DeviceKind::Disk {
                 device.model.clone_from(&plan.disk_model);
             }
@@ -276,6 +288,10 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     drop(lock);
     summary.push(format!("wrote {}", toml.display()));
     Ok(summary)
+}
+
+fn is_write_back(mode: CachingMode) -> bool {
+    matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered)
 }
 
 fn check(plan: &InitPlan) -> Result<(), InitError> {
@@ -297,7 +313,6 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
             Ok(_) => {}
         }
     }
-    let is_write_back = |mode| matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered);
     if let Some(redo) = plan.grid_disks.iter().find(|g| g.purpose == Purpose::Redo && is_write_back(g.mode)) {
         let (name, mode) = (&redo.name, caching_mode_name(redo.mode));
         return wrong(
@@ -437,6 +452,7 @@ fn make_cell(
     let mut new = Vec::new();
     let mut opened = Vec::new();
     let mut paths = BTreeMap::new();
+    let mut notes = Vec::new();
     let (mut disks, mut flash) = (0, 0);
     for config in &located.config.device {
         // An emulated medium would only make this slow.
@@ -456,6 +472,8 @@ fn make_cell(
         let cell_disk = format!("{prefix}_{count:02}_{name}");
         *count += 1;
         paths.insert(cell_disk.clone(), open.path.display().to_string());
+        let unstated = open.durability.as_ref().filter(|_| config.class.is_none());
+        notes.extend(unstated.and_then(|found| durability::note(&cell_disk, found, DURABLE_WAY_OUT)));
         new.push(open.to_be(config, cell_disk));
         opened.push(open.for_cell());
     }
@@ -489,9 +507,21 @@ fn make_cell(
                 .await
                 .map_err(|error| InitError::Object { what: "flash cache".to_owned(), error })?;
             summary.push("flash cache on all flash".to_owned());
+            summary.extend(not_in_write_back(&cell, &plan.grid_disks));
         }
         cell.stop().await?;
+        summary.extend(notes);
         Ok(summary)
+    })
+}
+
+/// What is said of grid disks that were asked for in write-back, where the flash cache takes no dirty data.
+fn not_in_write_back(cell: &Cell, wanted: &[GridDiskPlan]) -> Option<String> {
+    let takes_dirty = cell.flash_cache().is_some_and(|cache| cache.takes_dirty());
+    let names: Vec<&str> = wanted.iter().filter(|it| is_write_back(it.mode)).map(|it| it.name.as_str()).collect();
+    (!takes_dirty && !names.is_empty()).then(|| {
+        let names = names.join(", ");
+        format!("no flash is of class durable: writes to {names} wait for the disk, as in write-through")
     })
 }
 

@@ -22,6 +22,7 @@ mod devices;
 mod dir;
 pub mod doctor;
 mod door;
+mod durability;
 pub mod files;
 mod hot_file;
 mod http;

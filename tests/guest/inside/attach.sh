@@ -3,7 +3,7 @@
 . /lib.sh
 
 SECTOR=4096
-flashcell init "$FLASHCELL_CELL" --disk 128M --flash 32M --griddisk data:48M:data:write-back >/dev/null || fail init
+flashcell init "$FLASHCELL_CELL" --disk 128M --flash 32M --griddisk data:48M:data:write-back --durable yes >/dev/null || fail init
 cell_start
 device=$(flashcell attach data --driver "$DRIVER" --fs 2>/tmp/attach.err) || fail "attach: $(cat /tmp/attach.err)"
 name=${device#/dev/}

@@ -6,7 +6,7 @@
 # what mkfs has discarded of the images, which counts again once it is written, 110 MiB.
 MARGIN_MIB=${MARGIN_MIB:-150}
 # Outside of the limit, but for what is discarded: the images are in this guest's memory.
-flashcell init "$FLASHCELL_CELL" --disk 320M --flash 64M --griddisk data:240M:data:write-back >/dev/null || fail init
+flashcell init "$FLASHCELL_CELL" --disk 320M --flash 64M --griddisk data:240M:data:write-back --durable yes >/dev/null || fail init
 mkdir /tmp/cgroup
 # Version 1 waits for pages under way where version 2 does not: the harder of the two.
 if mount -t cgroup -o memory none /tmp/cgroup 2>/dev/null; then

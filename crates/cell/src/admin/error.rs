@@ -138,13 +138,13 @@ pub enum AdminError {
     /// Its flash may not acknowledge redo.
     #[error(
         "cell disk {0} cannot carry the flash log: it has to be flash of class durable, whose flash cache (if any) is at work\n\
-         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
+         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass, deviceClassSource"
     )]
     NotForRedo(String),
     /// No flash may acknowledge redo.
     #[error(
         "the flash log needs flash of class durable: other flash may acknowledge nothing alone\n\
-         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass"
+         hint: LIST CELLDISK ATTRIBUTES name, diskType, deviceClass, deviceClassSource"
     )]
     NoDurableFlash,
     /// A ring could not be begun.

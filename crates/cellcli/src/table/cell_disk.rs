@@ -11,6 +11,7 @@ const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("creationTime", Kind::DateTime, "when it was created"),
     Attribute::new("deviceClass", Kind::Status(&["durable", "ephemeral"]), "whether content survives a host stop")
         .own(),
+    Attribute::new("deviceClassSource", Kind::Text, "where deviceClass comes from: stated, or found and why").own(),
     Attribute::new("deviceId", Kind::Name, "identity of the device, kept in its label").own(),
     Attribute::new("deviceName", Kind::Text, "path of the device"),
     Attribute::new("devicePartition", Kind::Text, "path of the partition used"),

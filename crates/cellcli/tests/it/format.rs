@@ -376,17 +376,18 @@ fn describe_every_type() {
         <TAB> msStatus
         <TAB> rsStatus
         CELLDISK
-        <TAB> name           <TAB> modifiable
-        <TAB> comment        <TAB> modifiable
+        <TAB> name             <TAB> modifiable
+        <TAB> comment          <TAB> modifiable
         <TAB> creationTime
         <TAB> deviceClass
+        <TAB> deviceClassSource
         <TAB> deviceId
         <TAB> deviceName
         <TAB> devicePartition
         <TAB> diskType
         <TAB> errorCount
-        <TAB> flushError     <TAB> hidden
-        <TAB> flushStatus    <TAB> hidden
+        <TAB> flushError       <TAB> hidden
+        <TAB> flushStatus      <TAB> hidden
         <TAB> freeSpace
         <TAB> id
         <TAB> interleaving

@@ -194,29 +194,30 @@ fn object_type() {
           DROP CELLDISK name [, name]... [FORCE]
           LIST CELLDISK [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL] [ORDER BY attribute [ASC | DESC] [, ...]] [LIMIT number]
         Attributes:
-          name             name of the cell disk (modifiable)
-          comment          free text (modifiable)
-          creationTime     when it was created
-          deviceClass      whether content survives a host stop (Flashcell's own)
-                           durable | ephemeral
-          deviceId         identity of the device, kept in its label (Flashcell's own)
-          deviceName       path of the device
-          devicePartition  path of the partition used
-          diskType         hard disk or flash disk
-                           HardDisk | FlashDisk
-          errorCount       I/O errors since creation
-          flushError       why the last flush failed (hidden)
-          flushStatus      progress of the flush (hidden)
-          freeSpace        bytes not given to grid disks, flash cache or flash log
-          id               identity of the cell disk
-          interleaving     whether grid disks are spread over fast and slow parts
-                           none | normal_redundancy | high_redundancy
-          lun              logical unit or path it was created on
-          physicalDisk     physical disk it is on
-          size             bytes in all
-          status           state of the cell disk
-                           normal | importRequired | proactive failure | not present
-          truePageSize     bytes of the device's true page, whatever it reports (Flashcell's own)
+          name               name of the cell disk (modifiable)
+          comment            free text (modifiable)
+          creationTime       when it was created
+          deviceClass        whether content survives a host stop (Flashcell's own)
+                             durable | ephemeral
+          deviceClassSource  where deviceClass comes from: stated, or found and why (Flashcell's own)
+          deviceId           identity of the device, kept in its label (Flashcell's own)
+          deviceName         path of the device
+          devicePartition    path of the partition used
+          diskType           hard disk or flash disk
+                             HardDisk | FlashDisk
+          errorCount         I/O errors since creation
+          flushError         why the last flush failed (hidden)
+          flushStatus        progress of the flush (hidden)
+          freeSpace          bytes not given to grid disks, flash cache or flash log
+          id                 identity of the cell disk
+          interleaving       whether grid disks are spread over fast and slow parts
+                             none | normal_redundancy | high_redundancy
+          lun                logical unit or path it was created on
+          physicalDisk       physical disk it is on
+          size               bytes in all
+          status             state of the cell disk
+                             normal | importRequired | proactive failure | not present
+          truePageSize       bytes of the device's true page, whatever it reports (Flashcell's own)
     "#]].assert_eq(&help(None, Some(ObjectType::CellDisk)));
 }
 

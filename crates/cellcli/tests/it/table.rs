@@ -164,6 +164,7 @@ fn own_attributes_are_marked() {
         [
             "CELL.instanceStamp",
             "CELLDISK.deviceClass",
+            "CELLDISK.deviceClassSource",
             "CELLDISK.deviceId",
             "CELLDISK.truePageSize",
             "DATABASE.flashCache",

@@ -175,18 +175,18 @@ pub(crate) unsafe fn write_at(fd: RawFd, pieces: &[libc::iovec], offset: u64, fu
 
 /// Whether a file's content lives in memory (tmpfs, ramfs): a transfer is a copy and never waits for a medium.
 pub(crate) fn is_in_memory(fd: RawFd) -> bool {
-    // RAMFS_MAGIC is not in the libc crate.
-    matches!(file_system(fd), Some(libc::TMPFS_MAGIC | 0x8584_58f6))
+    // TMPFS_MAGIC and RAMFS_MAGIC.
+    matches!(file_system(fd), Some(0x0102_1994 | 0x8584_58f6))
 }
 
 /// Whether a direct write with RWF_DSYNC is not durable when done: the kernel's FUSE sends no FSYNC after it.
 pub(crate) fn ignores_write_sync(fd: RawFd) -> bool {
-    file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
+    file_system(fd) == Some(libc::FUSE_SUPER_MAGIC as u32)
 }
 
 /// The magic number of the file system that has a file's content; none for a device, whose node lies in memory (devtmpfs) while what it
 /// leads to does not.
-fn file_system(fd: RawFd) -> Option<libc::__fsword_t> {
+pub(crate) fn file_system(fd: RawFd) -> Option<u32> {
     // SAFETY: all zeroes is a valid value of this plain structure.
     let mut node: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call.
@@ -197,7 +197,7 @@ fn file_system(fd: RawFd) -> Option<libc::__fsword_t> {
     // SAFETY: all zeroes is a valid value of this plain structure.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call.
-    check(unsafe { libc::fstatfs(fd, &raw mut stat) }).ok().map(|_| stat.f_type)
+    check(unsafe { libc::fstatfs(fd, &raw mut stat) }).ok().map(|_| stat.f_type as u32)
 }
 
 /// Make completed writes durable.
@@ -244,9 +244,8 @@ pub(crate) fn free_bytes(fd: RawFd) -> Result<u64> {
 
 /// The name of the file system of an open file, if it writes what is overwritten to new places.
 pub(crate) fn copies_on_write(fd: RawFd) -> Option<&'static str> {
-    // Of these the libc crate knows the first only.
     match file_system(fd)? {
-        libc::BTRFS_SUPER_MAGIC => Some("btrfs"),
+        0x9123_683e => Some("btrfs"),
         0x2fc1_2fc1 => Some("ZFS"),
         0xca45_1a4e => Some("bcachefs"),
         _ => None,

@@ -7,6 +7,7 @@ use super::change::{Refusal, Step, flush, stood, targets};
 use crate::claim::tell_in_log;
 use crate::config::{DeviceConfig, DeviceKind};
 use crate::devices::{DeviceError, OpenDevice, OpenerError};
+use crate::durability;
 use cellcli::command::{Change, DiskType, Target};
 use cellcli::{ErrorCode, ObjectType, format};
 use celldisk::{Catalog, DeviceId, MemberStatus, Probe, Role};
@@ -14,6 +15,10 @@ use device::sync::lock;
 use device::{Class, OpenError};
 use std::path::Path;
 use std::sync::Arc;
+
+/// How a cell disk that is not counted as durable becomes one that is.
+const CLASS_WAY_OUT: &str = "if a FLUSH on it does survive a power cut of the host: DROP CELLDISK, and CREATE CELLDISK \
+                             with deviceClass=durable";
 
 impl From<OpenerError> for Refusal {
     fn from(error: OpenerError) -> Refusal {
@@ -128,8 +133,10 @@ async fn create_one(
         ));
     }
     let mut new = opened.to_be(&config, name.to_owned());
+    let mut note = opened.durability.as_ref().and_then(|found| durability::note(name, found, CLASS_WAY_OUT));
     if let Some(class) = change.choice("deviceClass") {
         new.class = Some(if class == "durable" { Class::Durable } else { Class::Ephemeral });
+        note = None;
     }
     if let Some(page_bytes) = change.size_bytes("truePageSize") {
         let fits = u32::try_from(page_bytes).ok().filter(|page| page.is_power_of_two() && *page >= 512);
@@ -155,6 +162,7 @@ async fn create_one(
         set_comment(context, &[id], comment).await?;
     }
     lines.push(format::created(ObjectType::CellDisk, name));
+    lines.extend(note);
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! PHYSICALDISK and LUN: the devices below the cell disks. What is not known of a device that is not there is not shown.
 
 use super::Context;
+use crate::durability::class_name;
 use cellcli::{ObjectType, Row, Value};
 use celldisk::{Catalog, DeviceId, MemberStatus, Role};
 use device::layers::stats::VerbSnapshot;
-use device::{Class, Io, Verb};
+use device::{Io, Verb};
 
 fn integer(n: u64) -> Value {
     Value::Integer(i64::try_from(n).unwrap_or(i64::MAX))
@@ -59,8 +60,7 @@ pub(super) fn physical_disks(context: &Context) -> Vec<Row> {
         let mut row = Row::new(ObjectType::PhysicalDisk).with("name", name).with("status", place.status);
         if let Some(member) = member {
             row = row.with("cellDisk", member.name.as_str()).with("diskType", disk_type(member.role));
-            let class = if member.class == Class::Durable { "durable" } else { "ephemeral" };
-            row = row.with("deviceClass", class);
+            row = row.with("deviceClass", class_name(member.class));
         }
         if let Some(id) = place.id {
             row = row.with("id", format!("{id}"));

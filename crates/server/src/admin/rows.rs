@@ -7,6 +7,7 @@ use super::history::PERIOD;
 use super::in_service::deactivation_outcome;
 use super::{Context, activity_rows, alert_statements, physical_rows};
 use crate::alerting::mail;
+use crate::durability::{self, class_name};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::FlushStatus;
@@ -15,7 +16,7 @@ use cellcli::answer::Matcher;
 use cellcli::command::List;
 use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Timestamp, Unit, Value, failure_text};
 use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
-use device::{Class, WallTime};
+use device::WallTime;
 use std::num::NonZeroU64;
 
 /// Every object of a type.
@@ -121,13 +122,9 @@ fn cell_disks(context: &Context) -> Vec<Row> {
             Some(MemberStatus::OutOfService(..)) => "proactive failure",
             Some(MemberStatus::Missing) | None => "not present",
         };
-        let class = match member.class {
-            Class::Durable => "durable",
-            Class::Ephemeral => "ephemeral",
-        };
         let mut row = Row::new(ObjectType::CellDisk)
             .with("name", member.name.as_str())
-            .with("deviceClass", class)
+            .with("deviceClass", class_name(member.class))
             .with("deviceId", format!("{id}"))
             .with("diskType", disk_type(member.role))
             .with("freeSpace", Value::SizeBytes(catalog.free_bytes(*id)))
@@ -150,6 +147,7 @@ fn cell_disks(context: &Context) -> Vec<Row> {
                 .with("devicePartition", path.as_str())
                 .with("lun", path.as_str())
                 .with("physicalDisk", path)
+                .with("deviceClassSource", durability::source(member.class, device.durability.as_ref()))
                 .with("errorCount", integer(device.io.errors()));
         }
         if let Some(disk) = store.cell_disk(*id) {
