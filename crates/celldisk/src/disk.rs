@@ -70,7 +70,8 @@ struct State {
     label: Arc<Label>,
     /// A slot whose last write has not failed: the next write begins with the other one.
     label_slot: Slot,
-    /// Highest sequence any write has carried, failed ones included: they may have landed.
+    /// Highest sequence any write has carried, failed ones included: they may have landed. One more where a slot could not
+    /// be brought up to date at open.
     sequence_used: u64,
     /// Being written.
     in_flight: Option<(Arc<Label>, Arc<Round>)>,
@@ -204,20 +205,25 @@ impl CellDisk {
         // What was read may sit in a volatile cache only (this process may have died, not the machine). It must be
         // durable before the other slot is overwritten, or a power cut could take both.
         media::flush(&device).await?;
-        let mut failed_copies = 0;
         let keeps = |place: &Place, slot: Slot| sabotage != Some(Sabotage::SecondSlotSkipped) || place.slot == slot;
-        for place in survey.labels.to_heal().into_iter().filter(|place| keeps(place, label_slot)) {
-            failed_copies += heal(&device, SectionKind::Label.offset(place), &label.encode(place)).await?;
-        }
+        let mut places = survey.labels.to_heal();
+        places.retain(|place| keeps(place, label_slot));
+        let failed = heal(&device, SectionKind::Label, &places, |place| label.encode(place)).await?;
+        // A slot without a copy of this label may hold an older one that is whole. As after a write of both slots that
+        // failed in one of them, the label counts as written only when a later write has reached both.
+        let lacks = |slot: Slot| slot.places().iter().all(|place| failed.contains(place));
+        let is_in_both = !lacks(label_slot.other());
+        let mut failed_copies = failed.len() as u64;
         if let Some((slot, catalog)) = &newest_catalog {
-            for place in catalogs.to_heal().into_iter().filter(|place| keeps(place, *slot)) {
-                let bytes = catalog.encode(label.device_id, place);
-                failed_copies += heal(&device, SectionKind::Catalog.offset(place), &bytes).await?;
-            }
+            // The store writes a catalog of a new term when it opens, to both slots or the device is out of service.
+            let mut places = catalogs.to_heal();
+            places.retain(|place| keeps(place, *slot));
+            let encode = |place| catalog.encode(label.device_id, place);
+            failed_copies += heal(&device, SectionKind::Catalog, &places, encode).await?.len() as u64;
         }
         let state = State {
             label_slot,
-            sequence_used: label.sequence,
+            sequence_used: label.sequence + u64::from(!is_in_both),
             in_flight: None,
             pending: None,
             catalog_slot: newest_catalog.as_ref().map(|(slot, _)| *slot),
@@ -564,13 +570,23 @@ impl Drop for LatchOnDrop<'_> {
     }
 }
 
-/// Write a copy of the newest section where it is missing. Failing to is no reason not to serve, it only counts.
-async fn heal(device: &Device, offset: u64, bytes: &[u8]) -> Result<u64, CellDiskError> {
-    match media::write_durable(device, offset, bytes).await {
-        Ok(()) => Ok(0),
-        Err(error) if error.is_unknown() => Err(error.into()),
-        Err(_) => Ok(1),
+/// Write a copy of the newest section to each place where it is missing. Failing to is no reason not to serve: the places
+/// where it failed.
+async fn heal(
+    device: &Device,
+    kind: SectionKind,
+    places: &[Place],
+    seal: impl Fn(Place) -> Vec<u8>,
+) -> Result<Vec<Place>, CellDiskError> {
+    let mut failed = Vec::new();
+    for place in places {
+        match media::write_durable(device, kind.offset(*place), &seal(*place)).await {
+            Ok(()) => {}
+            Err(error) if error.is_unknown() => return Err(error.into()),
+            Err(_) => failed.push(*place),
+        }
     }
+    Ok(failed)
 }
 
 /// The replicas on a device; one that was written for another device or cell is damage.

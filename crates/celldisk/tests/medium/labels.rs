@@ -256,6 +256,46 @@ fn what_was_read_at_open_is_durable_before_the_other_slot_is_overwritten() {
     }
 }
 
+/// A crash between the writes of the two slots, then a start that cannot bring the other slot up to date: its older label is whole and readable. What
+/// the newer one says (here "flash holds the only copy of something") must not count as written, or the loss of two
+/// places brings the older one back.
+#[test]
+fn a_slot_that_cannot_be_healed_at_open_does_not_count_as_written() {
+    for slot in [Slot::A, Slot::B] {
+        for landed in [false, true] {
+            let (medium, disk) = formatted();
+            let before = medium.visible();
+            run(disk.update_label(|label| label.ring_generation = 7)).unwrap();
+            for place in slot.other().places() {
+                let offset = SectionKind::Label.offset(place);
+                medium.patch(offset, &before.read(offset, 20 << 10));
+            }
+            let of_the_other =
+                move |offset: u64| slot.other().places().map(|it| SectionKind::Label.offset(it)).contains(&offset);
+            medium.fail(move |verb, offset, _| {
+                let fault = if landed { Fault::FailLanded(FailKind::Media) } else { Fault::Fail(FailKind::Media) };
+                (verb == Verb::Write && of_the_other(offset)).then_some(fault)
+            });
+            let again = run(CellDisk::open(medium.device())).unwrap();
+            assert_eq!((again.label().ring_generation, again.failed_copies()), (7, 2), "the newer one counts");
+            assert!(!again.is_label_certain());
+            let told = run(again.update_label(|label| label.ring_generation = 7));
+            assert!(told.is_err(), "acknowledged while an older label is whole in the other slot");
+            medium.mend();
+            run(again.update_label(|label| label.ring_generation = 7)).unwrap();
+            assert!(again.is_label_certain());
+            // What is acknowledged stays when two places are lost, whichever slot's they are.
+            for lost in [Slot::A, Slot::B] {
+                let copy = TestDisk::with(geometry(SIZE), medium.after_power_cut(&mut Prng::new(1)), Power::default());
+                for place in lost.places() {
+                    copy.patch(SectionKind::Label.offset(place), &[0; 20 << 10]);
+                }
+                assert_eq!(run(CellDisk::open(copy.device())).unwrap().label().ring_generation, 7);
+            }
+        }
+    }
+}
+
 #[test]
 fn changes_that_arrive_during_a_write_share_the_next() {
     let (medium, disk) = formatted();
