@@ -156,6 +156,10 @@ counters! {
         mirror_reads,
         /// Segments whose first page could not be read back at recovery, and whose footer said the same.
         segments_headless,
+        /// Headers and footers found lost by the verification of the log, and written again.
+        log_repairs,
+        /// Segments of which the verification of the log found headers and footer lost, and could not write them again.
+        log_damage,
         /// Flash I/O errors.
         errors,
     }

@@ -49,6 +49,7 @@ mod sync;
 pub mod tenant;
 mod undurable;
 pub mod units;
+mod verify;
 pub mod worth;
 pub mod write_back;
 

@@ -192,6 +192,8 @@ pub struct Member {
     pub(crate) stopping: AtomicBool,
     /// Nothing is written to the log any more.
     pub(crate) frozen: AtomicBool,
+    /// Segments that the verification of the log has not reached.
+    pub(crate) unverified: AtomicU32,
     /// What it has done.
     pub counters: Counters,
 }
@@ -255,6 +257,7 @@ impl Member {
             failure: Mutex::new(None),
             stopping: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
+            unverified: AtomicU32::new(0),
             counters: Counters::default(),
             config,
             world,
@@ -489,7 +492,7 @@ impl Member {
             if !self.sabotaged(Sabotage::WitnessNotWritten) {
                 self.spend(data.len_bytes() as u64);
                 let offset = self.device_offset(self.shape.page(segment, position));
-                if self.write_in_place(offset, data).await.is_err() {
+                if self.write_in_place(offset, data, false).await.is_err() {
                     return;
                 }
             }
@@ -509,7 +512,7 @@ impl Member {
         let done = write.done();
         let unflushed = self.config.device.geometry().volatile_cache.then(|| Unflushed::of(&write));
         self.spend(bytes);
-        if self.write_in_place(offset, write.data).await.is_err() {
+        if self.write_in_place(offset, write.data, false).await.is_err() {
             return;
         }
         if done.chunk_of.is_some() {
@@ -525,15 +528,16 @@ impl Member {
         self.changed.notify_all();
     }
 
-    /// Write to the device, again where it could not place it at once. A device that does not take it is given up.
+    /// Write to the device, again where it could not place it at once. A device that does not take it is given up. `durable`: the write is on
+    /// the medium when it has completed.
     ///
     /// # Errors
     /// The member has failed.
-    pub(crate) async fn write_in_place(&self, offset: u64, data: SharedBufs) -> Result<(), MemberError> {
+    pub(crate) async fn write_in_place(&self, offset: u64, data: SharedBufs, durable: bool) -> Result<(), MemberError> {
         let bytes = data.len_bytes() as u64;
         let since = self.world.clock.now();
         for tries in 1.. {
-            let completion = self.config.device.write(offset, data.clone(), false);
+            let completion = self.config.device.write(offset, data.clone(), durable);
             let Some(Completed { outcome, .. }) = self.within_hard_limit(completion).await else {
                 self.fail("a write took longer than the hard limit".to_owned());
                 break;

@@ -284,6 +284,7 @@ impl Member {
         self.restore_segments(&found, &freed, &kept, last_sequence);
         self.remind_policy(policy_note.1);
         result.reopened = self.reopen(&found, &ends);
+        self.write_missing_footers(&found, &alive).await?;
         let witnesses = lock(&self.log).witness_reopened();
         self.issue_witnesses(witnesses);
         for &(place, mask) in &torn {

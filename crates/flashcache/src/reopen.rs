@@ -7,7 +7,7 @@
 //! finds nothing. Only adds behind what a walk has found.
 
 use crate::format::{self, Record, SegmentLife};
-use crate::log::Parity;
+use crate::log::{Parity, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::restore::{FoundSparse, Sparse};
 use crate::sabotage::Sabotage;
@@ -116,6 +116,41 @@ impl Member {
         ends.iter().filter(goes_on).count() as u64
     }
 
+    /// The footers of segments that have none and that the log does not go on in: nothing else has their records twice. A power cut that takes
+    /// one leaves the headers.
+    ///
+    /// # Errors
+    /// The flash cannot be written.
+    pub(crate) async fn write_missing_footers(
+        &self,
+        found: &FoundSparse,
+        alive: &(dyn Fn(&SegmentId, &Found<Sparse>) -> bool + Sync),
+    ) -> Result<(), MemberError> {
+        if self.sabotaged(Sabotage::FooterNotWrittenAgain) {
+            return Ok(());
+        }
+        let is_open = |id: &SegmentId| matches!(lock(&self.log).segments[id.0 as usize].state, SegmentState::Open(_));
+        let lacks = |(id, segment): &(&SegmentId, &Found<Sparse>)| {
+            segment.footer != Footer::Whole && alive(id, segment) && !is_open(id)
+        };
+        for (id, segment) in found.iter().filter(lacks) {
+            let Some((position, bytes)) = self.footer_by_walk(segment) else { continue };
+            let offset = self.device_offset(self.shape.page(*id, position));
+            self.write_in_recovery(offset, Buf::padded(&bytes, 4096).freeze()).await?;
+        }
+        Ok(())
+    }
+
+    /// The footer of a segment that was walked, and its first page. `None` where no chunk was found, or the footer would lie over one.
+    pub(crate) fn footer_by_walk<R>(&self, segment: &Found<R>) -> Option<(u32, Vec<u8>)> {
+        let Found { life, last_sequence, durable, ref headers, .. } = *segment;
+        let last = headers.last()?.header;
+        let (records, unit) = (self.records_of(segment), self.shape.align as usize * 4096);
+        let bytes = format::encode_footer(self.config.owner, life, last_sequence, durable, &records, unit);
+        let position = self.shape.segment_pages.checked_sub((bytes.len() / 4096) as u32)?;
+        (position >= last.position.0 + last.pages).then_some((position, bytes))
+    }
+
     fn parity_of(&self, segment: &Found<Sparse>) -> Parity {
         let mut parity = Parity::new(self.shape);
         segment.headers.iter().for_each(|walked| parity.add(&walked.page, walked.header.sequence));
@@ -123,7 +158,7 @@ impl Member {
     }
 
     /// The records of a segment that was walked, as its footer will have them.
-    fn records_of(&self, segment: &Found<Sparse>) -> Vec<Record> {
+    fn records_of<R>(&self, segment: &Found<R>) -> Vec<Record> {
         let mut all = Vec::new();
         for WalkedHeader { header, page, .. } in &segment.headers {
             all.push(Record::Chunk { position: header.position, sequence: header.sequence });

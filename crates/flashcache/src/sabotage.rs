@@ -75,11 +75,15 @@ pub enum Sabotage {
     UnreadablePageEndsCache,
     /// What a flush has covered is said by the next chunk alone.
     WitnessNotWritten,
+    /// After a start from a checkpoint nobody reads the log before the next crash.
+    LogNotVerified,
+    /// Recovery leaves a segment that has lost its footer without one.
+    FooterNotWrittenAgain,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 35] = [
+    pub const ALL: [Sabotage; 37] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -115,6 +119,8 @@ impl Sabotage {
         Sabotage::CopiesWaitForCompany,
         Sabotage::UnreadablePageEndsCache,
         Sabotage::WitnessNotWritten,
+        Sabotage::LogNotVerified,
+        Sabotage::FooterNotWrittenAgain,
     ];
 
     /// Its name on the command line.
@@ -156,6 +162,8 @@ impl Sabotage {
             Sabotage::CopiesWaitForCompany => "copies-wait-for-company",
             Sabotage::UnreadablePageEndsCache => "unreadable-page-ends-cache",
             Sabotage::WitnessNotWritten => "witness-not-written",
+            Sabotage::LogNotVerified => "log-not-verified",
+            Sabotage::FooterNotWrittenAgain => "footer-not-written-again",
         }
     }
 }

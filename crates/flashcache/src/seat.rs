@@ -199,6 +199,7 @@ pub(crate) fn start(member: &Arc<Member>, world: &World) {
     world.spawn.spawn(Box::pin(member.clone().run_chunk_writer()));
     world.spawn.spawn(Box::pin(member.clone().run_keep()));
     world.spawn.spawn(Box::pin(member.clone().run_quotas()));
+    world.spawn.spawn(Box::pin(member.clone().run_verification()));
 }
 
 /// From its checkpoint if it has one that can be believed, else from its log.

@@ -1,7 +1,7 @@
 //! What lies in a segment: its footer, its chunks one after the other, or what is left of them.
 
 use crate::format::{
-    self, ChunkHeader, FORMAT_VERSION, FormatError, Owner, Record, Seen, SegmentLife, TRAILER_BYTES, Witness,
+    self, ChunkHeader, FORMAT_VERSION, FormatError, Owner, Record, Seen, SegmentLife, TRAILER_BYTES, Trailer, Witness,
 };
 use crate::health::{Trouble, trouble};
 use crate::log::over;
@@ -463,6 +463,12 @@ async fn read_footer<R: Gather>(
     let trailer = format::visit_footer(&bytes, &member.config.owner, gather).map_err(|_| Footer::Torn)?;
     let (last_sequence, durable) = (trailer.sequence, trailer.durable);
     Ok(Found { records, last_sequence, durable, ..Found::begin(life, Footer::Whole) })
+}
+
+/// The footer of a segment, of whichever opening: its trailer and its records, those that begin chunks included. `None` when it cannot be read.
+pub(crate) async fn read_footer_records(member: &Member, id: SegmentId) -> Option<(Trailer, Vec<Record>)> {
+    let (bytes, _) = read_footer_bytes(member, None, id).await.ok()?;
+    format::decode_footer(&bytes, &member.config.owner).ok()
 }
 
 /// The footer of an opening as it is, with the position and the sequence of each of its chunks. None when it cannot be read.

@@ -121,7 +121,7 @@ impl Member {
             let offset = self.device_offset(self.shape.page(footer.segment, footer.position));
             let (bytes, done) = (u64::from(footer.pages) * 4096, footer.done());
             self.spend(bytes);
-            if self.write_in_place(offset, footer.data).await.is_err() {
+            if self.write_in_place(offset, footer.data, false).await.is_err() {
                 return false;
             }
             lock(&self.log).written(done, &mut Vec::new());
@@ -217,6 +217,7 @@ impl Member {
         let Some(loaded) = self.read_checkpoint(at).await else { return Ok(None) };
         let mut result = Recovered { evidence: Evidence::Checkpoint, ..Recovered::default() };
         result.segments = self.restore_log(&loaded);
+        self.unverified.store(self.shape.segments, Ordering::Release);
         self.remind_policy(loaded.policy_note);
         for &key in &loaded.regions {
             self.regions.restore(key);

@@ -174,7 +174,7 @@ impl Member {
                 Err(why) => return Err(self.lost(offset, &why.to_string())),
             };
             self.spend(bytes.len() as u64);
-            self.write_in_place(offset, Buf::padded(&bytes, 4096).freeze().into()).await?;
+            self.write_in_place(offset, Buf::padded(&bytes, 4096).freeze().into(), false).await?;
             add(&self.counters.written_again, 1);
         }
         Ok(())

@@ -74,6 +74,13 @@ pub(super) const ROWS: &[&[Definition]] = &[
     ),
     metric!(
         FlashCache,
+        "FC_BY_UNVERIFIED",
+        Bytes,
+        "flash whose log has not been verified since the start from the checkpoint of a clean stop",
+        Formula::Gauge(Reading::FlashCache(|c| c.unverified_bytes))
+    ),
+    metric!(
+        FlashCache,
         "FC_BY_USED",
         Bytes,
         "valid data in the cache",
@@ -174,6 +181,20 @@ pub(super) const ROWS: &[&[Definition]] = &[
         Count,
         "cached 4 KiB parts whose checksum did not match",
         Formula::Counter(Reading::FlashCache(|c| c.member("rot_parts")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_LOG_DAMAGE",
+        Count,
+        "segments of the log with corrupt records that could not be restored: the next crash may cost the flash device",
+        Formula::Counter(Reading::FlashCache(|c| c.member("log_damage")))
+    ),
+    metric!(
+        FlashCache,
+        "FC_IO_LOG_REPAIR",
+        Count,
+        "corrupt headers and footers of the log found by verification and restored",
+        Formula::Counter(Reading::FlashCache(|c| c.member("log_repairs")))
     ),
     counter!(
         FlashCache,

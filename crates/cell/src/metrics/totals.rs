@@ -17,6 +17,7 @@ pub struct CacheTotals {
     pub(super) dirty_bytes: u64,
     pub(super) stale_dirty_bytes: u64,
     pub(super) suspect_bytes: u64,
+    pub(super) unverified_bytes: u64,
     pub(super) dirty_age_ns: u64,
     pub(super) entries: u64,
     pub(super) refills: u64,
@@ -76,6 +77,7 @@ impl CacheTotals {
                 totals.memory_bytes_max += need.all_bytes();
                 totals.used_bytes += member.used_bytes();
                 totals.size_bytes += member.size_bytes();
+                totals.unverified_bytes += if member.has_failed() { 0 } else { member.unverified_bytes() };
                 let keep = member.keep_usage();
                 totals.keep.used_bytes += keep.used_bytes;
                 totals.keep.dirty_bytes += keep.dirty_bytes;

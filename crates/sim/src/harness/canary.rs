@@ -19,7 +19,7 @@ pub enum Canary {
 /// end of its chunk, a flush, and a death before the next one. A segment freed before its successors takes a cache of 128 segments:
 /// `tests/it/freed.rs` has one. Devices here never lack room. A read that waits longer is no
 /// error. No page of the simulator's flash is rotten or unreadable when a process starts.
-const NEVER_HERE: [flashcache::Sabotage; 11] = [
+const NEVER_HERE: [flashcache::Sabotage; 13] = [
     flashcache::Sabotage::AbsenceKillsMirror,
     flashcache::Sabotage::RottenSegmentVanishes,
     flashcache::Sabotage::TailKept,
@@ -31,6 +31,8 @@ const NEVER_HERE: [flashcache::Sabotage; 11] = [
     flashcache::Sabotage::CopiesWaitForCompany,
     flashcache::Sabotage::UnreadablePageEndsCache,
     flashcache::Sabotage::WitnessNotWritten,
+    flashcache::Sabotage::LogNotVerified,
+    flashcache::Sabotage::FooterNotWrittenAgain,
 ];
 
 impl Canary {

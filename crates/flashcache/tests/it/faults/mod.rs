@@ -13,6 +13,7 @@ mod rig;
 mod tails;
 mod undurable;
 mod unreadable;
+mod verified;
 
 use device::io::{FailKind, Verb};
 use device::layers::{Action, Fault, Faults};

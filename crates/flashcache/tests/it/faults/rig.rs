@@ -6,8 +6,8 @@ use device::layers::{Action, Fault, Faults, Memory};
 use device::{Buf, Device, Geometry, SharedBufs, World};
 use flashcache::format::Owner;
 use flashcache::{
-    CacheConfig, CachedDisk, DirtyRefused, DiskHandle, FillCause, FlashCache, Hit, HitError, Member, MemberDevice,
-    MemberError, Recovered, Residence, Stretch,
+    CacheConfig, CachedDisk, CheckpointPlace, DirtyRefused, DiskHandle, FillCause, FlashCache, Hit, HitError, Member,
+    MemberDevice, MemberError, Recovered, Residence, Stretch,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -81,12 +81,32 @@ impl Rig {
         world: World,
         harm: impl Fn(&Faults),
     ) -> Rig {
+        Rig::opened(media, None, config, world, harm).await
+    }
+
+    /// One device after a clean stop.
+    pub(super) async fn from_checkpoint(
+        medium: Arc<Memory>,
+        place: CheckpointPlace,
+        config: CacheConfig,
+        world: World,
+    ) -> Rig {
+        Rig::opened(vec![medium], Some(place), config, world, |_| {}).await
+    }
+
+    async fn opened(
+        media: Vec<Arc<Memory>>,
+        checkpoint: Option<CheckpointPlace>,
+        config: CacheConfig,
+        world: World,
+        harm: impl Fn(&Faults),
+    ) -> Rig {
         let faults: Vec<_> =
             media.iter().map(|memory| Faults::new(memory.clone() as Device, world.spawn.clone())).collect();
         faults.iter().for_each(|faults| harm(faults));
         let member = |(n, faults): (usize, &Arc<Faults>)| {
             let owner = Owner { cell_id: 1, device_id: 2 + n as u128, era: 1 };
-            MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint: None }
+            MemberDevice { device: faults.clone(), owner, life: next_life(), durable: true, checkpoint }
         };
         let members = faults.iter().enumerate().map(member).collect();
         let config = CacheConfig { mirrored: media.len() > 1, ..config };
