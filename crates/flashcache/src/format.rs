@@ -67,6 +67,21 @@ pub struct SegmentLife {
     pub head: HeadKind,
 }
 
+/// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
+const LIFE_SHIFT: u32 = 32;
+
+/// In which life of the cache a chunk of this sequence was written. A life begins with each recovery.
+#[must_use]
+pub fn life_of(sequence: u64) -> u64 {
+    sequence >> LIFE_SHIFT
+}
+
+/// The first sequence of the life after that in which a chunk of this sequence was written.
+#[must_use]
+pub fn first_of_next_life(sequence: u64) -> u64 {
+    (life_of(sequence) + 1) << LIFE_SHIFT
+}
+
 /// A chunk's header without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
@@ -80,7 +95,8 @@ pub struct ChunkHeader {
     pub pages: u32,
     /// Cell-wide order of chunks.
     pub sequence: u64,
-    /// When this was written, every chunk of the member up to this sequence was durable; 0: not known.
+    /// When this was written, every chunk of the member up to this sequence, in the same life, was durable; 0: not known. One of another life
+    /// is encoded as not known.
     pub durable: u64,
 }
 
@@ -445,8 +461,10 @@ fn encode_fixed(magic: u32, header: &ChunkHeader, records: &[u8], count: u32) ->
     out.extend(header.pages.to_le_bytes());
     out.extend(header.sequence.to_le_bytes());
     out.extend(count.to_le_bytes());
-    // As a distance plus one: 32 bits reach back further than a chunk is ever waited for.
-    let distance = (header.durable > 0).then(|| header.sequence - header.durable.min(header.sequence));
+    // As a distance plus one: 32 bits reach back further than a chunk is ever waited for. A distance speaks of the life of its own chunk: of an
+    // earlier life a chunk may be missing that was never durable, and what a later one knows of itself says nothing of that.
+    let is_of_life = header.durable > 0 && life_of(header.durable) == life_of(header.sequence);
+    let distance = is_of_life.then(|| header.sequence - header.durable.min(header.sequence));
     let field = distance.and_then(|d| u32::try_from(d + 1).ok()).unwrap_or(0);
     out.extend(field.to_le_bytes());
     let mut fixed = [0; CHUNK_FIXED_BYTES];

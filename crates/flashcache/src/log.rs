@@ -348,12 +348,6 @@ impl LogState {
         self.pending.len() + self.deferred.len()
     }
 
-    /// What may be said beside `sequence` of the durable chunks of its life: every chunk up to this one is durable; 0: not known. A chunk of an
-    /// earlier life may be missing that was never durable, so what this life knows of itself says nothing of that one.
-    fn durable_of_life(&self, sequence: u64) -> u64 {
-        if self.is_of_earlier_life(sequence) { 0 } else { self.durable }
-    }
-
     /// What a sync that begins now makes durable: things appended, chunks closed.
     pub(crate) fn covered(&self) -> (u64, u64) {
         (self.appended, self.last_closed)
@@ -581,12 +575,11 @@ impl LogState {
         let shape = self.shape;
         let Some(open) = self.heads[head as usize].take() else { return };
         assert!(open.chunk.is_none(), "a segment is sealed after its last chunk was closed");
-        let last_sequence = self.segments[open.life.segment.0 as usize].last_sequence;
         let bytes = format::encode_footer(
             self.owner,
             open.life,
-            last_sequence,
-            self.durable_of_life(last_sequence),
+            self.segments[open.life.segment.0 as usize].last_sequence,
+            self.durable,
             &open.records,
             shape.align as usize * 4096,
         );

@@ -6,7 +6,7 @@
 
 use crate::carry::Carried;
 use crate::counters::add;
-use crate::format::{HeadKind, Record};
+use crate::format::{HeadKind, Record, first_of_next_life, life_of};
 use crate::log::{LogState, SegmentState};
 use crate::member::{Member, MemberError};
 use crate::regions::RegionKey;
@@ -67,24 +67,16 @@ pub struct Recovered {
 /// By segment: since which sequence it has its place, in which opening, at which head.
 type KeptAt = BTreeMap<SegmentId, (u64, Opening, HeadKind)>;
 
-/// Sequences of each life of the cache begin at a multiple of 2^32: more chunks than a flash device survives.
-const LIFE_SHIFT: u32 = 32;
-
 impl LogState {
     /// A new life begins, after one that had this sequence.
     pub(crate) fn set_life_after(&self, sequence: u64) {
-        self.set_next_sequence((life_of(sequence) + 1) << LIFE_SHIFT);
+        self.set_next_sequence(first_of_next_life(sequence));
     }
 
     /// Whether a chunk of this sequence was written before the last recovery.
     pub(crate) fn is_of_earlier_life(&self, sequence: u64) -> bool {
         life_of(sequence) < life_of(self.next_sequence())
     }
-}
-
-/// In which life of the cache a chunk of this sequence was written.
-fn life_of(sequence: u64) -> u64 {
-    sequence >> LIFE_SHIFT
 }
 
 /// By life of the cache: up to which sequence every chunk was durable, by what headers say. A header proves something of chunks of its own

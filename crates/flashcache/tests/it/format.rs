@@ -60,7 +60,7 @@ fn chunk(prng: &mut Prng) -> (ChunkHeader, Vec<Record>, Vec<u8>) {
         position: Position(prng.below(512) as u32),
         pages: prng.between(1, 64) as u32,
         sequence,
-        durable: if prng.chance(1, 3) { 0 } else { sequence - prng.below(1 << 32) },
+        durable: if prng.chance(1, 3) { 0 } else { sequence - prng.below((sequence & 0xffff_ffff) + 1) },
     };
     let mut records = Vec::new();
     let mut bytes = CHUNK_FIXED_BYTES;
