@@ -141,8 +141,8 @@ impl OpenDevice {
                     return Err(DeviceError::Claimed { path: path.display().to_string(), holder: Box::new(holder) });
                 }
                 // A bad sector there says nothing about the rest of the device, which has its own ways to fail.
-                Err(ClaimError::Io(error)) => {
-                    tracing::warn!(device = %path.display(), %error, "used without a claim, which cannot be written");
+                Err(error @ (ClaimError::Io(_) | ClaimError::NotThere)) => {
+                    tracing::warn!(device = %path.display(), %error, "used without a claim");
                 }
             }
             Ok(())

@@ -21,9 +21,12 @@ pub enum ClaimError {
     /// Somebody works with it.
     #[error("it is in use by {0}")]
     InUse(Holder),
-    /// The stamp cannot be written, or is not there when it is read back.
+    /// The stamp cannot be written.
     #[error("the claim on it cannot be written: {0}")]
     Io(#[from] IoError),
+    /// The device has lost the stamp that it took: what was there before is there still.
+    #[error("the device acknowledged the claim on it, and does not have it")]
+    NotThere,
 }
 
 /// A device with its claim. Until [`Claimed::take`] every request passes; from then on those that change something do so only
@@ -119,9 +122,10 @@ impl Claimed {
         let instance = us.instance;
         let stamp = Stamped { holder: us, counter: 1, released: false };
         self.write(&stamp).await?;
-        // Two that started at once: the one that wrote last keeps it.
-        if let Renewal::Lost(holder) = judge_renewal(&self.read().await.0, instance) {
-            return Err(ClaimError::InUse(holder));
+        let found = self.read().await.0;
+        if let Renewal::Lost(holder) = judge_renewal(&found, instance) {
+            // Two that started at once: the one that wrote last keeps it. Nobody has written where nothing has changed.
+            return Err(if found == before { ClaimError::NotThere } else { ClaimError::InUse(holder) });
         }
         *lock(&self.state) = State::Held { stamp, looked };
         Ok(())

@@ -8,7 +8,10 @@ use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, S
 use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
 use device::layers::{Memory, WatchedDevice};
 use device::sync::lock;
-use device::{Buf, Bufs, Clock, Device, FailKind, Instant, Outcome, Prng, Spawn, Timer, WallTime, World};
+use device::{
+    Buf, Bufs, Clock, Completed, Completion, Device, FailKind, Geometry, Instant, Io, Op, Outcome, Prng, Spawn, Timer,
+    WallTime, World,
+};
 use sim::executor::{Executor, Process};
 use sim::plain::{full_of, in_an_executor, process_of};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -351,4 +354,36 @@ fn a_broken_claim_is_caught() {
         let seen = check(Some(sabotage), 500);
         assert!(seen.violation.is_some(), "{sabotage:?} is not caught");
     }
+}
+
+/// A device that acknowledges writes and does not have them.
+struct Loses(Device);
+
+impl Io for Loses {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn submit(&self, op: Op) -> Completion {
+        match op {
+            Op::Write { .. } => Completion::ready(Completed::bare(Outcome::Done)),
+            other => self.0.submit(other),
+        }
+    }
+}
+
+#[test]
+fn a_device_that_loses_the_claim_is_in_use_by_nobody() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let first = User::new(executor, &medium, holder(1, 1, 10));
+        first.start(false).await.unwrap();
+        first.process.kill();
+        let loses: Device = Arc::new(Loses(medium));
+        let next = User::new(executor, &loses, holder(1, 1, 11));
+        assert_eq!(
+            next.start(false).await,
+            Err(ClaimError::NotThere),
+            "nobody has written: the stamp of before is there"
+        );
+    });
 }
