@@ -18,7 +18,7 @@ mod tell;
 mod victims;
 mod watch;
 
-pub use canary::Canary;
+pub use canary::{Canary, HostSabotage};
 pub use plan::OPERATIONS_MIN;
 pub use short::{ShrunkSeed, shrink_seed};
 

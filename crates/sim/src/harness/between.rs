@@ -4,16 +4,20 @@
 //! vanished from under a process stays away from it. A snapshot is put back only when open stamps have been renewed since it
 //! was taken, by an opening or, of flash, in service: a stamp cannot tell two moments between two renewals apart.
 
+use super::canary::HostSabotage;
 use super::plan::{Between, Mishap};
 use super::stage::{Life, Run};
 use crate::disk::Snapshot;
+use crate::executor::PausedClock;
 use crate::model::Model;
 use cell::{Cell, HotLists};
 use celldisk::{Catalog, Extent, GridDiskId};
 use device::sync::lock;
+use device::{Clock, Spawn};
 use flashcache::format::Owner;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where the grid disks of one disk lie.
 type Layout = Vec<(GridDiskId, Vec<Extent>, u64)>;
@@ -134,6 +138,7 @@ impl Run {
                 | Mishap::DiskHealed { .. }
                 | Mishap::DiskStall { .. }
                 | Mishap::DiskSnapshot { .. }
+                | Mishap::Pause { .. }
         );
         let hurt = match mishap {
             Mishap::FlashFault { flash, .. }
@@ -179,7 +184,23 @@ impl Run {
                 }
             }
             Mishap::DiskSnapshot { disk } => self.keep_disk(life, self.disk_place(disk)),
+            Mishap::Pause { time } => self.pause(life, time),
         }
+    }
+
+    fn pause(&self, life: &Life, time: Duration) {
+        self.situations.hit("the process is paused");
+        self.machine.paused_until(self.now().after(time));
+        let (process, root) = (life.process.clone(), self.root.clone());
+        process.pause(match self.sabotage {
+            Some(HostSabotage::PauseCounts) => PausedClock::GoesOn,
+            Some(HostSabotage::ClaimBelowTheWatch) | None => PausedClock::StandsStill,
+        });
+        self.root.spawn(Box::pin(async move {
+            let clock: &(dyn Clock + 'static) = &root;
+            clock.sleep(time).await;
+            process.resume();
+        }));
     }
 
     fn flash_rot(&self, life: &Life, flash: u64, pick: u64) {

@@ -1,4 +1,4 @@
-//! Deliberately broken builds, of the flash cache, the flash log and the labels, as one list.
+//! Deliberately broken builds, of the flash cache, the flash log, the labels and what is below the cell, as one list.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,28 @@ pub enum Canary {
     Log(flashlog::Sabotage),
     /// Of labels and catalogs.
     Disk(celldisk::Sabotage),
+    /// Of what a server puts between the cell and its host.
+    Host(HostSabotage),
+}
+
+/// A broken layer between the cell and its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostSabotage {
+    /// The clock of a paused process goes on: every time-out is over when the process goes on.
+    PauseCounts,
+    /// A claim is renewed below the watch for losses: what its flush learns of, nobody hears.
+    ClaimBelowTheWatch,
+}
+
+impl HostSabotage {
+    const ALL: [HostSabotage; 2] = [HostSabotage::PauseCounts, HostSabotage::ClaimBelowTheWatch];
+
+    fn name(self) -> &'static str {
+        match self {
+            HostSabotage::PauseCounts => "pause-counts",
+            HostSabotage::ClaimBelowTheWatch => "claim-below-the-watch",
+        }
+    }
 }
 
 /// What the devices of the simulator do not show, and `tests/faults` of the flash cache do. A mirror lacks what was acknowledged only after a
@@ -42,7 +64,8 @@ impl Canary {
         let cache =
             flashcache::Sabotage::ALL.into_iter().filter(|sabotage| !NEVER_HERE.contains(sabotage)).map(Canary::Cache);
         let log = flashlog::Sabotage::ALL.into_iter().map(Canary::Log);
-        cache.chain(log).chain(celldisk::Sabotage::ALL.into_iter().map(Canary::Disk)).collect()
+        let disk = celldisk::Sabotage::ALL.into_iter().map(Canary::Disk);
+        cache.chain(log).chain(disk).chain(HostSabotage::ALL.into_iter().map(Canary::Host)).collect()
     }
 
     /// Its name on the command line.
@@ -52,27 +75,35 @@ impl Canary {
             Canary::Cache(sabotage) => sabotage.name(),
             Canary::Log(sabotage) => sabotage.name(),
             Canary::Disk(sabotage) => sabotage.name(),
+            Canary::Host(sabotage) => sabotage.name(),
+        }
+    }
+
+    pub(super) fn of_host(self) -> Option<HostSabotage> {
+        match self {
+            Canary::Host(sabotage) => Some(sabotage),
+            Canary::Cache(_) | Canary::Log(_) | Canary::Disk(_) => None,
         }
     }
 
     pub(super) fn of_cache(self) -> Option<flashcache::Sabotage> {
         match self {
             Canary::Cache(sabotage) => Some(sabotage),
-            Canary::Log(_) | Canary::Disk(_) => None,
+            Canary::Log(_) | Canary::Disk(_) | Canary::Host(_) => None,
         }
     }
 
     pub(super) fn of_log(self) -> Option<flashlog::Sabotage> {
         match self {
             Canary::Log(sabotage) => Some(sabotage),
-            Canary::Cache(_) | Canary::Disk(_) => None,
+            Canary::Cache(_) | Canary::Disk(_) | Canary::Host(_) => None,
         }
     }
 
     pub(super) fn of_disk(self) -> Option<celldisk::Sabotage> {
         match self {
             Canary::Disk(sabotage) => Some(sabotage),
-            Canary::Cache(_) | Canary::Log(_) => None,
+            Canary::Cache(_) | Canary::Log(_) | Canary::Host(_) => None,
         }
     }
 }

@@ -16,13 +16,13 @@ use crate::executor::{Executor, ExecutorConfig, Stuck};
 use crate::net::{NetConfig, SimNet};
 use crate::situations::Situations;
 use cell::{Cell, CellConfig, FeedConfig, NewDevice, OpenReport};
-use celldisk::FillStrategy;
-use celldisk::Role;
+use celldisk::claim::{ClaimError, Claimed, Holder};
+use celldisk::{FillStrategy, Role};
 use device::sync::{Notify, Semaphore, lock, one_shot};
-use device::{Prng, Spawn};
+use device::{Prng, Spawn, World};
 use flashcache::CacheConfig;
 use flashlog::LogConfig;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,10 +77,19 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
         history: History::default().into(),
         victims: super::victims::Victims::default().into(),
         flushes: super::stage::Flushes::default(),
+        sabotage: sabotage.and_then(Canary::of_host),
         changed: Notify::new(),
     });
-    let mut director =
-        Director { run: run.clone(), net, sabotage, crashes: 0, lives: 0, prng: executor.prng("director") };
+    let mut director = Director {
+        run: run.clone(),
+        net,
+        sabotage,
+        crashes: 0,
+        lives: 0,
+        boots: 0,
+        claims: Vec::new(),
+        prng: executor.prng("director"),
+    };
     let ended = executor.run(async {
         director.direct().await;
         director.crashes
@@ -120,7 +129,36 @@ struct Director {
     sabotage: Option<Canary>,
     crashes: u64,
     lives: u64,
+    /// Of the host: a power cut of everything begins another.
+    boots: u128,
+    /// Of the present life.
+    claims: Vec<Arc<Claimed>>,
     prng: Prng,
+}
+
+impl Run {
+    /// Take the claim on a device, and renew it from then on.
+    ///
+    /// # Errors
+    /// Another process uses the device.
+    async fn claim(self: Arc<Self>, claim: Arc<Claimed>, us: Holder, world: World) -> Result<(), ClaimError> {
+        match claim.take(us, |_| false, |_| self.situations.hit("claim: a stamp of another boot is watched")).await {
+            Ok(()) => {}
+            // Used without a claim, as a server does.
+            Err(ClaimError::Io(_) | ClaimError::NotThere) => {
+                self.situations.hit("claim: it cannot be written");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let (claim, clock) = (Arc::downgrade(&claim), world.clock.clone());
+        world.spawn.spawn(Box::pin(async move {
+            if let Some(other) = Claimed::renew(claim, clock).await {
+                self.violate("I3", format!("a claim is lost to {other}, which is no other cell"));
+            }
+        }));
+        Ok(())
+    }
 }
 
 fn cell_config(setup: &Setup, canary: Option<Canary>) -> CellConfig {
@@ -339,10 +377,26 @@ impl Director {
         let run = &self.run;
         let process = run.handle.process(name);
         let world = process.world(self.net.host("cell", &process), name);
-        let devices = run.machine.connect(&process, &mut self.prng);
+        let connected = run.machine.connect(&process, &world, run.sabotage, &mut self.prng);
         let config = cell_config(&run.plan.setup, self.sabotage);
+        let us = Holder {
+            host: 1,
+            boot: self.boots,
+            instance: u128::from(self.lives),
+            process: self.lives as u32,
+            process_started: self.lives,
+            host_name: "cell".to_owned(),
+        };
+        self.claims = connected.iter().map(|one| one.claim.clone()).collect();
         let (tx, rx) = one_shot();
+        let run = run.clone();
         process.spawn(Box::pin(async move {
+            let claims = connected.iter().map(|one| run.clone().claim(one.claim.clone(), us.clone(), world.clone()));
+            if let Some(error) = join_all(claims).await.into_iter().find_map(Result::err) {
+                tx.send(Err(error.to_string()));
+                return;
+            }
+            let devices = connected.into_iter().map(|one| one.device).collect();
             tx.send(Cell::open(devices, config, world).await.map_err(|e| e.to_string()));
         }));
         (process, rx)
@@ -442,6 +496,7 @@ impl Director {
         match end {
             End::PowerCut => {
                 run.situations.hit("power cut");
+                self.boots += 1;
                 run.machine.power_cut();
                 lock(&run.book).process_died(|_| true);
             }
@@ -476,8 +531,14 @@ impl Director {
             begun.collect()
         };
         let (cell, (tx, rx)) = (life.cell.clone(), one_shot());
+        let claims = std::mem::take(&mut self.claims);
         life.process.spawn(Box::pin(async move {
-            tx.send(cell.stop().await.map_err(|e| e.to_string()));
+            let stopped = cell.stop().await.map_err(|e| e.to_string());
+            if stopped.is_ok() {
+                // One that cannot be given back makes nobody wait: its process is gone.
+                let _ = join_all(claims.iter().map(|claim| claim.release())).await;
+            }
+            tx.send(stopped);
         }));
         let stopped = rx.await;
         let harmed = run.machine.some_disk_harmed(run.now());
@@ -504,6 +565,7 @@ impl Director {
         run.machine.settle();
         let cut = self.prng.chance(1, 2);
         if cut {
+            self.boots += 1;
             run.machine.power_cut();
         }
         lock(&run.book).process_died(|_| cut);

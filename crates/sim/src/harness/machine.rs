@@ -5,14 +5,18 @@
 //! well; on flash everywhere.
 
 use super::between::Renewals;
+use super::canary::HostSabotage;
 use super::plan::{AU_BYTES, Setup};
 use crate::disk::{Armed, FaultAtlas, FaultKind, SimDevice, Snapshot};
 use crate::executor::{Handle, Process};
 use crate::situations::Situations;
+use cell::CellDevice;
 use celldisk::Label;
+use celldisk::claim::Claimed;
 use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
+use device::layers::WatchedDevice;
 use device::sync::lock;
-use device::{Device, FailKind, Instant, Prng};
+use device::{Device, FailKind, Instant, Prng, World};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::cmp::Ordering;
@@ -52,6 +56,14 @@ struct Unit {
 pub(super) struct Machine {
     disks: Mutex<Vec<Unit>>,
     flashes: Mutex<Vec<Unit>>,
+    /// The process was paused until then.
+    paused_until: Mutex<Instant>,
+}
+
+/// A device as a server hands it to the cell, and its claim.
+pub(super) struct Connected {
+    pub(super) device: CellDevice,
+    pub(super) claim: Arc<Claimed>,
 }
 
 fn unit(device: Arc<SimDevice>) -> Unit {
@@ -74,6 +86,7 @@ impl Machine {
         Machine {
             disks: Mutex::new(setup.disks.iter().map(make).collect()),
             flashes: Mutex::new(setup.flashes.iter().map(make).collect()),
+            paused_until: Mutex::new(Instant(0)),
         }
     }
 
@@ -98,9 +111,26 @@ impl Machine {
         lock(&self.disks).iter().chain(flashes.iter()).map(|u| u.device.clone()).collect()
     }
 
-    /// What a process finds, in any order.
-    pub(super) fn connect(&self, process: &Process, prng: &mut Prng) -> Vec<Device> {
-        let mut devices: Vec<Device> = self.all().iter().filter(|d| !d.is_gone()).map(|d| d.connect(process)).collect();
+    /// What a process finds, in any order, watched and not claimed yet.
+    pub(super) fn connect(
+        &self,
+        process: &Process,
+        world: &World,
+        sabotage: Option<HostSabotage>,
+        prng: &mut Prng,
+    ) -> Vec<Connected> {
+        let connected = |device: &Arc<SimDevice>| {
+            let watched = WatchedDevice::new(device.connect(process), world.spawn.clone());
+            let claim = Claimed::new(&watched, world);
+            let device: Device = claim.clone();
+            let device = match sabotage {
+                // The cell watches above the claim, and nobody listens to the watch below it.
+                Some(HostSabotage::ClaimBelowTheWatch) => CellDevice::from(device),
+                Some(HostSabotage::PauseCounts) | None => CellDevice::new(device, watched.losses().clone()),
+            };
+            Connected { device, claim }
+        };
+        let mut devices: Vec<_> = self.all().iter().filter(|d| !d.is_gone()).map(connected).collect();
         for n in (1..devices.len()).rev() {
             devices.swap(n, prng.below(n as u64 + 1) as usize);
         }
@@ -150,7 +180,13 @@ impl Machine {
     /// A request to this disk may be slow for other reasons than the cell.
     pub(super) fn disk_is_slow(&self, disk: usize, since: Instant) -> bool {
         let unit = &lock(&self.disks)[disk];
-        unit.health.faulty || unit.slow_until >= since
+        unit.health.faulty || unit.slow_until >= since || *lock(&self.paused_until) >= since
+    }
+
+    /// The process does not run until then: nobody answers meanwhile. Nothing is wrong with any device.
+    pub(super) fn paused_until(&self, until: Instant) {
+        let mut last = lock(&self.paused_until);
+        *last = (*last).max(until);
     }
 
     /// Whether some flash device is not as it should be, so that commands that write its label may fail.

@@ -298,6 +298,10 @@ pub(super) enum Mishap {
     DiskSnapshot {
         disk: u64,
     },
+    /// Nothing of the cell's process runs for so long, and its clocks stand still.
+    Pause {
+        time: Duration,
+    },
 }
 
 /// How a life ends.
@@ -427,6 +431,7 @@ impl Plan {
         iorm::add(&mut steps, &mut prng.fork("iorm"));
         stay_bad(&mut steps, &mut prng.fork("bad sectors"));
         cut_one(&mut steps, &mut prng.fork("one device"));
+        pause(&mut steps, &mut prng.fork("pauses"));
         end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
         sweeps::add(&mut steps, &setup, &mut prng.fork("sweeps"));
         Plan { seed, setup, steps }
@@ -465,6 +470,18 @@ fn cut_one(steps: &mut [Step], prng: &mut Prng) {
         {
             crash.end = End::PowerCutOf(prng.next_u64());
         }
+    }
+}
+
+/// In one world of four the process is paused some times: for a moment, or for longer than any time-out. Drawn apart from everything else.
+fn pause(steps: &mut Vec<Step>, prng: &mut Prng) {
+    if !prng.chance(1, 4) {
+        return;
+    }
+    for _ in 0..prng.between(1, 4) {
+        let time = Duration::from_millis(pick(prng, &[20, 300, 3_000, 30_000, 90_000]) + prng.below(20));
+        let at = prng.below(steps.len() as u64 + 1) as usize;
+        steps.insert(at, Step::Mishap(Mishap::Pause { time }));
     }
 }
 

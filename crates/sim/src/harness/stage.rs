@@ -4,6 +4,7 @@
 //! client lives on.
 
 use super::book::{Answer, Book, Issue, Request};
+use super::canary::HostSabotage;
 use super::machine::Machine;
 use super::plan::{Crash, InFlush, Io, Plan, Step, Verb};
 use crate::executor::{Handle, Process};
@@ -81,6 +82,7 @@ pub(super) struct Run {
     pub(super) history: Mutex<super::between::History>,
     pub(super) victims: Mutex<super::victims::Victims>,
     pub(super) flushes: Flushes,
+    pub(super) sabotage: Option<HostSabotage>,
     /// Anything of the above has changed.
     pub(super) changed: Notify,
 }

@@ -178,6 +178,7 @@ impl Display for Mishap {
             Mishap::DiskStall { disk, time } => write!(f, "disk {disk} stalls for {time:?}"),
             Mishap::DiskVanishes { disk } => write!(f, "disk {disk} vanishes"),
             Mishap::DiskSnapshot { disk } => write!(f, "take a snapshot of disk {disk}"),
+            Mishap::Pause { time } => write!(f, "the process is paused for {time:?}"),
         }
     }
 }
