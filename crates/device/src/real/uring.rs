@@ -4,7 +4,7 @@
 //! also runs deferred completions and sleeps when the thread has nothing to do. A request sits in its slot, with its buffers, until its completion.
 //! Never cancels a transfer of a device; never frees a slot before the kernel has answered.
 
-use super::again;
+use super::again::{self, is_shortage};
 use super::driver::Wait;
 use super::files::{FixedSlot, InFlight};
 use super::inbox::Inbox;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Entries of the submission queue: one turn's worth (a full queue costs one more system call, nothing else).
 const SQ_ENTRIES: u32 = 1024;
@@ -94,8 +94,24 @@ pub(crate) struct Uring {
     pub(crate) finished: Vec<(Request, i32)>,
 }
 
-/// Build a ring with the best flags this kernel has, and name them.
+/// How long the kernel may be short of what a ring needs: what a process that was killed had registered is given back a while after its end.
+const SHORT_FOR_MAX: Duration = Duration::from_secs(5);
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Build a ring with the best flags this kernel has, and name them. Tries again for some seconds where the kernel is short of memory.
 pub(crate) fn build_ring(entries: u32, completions: u32) -> io::Result<(IoUring, &'static str)> {
+    let until = Instant::now() + SHORT_FOR_MAX;
+    loop {
+        match try_build_ring(entries, completions) {
+            Err(e) if e.raw_os_error().is_some_and(is_shortage) && Instant::now() < until => {
+                std::thread::sleep(SHORT_PAUSE);
+            }
+            built => return built,
+        }
+    }
+}
+
+fn try_build_ring(entries: u32, completions: u32) -> io::Result<(IoUring, &'static str)> {
     type Setup = fn(&mut io_uring::Builder);
     let variants: [(&'static str, Setup); 3] = [
         ("single issuer, deferred task work", |b| {
