@@ -92,6 +92,9 @@ impl Stopped {
         for segment in 0..SEGMENTS {
             let (at, bytes) = (segment * u64::from(SEGMENT_BYTES), Buf::zeroed(SEGMENT_BYTES as usize));
             let read = from.read(at, bytes.into()).await.bufs.to_vec(0..SEGMENT_BYTES as usize);
+            if read.iter().all(|byte| *byte == 0) {
+                continue;
+            }
             to.write(at, Buf::padded(&read, 4096).freeze().into(), true).await;
         }
         copy
@@ -148,7 +151,7 @@ fn one_page_of_a_segments_records_is_spared() {
     run(|world| async move {
         let stopped = stopped(world).await;
         for (headers, footer) in stopped.records().await.into_values() {
-            for page in [headers[0], headers[headers.len() / 2], headers[headers.len() - 1], footer] {
+            for page in [headers[0], headers[headers.len() - 1], footer] {
                 let rig = started(&stopped, &[page], config(), false).await;
                 assert!(is_all_there(&stopped, rig).await, "page {page}");
             }
@@ -156,24 +159,23 @@ fn one_page_of_a_segments_records_is_spared() {
     });
 }
 
-/// Of each segment its footer and one of its headers: the first, one in the middle, the last.
+/// Of each segment its footer and one of its headers: the first, one in the middle, the last, in turn.
 #[test]
 fn both_copies_of_a_segments_records_are_made_again_from_the_index() {
     for sabotage in [None, Some(Sabotage::LogNotVerified)] {
         run(move |world| async move {
             let stopped = stopped(world).await;
             let mut lost = 0;
-            for (headers, footer) in stopped.records().await.into_values() {
-                for page in [headers[0], headers[headers.len() / 2], headers[headers.len() - 1]] {
-                    let config = CacheConfig { sabotage, ..config() };
-                    let rig = started(&stopped, &[page, footer], config, sabotage.is_none()).await;
-                    if sabotage.is_none() {
-                        assert_eq!((rig.counters()["log_repairs"], rig.counters()["log_damage"]), (1, 0));
-                    }
-                    let all = is_all_there(&stopped, rig).await;
-                    assert!(all || sabotage.is_some(), "page {page}");
-                    lost += u64::from(!all);
+            for (n, (headers, footer)) in stopped.records().await.into_values().enumerate() {
+                let page = headers[[0, headers.len() / 2, headers.len() - 1][n % 3]];
+                let config = CacheConfig { sabotage, ..config() };
+                let rig = started(&stopped, &[page, footer], config, sabotage.is_none()).await;
+                if sabotage.is_none() {
+                    assert_eq!((rig.counters()["log_repairs"], rig.counters()["log_damage"]), (1, 0));
                 }
+                let all = is_all_there(&stopped, rig).await;
+                assert!(all || sabotage.is_some(), "page {page}");
+                lost += u64::from(!all);
             }
             assert_eq!(lost > 0, sabotage.is_some());
         });
