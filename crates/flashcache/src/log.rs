@@ -94,6 +94,10 @@ pub(crate) struct LogWrite {
     pub(crate) position: u32,
     pub(crate) pages: u32,
     pub(crate) data: SharedBufs,
+    /// Of a chunk its own, of a footer that of the last chunk.
+    pub(crate) sequence: u64,
+    /// Up to where the member was durable, as the header or the trailer says.
+    pub(crate) durable: u64,
     /// None: a footer.
     pub(crate) chunk_of: Option<HeadKind>,
 }
@@ -130,6 +134,9 @@ pub(crate) struct LogState {
     pub(crate) segments: Vec<Segment>,
     /// Opened segments whose footer is not known to be durable.
     unproven: BTreeSet<SegmentId>,
+    /// Where a flush may lose writes: the records of full segments whose footer no flush has covered, from which a lost header or footer is
+    /// made again. Bounded by the pages that wait for a flush.
+    full_records: Option<BTreeMap<SegmentId, (SegmentLife, Vec<Record>)>>,
     /// For readers without the lock: the position of each segment below which pages are on the device.
     readable: Arc<[AtomicU32]>,
     /// For readers without the lock: whether a segment is one of the keep head.
@@ -224,6 +231,7 @@ impl LogState {
             opened: 0,
             segments: vec![blank; shape.segments as usize],
             unproven: BTreeSet::new(),
+            full_records: None,
             readable: (0..shape.segments).map(|_| AtomicU32::new(u32::MAX)).collect(),
             kept: (0..shape.segments).map(|_| AtomicBool::new(false)).collect(),
             cleaning: VecDeque::new(),
@@ -498,6 +506,18 @@ impl LogState {
         self.heads[head as usize] = Some(open);
     }
 
+    /// A flush may lose writes: keep the records of full segments until a flush has covered their footers.
+    pub(crate) fn keep_full_records(&mut self) {
+        self.full_records = Some(BTreeMap::new());
+    }
+
+    /// The records of a segment whose footer no flush has covered, chunk by chunk.
+    pub(crate) fn records_of(&self, id: SegmentId) -> Option<(SegmentLife, Vec<Record>)> {
+        let open = self.heads.iter().flatten().find(|open| open.life.segment == id);
+        let open = open.map(|open| (open.life, open.records.clone()));
+        open.or_else(|| self.full_records.as_ref()?.get(&id).cloned())
+    }
+
     /// The head in whose open chunk a page is.
     pub(crate) fn open_chunk_of(&self, page: Page) -> Option<HeadKind> {
         let (id, position) = self.shape.place(page);
@@ -567,7 +587,8 @@ impl LogState {
         self.next_write_id += 1;
         self.writes_outstanding.insert(id);
         let pages = (data.len_bytes() / 4096) as u32;
-        LogWrite { id, segment, position, pages, data, chunk_of }
+        let (sequence, durable) = (self.segments[segment.0 as usize].last_sequence, self.durable);
+        LogWrite { id, segment, position, pages, data, sequence, durable, chunk_of }
     }
 
     /// Write the head's footer and let go of the segment.
@@ -593,6 +614,9 @@ impl LogState {
         (segment.full_at, segment.left_with) = (self.clock, None);
         self.update_readable(id);
         self.sealed[head as usize].push_back(id);
+        if let Some(records) = &mut self.full_records {
+            records.insert(id, (open.life, open.records));
+        }
         let footer = self.log_write(id, position, data, None);
         // A footer lies where the witness was: it is written after it.
         writes.extend(self.witnesses.hold_footer(footer));
@@ -702,6 +726,9 @@ impl LogState {
             if segment.opening == opening {
                 segment.proven = true;
                 self.unproven.remove(&id);
+                if let Some(records) = &mut self.full_records {
+                    records.remove(&id);
+                }
             }
         }
     }

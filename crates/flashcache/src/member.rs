@@ -217,7 +217,10 @@ impl Member {
         let life = if config.sabotage == Some(Sabotage::OpeningUsedAgain) { 1 } else { config.life };
         let life = u32::try_from(life).map_err(|_| MemberError::Config(LIVES_SPENT))?;
         let prng = world.prng.fork("flash log");
-        let log = LogState::new(shape, config.owner, life, config.sequence.clone(), prng);
+        let mut log = LogState::new(shape, config.owner, life, config.sequence.clone(), prng);
+        if geometry.volatile_cache {
+            log.keep_full_records();
+        }
         let readable = log.readable();
         let keep = Keep::new(log.kept());
         let live = Arc::new(Live::new(shape.segments, shape.segment_pages));

@@ -79,11 +79,13 @@ pub enum Sabotage {
     LogNotVerified,
     /// Recovery leaves a segment that has lost its footer without one.
     FooterNotWrittenAgain,
+    /// A failed flush that has lost clean data alone gives the device up.
+    CleanLossGivesUp,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 37] = [
+    pub const ALL: [Sabotage; 38] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -121,6 +123,7 @@ impl Sabotage {
         Sabotage::WitnessNotWritten,
         Sabotage::LogNotVerified,
         Sabotage::FooterNotWrittenAgain,
+        Sabotage::CleanLossGivesUp,
     ];
 
     /// Its name on the command line.
@@ -164,6 +167,7 @@ impl Sabotage {
             Sabotage::WitnessNotWritten => "witness-not-written",
             Sabotage::LogNotVerified => "log-not-verified",
             Sabotage::FooterNotWrittenAgain => "footer-not-written-again",
+            Sabotage::CleanLossGivesUp => "clean-loss-gives-up",
         }
     }
 }

@@ -3,18 +3,19 @@
 //! A failed flush, and a failed durable write of anybody else on the device, may have dropped what the device held in its volatile cache,
 //! and its next flush may succeed with nothing left to flush. What was dropped may go on being read until the power goes. So after such
 //! a failure no flush counts before everything since the last good one has been read back, compared with its checksums and written
-//! again, in its place. What cannot be read back as it was written is lost: then the device is given up. Never keeps data in memory, which
-//! would be memory that clients wait for.
+//! again, in its place. A header or a footer that cannot be is made again from
+//! the records in memory; clean data is dropped from the cache, since the disk has it; where dirty data is lost the device is given up. Never
+//! keeps data in memory, which would be memory that clients wait for.
 
 use crate::counters::add;
-use crate::format::{self, BlockName, Record};
+use crate::format::{self, BlockName, ChunkHeader, Record, SegmentLife};
 use crate::health::TRIES_MAX;
 use crate::log::LogWrite;
 use crate::member::{Member, MemberError};
 use crate::sabotage::Sabotage;
-use crate::segment::read_bytes;
+use crate::segment::{read_bytes, read_what_can_be};
 use crate::sync::SyncTurn;
-use crate::units::SegmentId;
+use crate::units::{BLOCKS_MAX, BlockKey, Position, SegmentId};
 use device::sync::lock;
 use device::{Buf, Outcome};
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ pub(crate) struct Unflushed {
     position: u32,
     pages: u32,
     is_chunk: bool,
+    /// As in [`LogWrite`].
+    sequence: u64,
+    durable: u64,
     /// Of a chunk the sum of its header, which has the sums of its data; of a footer the sum of all of it.
     head_sum: u32,
 }
@@ -39,6 +43,8 @@ impl Unflushed {
             position: write.position,
             pages: write.pages,
             is_chunk: write.chunk_of.is_some(),
+            sequence: write.sequence,
+            durable: write.durable,
             head_sum: write.data.view(0..head_bytes).sum(),
         }
     }
@@ -169,15 +175,83 @@ impl Member {
             let offset = self.device_offset(self.shape.page(write.segment, write.position));
             let read = read_bytes(self, offset, write.pages as usize * 4096).await;
             let bytes = match read {
-                Ok(bytes) if self.is_as_written(&write, &bytes) => bytes,
-                Ok(_) => return Err(self.lost(offset, "reads as something else")),
-                Err(why) => return Err(self.lost(offset, &why.to_string())),
+                Ok(bytes) if self.is_as_written(&write, &bytes) => Buf::padded(&bytes, 4096),
+                read => match self.made_again(&write).await {
+                    Some(bytes) => Buf::padded(&bytes, 4096),
+                    None => {
+                        let why = read.map_or_else(|why| why.to_string(), |_| "reads as something else".to_owned());
+                        return Err(self.lost(offset, &why));
+                    }
+                },
             };
             self.spend(bytes.len() as u64);
-            self.write_in_place(offset, Buf::padded(&bytes, 4096).freeze().into(), false).await?;
+            self.write_in_place(offset, bytes.freeze().into(), false).await?;
             add(&self.counters.written_again, 1);
         }
         Ok(())
+    }
+
+    /// A write that does not read back as it was: its header or footer is that of before, from the records in memory, and its data is what can
+    /// be read. Clean data that cannot be leaves the cache. `None`: dirty data is lost, or the device does not answer.
+    async fn made_again(&self, write: &Unflushed) -> Option<Vec<u8>> {
+        if self.sabotaged(Sabotage::CleanLossGivesUp) {
+            return None;
+        }
+        let (life, records) = lock(&self.log).records_of(write.segment)?;
+        let unit = self.shape.align as usize * 4096;
+        if !write.is_chunk {
+            let bytes = format::encode_footer(self.config.owner, life, write.sequence, write.durable, &records, unit);
+            return (device::data_sum(&bytes) == write.head_sum).then_some(bytes);
+        }
+        let is_its = |record: &Record| matches!(record, Record::Chunk { sequence, .. } if *sequence == write.sequence);
+        let is_chunk = |record: &Record| matches!(record, Record::Chunk { .. });
+        let behind = &records[records.iter().position(is_its)? + 1..];
+        let records = &behind[..behind.iter().position(is_chunk).unwrap_or(behind.len())];
+        let head = self.header_of(write, life, records)?;
+        let mut bytes = head;
+        // As many pages at a time as a mask has bits.
+        for from in (self.shape.align..write.pages).step_by(16) {
+            let offset = self.device_offset(self.shape.page(write.segment, write.position + from));
+            let pages = (write.pages - from).min(16) as usize;
+            bytes.extend_from_slice(&read_what_can_be(self, offset, pages).await.ok()?.0);
+        }
+        self.end_lost(write, records, &bytes).then_some(bytes)
+    }
+
+    /// The header of a chunk as it was written.
+    fn header_of(&self, write: &Unflushed, life: SegmentLife, records: &[Record]) -> Option<Vec<u8>> {
+        let Unflushed { position, pages, sequence, durable, .. } = *write;
+        let header =
+            ChunkHeader { owner: self.config.owner, life, position: Position(position), pages, sequence, durable };
+        let mut page = vec![0; self.shape.align as usize * 4096];
+        format::encode_chunk(&header, records, &mut page);
+        (device::data_sum(&page) == write.head_sum).then_some(page)
+    }
+
+    /// End the clean entries of a chunk whose data is not in `bytes`. False where one that is lost is dirty.
+    fn end_lost(&self, write: &Unflushed, records: &[Record], bytes: &[u8]) -> bool {
+        let mut log = lock(&self.log);
+        let mut ended = Vec::new();
+        for record in records {
+            let Record::Entry { name, mask, position, sums, .. } = record else { continue };
+            let from = position.0.checked_sub(write.position).map(|pages| pages as usize * 4096);
+            let data = from.and_then(|from| bytes.get(from..from + mask.count_ones() as usize * 4096));
+            let lost = data.map_or(*mask, |data| self.bad_parts(*name, *mask, sums, data));
+            let Some(slot) = self.slot_of(name.disk, name.generation).filter(|_| name.block < BLOCKS_MAX) else {
+                continue;
+            };
+            let (key, page) = (BlockKey::new(slot, name.block), self.shape.page(write.segment, position.0));
+            match self.index.get_at(key, page).filter(|entry| entry.valid() & lost != 0) {
+                Some(entry) if entry.dirty() => return false,
+                Some(_) => ended.push((key, page, lost)),
+                None => {}
+            }
+        }
+        for (key, page, lost) in ended {
+            let dead = self.index.under(&mut log).cut_at(key, page, lost).record(self);
+            add(&self.counters.rot_parts, dead.iter().map(|killed| u64::from(killed.mask.count_ones())).sum());
+        }
+        true
     }
 
     fn lost(&self, offset: u64, why: &str) -> MemberError {

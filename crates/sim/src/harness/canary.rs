@@ -40,8 +40,8 @@ impl HostSabotage {
 /// of 3,000 long seeds showed an acknowledgement behind a loss. A predecessor left open takes an overwrite between the copy of a block and the
 /// end of its chunk, a flush, and a death before the next one. A segment freed before its successors takes a cache of 128 segments:
 /// `tests/it/freed.rs` has one. Devices here never lack room. A read that waits longer is no
-/// error. No page of the simulator's flash is rotten or unreadable when a process starts.
-const NEVER_HERE: [flashcache::Sabotage; 13] = [
+/// error, nor is a device given up that could have gone on. No page of the simulator's flash is rotten or unreadable when a process starts.
+const NEVER_HERE: [flashcache::Sabotage; 14] = [
     flashcache::Sabotage::AbsenceKillsMirror,
     flashcache::Sabotage::RottenSegmentVanishes,
     flashcache::Sabotage::TailKept,
@@ -55,6 +55,7 @@ const NEVER_HERE: [flashcache::Sabotage; 13] = [
     flashcache::Sabotage::WitnessNotWritten,
     flashcache::Sabotage::LogNotVerified,
     flashcache::Sabotage::FooterNotWrittenAgain,
+    flashcache::Sabotage::CleanLossGivesUp,
 ];
 
 impl Canary {

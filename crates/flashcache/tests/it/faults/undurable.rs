@@ -306,3 +306,54 @@ fn what_was_dropped_before_the_process_died_is_durable_once_the_next_has_read_it
         }
     });
 }
+
+/// Clean blocks and a footer are dropped by a failed flush and read as what was there before. Whether the device is given up.
+async fn is_given_up_for_clean(sabotage: Option<Sabotage>, world: World) -> bool {
+    let device = Dropping::new();
+    let rig = opened(device.clone(), sabotage, &world).await;
+    rig.dirty(1).await.unwrap();
+    rig.filled(2).await;
+    for block in 3..30 {
+        assert_eq!(rig.offer(block).taken, 1);
+    }
+    // The block and a footer have reached the device.
+    let has = |wanted: &dyn Fn(&[u8]) -> bool| {
+        lock(&device.held)
+            .iter()
+            .any(|(_, data)| data.pieces().iter().any(|piece| piece.chunks_exact(4096).any(wanted)))
+    };
+    let is_data = |page: &[u8]| page == [(4 * BLOCK_PARTS as u8).wrapping_add(1); 4096];
+    let is_footer = |page: &[u8]| page[4096 - 96..].starts_with(b"FCft");
+    rig.until(|_| has(&is_data) && has(&is_footer)).await;
+    device.drop_held_and_seen().await;
+    rig.member().may_have_lost();
+    let made_good = rig.cache.sync_all().await;
+    if rig.member().has_failed() {
+        return true;
+    }
+    made_good.unwrap();
+    assert_eq!(
+        [rig.residence(1), rig.residence(2)],
+        [[(4, Residence::Dirty)], [(4, Residence::Cached)]].map(Vec::from)
+    );
+    assert_eq!(rig.residence(4), [(4, Residence::Disk)], "it was lost, and the disk has it");
+    rig.dirty(4).await.unwrap();
+    rig.filled(5).await;
+    let rig = reopened(rig, device.durable.clone()).await;
+    assert!(rig.recovered[0].is_ok(), "{:?}", rig.recovered);
+    assert_eq!([rig.residence(1), rig.residence(4)], [[(4, Residence::Dirty)]; 2].map(Vec::from));
+    for block in [1, 2, 4, 5] {
+        assert_eq!(rig.read(rig.hit(block)).await, Ok(()), "block {block}");
+    }
+    false
+}
+
+#[test]
+fn a_failed_flush_that_has_lost_clean_data_alone_costs_that() {
+    run(|world| async move { assert!(!is_given_up_for_clean(None, world).await) });
+}
+
+#[test]
+fn a_device_given_up_for_clean_data_is_caught() {
+    run(|world| async move { assert!(is_given_up_for_clean(Some(Sabotage::CleanLossGivesUp), world).await) });
+}
