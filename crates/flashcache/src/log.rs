@@ -132,6 +132,8 @@ pub(crate) struct LogState {
     pub(crate) life: u32,
     opened: u32,
     pub(crate) segments: Vec<Segment>,
+    /// A broken build: a chunk counts as of an earlier life where its opening is.
+    pub(crate) goes_by_openings: bool,
     /// Opened segments whose footer is not known to be durable.
     unproven: BTreeSet<SegmentId>,
     /// Where a flush may lose writes: the records of full segments whose footer no flush has covered, from which a lost header or footer is
@@ -230,6 +232,7 @@ impl LogState {
             life,
             opened: 0,
             segments: vec![blank; shape.segments as usize],
+            goes_by_openings: false,
             unproven: BTreeSet::new(),
             full_records: None,
             readable: (0..shape.segments).map(|_| AtomicU32::new(u32::MAX)).collect(),

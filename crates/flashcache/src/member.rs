@@ -221,6 +221,7 @@ impl Member {
         if geometry.volatile_cache {
             log.keep_full_records();
         }
+        log.goes_by_openings = config.sabotage == Some(Sabotage::LinkCertainByOpening);
         let readable = log.readable();
         let keep = Keep::new(log.kept());
         let live = Arc::new(Live::new(shape.segments, shape.segment_pages));

@@ -81,11 +81,13 @@ pub enum Sabotage {
     FooterNotWrittenAgain,
     /// A failed flush that has lost clean data alone gives the device up.
     CleanLossGivesUp,
+    /// A link that is written again calls its chunk durable where the opening of its segment is of an earlier life.
+    LinkCertainByOpening,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 38] = [
+    pub const ALL: [Sabotage; 39] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -124,6 +126,7 @@ impl Sabotage {
         Sabotage::LogNotVerified,
         Sabotage::FooterNotWrittenAgain,
         Sabotage::CleanLossGivesUp,
+        Sabotage::LinkCertainByOpening,
     ];
 
     /// Its name on the command line.
@@ -168,6 +171,7 @@ impl Sabotage {
             Sabotage::LogNotVerified => "log-not-verified",
             Sabotage::FooterNotWrittenAgain => "footer-not-written-again",
             Sabotage::CleanLossGivesUp => "clean-loss-gives-up",
+            Sabotage::LinkCertainByOpening => "link-certain-by-opening",
         }
     }
 }

@@ -16,7 +16,9 @@ impl LogState {
             return None;
         }
         // What an earlier life has left was made durable by recovery. The opening does not tell: the log goes on in openings of earlier lives.
-        let certain = certain || sequence <= self.durable || self.is_of_earlier_life(sequence);
+        let is_earlier =
+            if self.goes_by_openings { opening.life() < self.life } else { self.is_of_earlier_life(sequence) };
+        let certain = certain || sequence <= self.durable || is_earlier;
         Some(Record::Link { segment, opening, sequence, certain })
     }
 

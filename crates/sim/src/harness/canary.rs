@@ -39,9 +39,10 @@ impl HostSabotage {
 /// segment. A flush of flash that is only tried again takes a failed flush, its next try and a power cut before the chunk is overwritten. One
 /// of 3,000 long seeds showed an acknowledgement behind a loss. A predecessor left open takes an overwrite between the copy of a block and the
 /// end of its chunk, a flush, and a death before the next one. A segment freed before its successors takes a cache of 128 segments:
-/// `tests/it/freed.rs` has one. Devices here never lack room. A read that waits longer is no
+/// `tests/it/freed.rs` has one. A link that is certain by its opening takes a power cut in the flush that frees the segment with the link, and
+/// before any other flush of that life. Devices here never lack room. A read that waits longer is no
 /// error, nor is a device given up that could have gone on. No page of the simulator's flash is rotten or unreadable when a process starts.
-const NEVER_HERE: [flashcache::Sabotage; 14] = [
+const NEVER_HERE: [flashcache::Sabotage; 15] = [
     flashcache::Sabotage::AbsenceKillsMirror,
     flashcache::Sabotage::RottenSegmentVanishes,
     flashcache::Sabotage::TailKept,
@@ -56,6 +57,7 @@ const NEVER_HERE: [flashcache::Sabotage; 14] = [
     flashcache::Sabotage::LogNotVerified,
     flashcache::Sabotage::FooterNotWrittenAgain,
     flashcache::Sabotage::CleanLossGivesUp,
+    flashcache::Sabotage::LinkCertainByOpening,
 ];
 
 impl Canary {

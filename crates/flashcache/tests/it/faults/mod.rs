@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod headless;
+mod links;
 mod mirrors;
 mod openings;
 mod overtaken;
