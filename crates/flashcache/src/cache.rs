@@ -592,9 +592,10 @@ impl FlashCache {
                 // A failure here costs a comparison at the next start, nothing else.
                 let _ = seat.member.sync_all().await;
             }
-            seat.member.stopping.store(true, Ordering::Release);
+            seat.member.stopping.store(true, Ordering::SeqCst);
             seat.member.changed.notify_all();
             seat.member.keep.wake.notify_all();
+            seat.member.await_last_repair().await;
         }
         self.config.quotas.look();
         self.stopped.store(true, Ordering::Release);

@@ -194,6 +194,8 @@ pub struct Member {
     pub(crate) frozen: AtomicBool,
     /// Segments that the verification of the log has not reached.
     pub(crate) unverified: AtomicU32,
+    /// The verification writes.
+    pub(crate) repairs: AtomicBool,
     /// What it has done.
     pub counters: Counters,
 }
@@ -262,6 +264,7 @@ impl Member {
             stopping: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             unverified: AtomicU32::new(0),
+            repairs: AtomicBool::new(false),
             counters: Counters::default(),
             config,
             world,

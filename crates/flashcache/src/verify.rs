@@ -147,7 +147,7 @@ impl Member {
     }
 
     fn is_over(&self) -> bool {
-        self.has_failed() || self.stopping.load(Ordering::Acquire) || self.frozen.load(Ordering::Acquire)
+        self.has_failed() || self.stopping.load(Ordering::SeqCst) || self.frozen.load(Ordering::Acquire)
     }
 
     /// A segment, if it is full and of an earlier life. Waits while reclaim decides whether it stays.
@@ -220,10 +220,32 @@ impl Member {
         Ok(self.footer_of(held).await)
     }
 
-    async fn write_durably(&self, segment: SegmentId, position: u32, bytes: &[u8]) -> Result<(), MemberError> {
-        self.spend(bytes.len() as u64);
-        let offset = self.device_offset(self.shape.page(segment, position));
-        self.write_in_place(offset, Buf::padded(bytes, 4096).freeze().into(), true).await
+    /// Write to a segment that is held. Nothing is written once the member stops: the device may have another owner soon.
+    async fn write_durably(&self, segment: SegmentId, position: u32, bytes: &[u8]) -> Result<(), Interrupted> {
+        // Before the look whether the member stops: whoever stops it looks at this afterwards.
+        self.repairs.store(true, Ordering::SeqCst);
+        let written = if self.is_over() {
+            Err(Interrupted)
+        } else {
+            self.spend(bytes.len() as u64);
+            let offset = self.device_offset(self.shape.page(segment, position));
+            let data = Buf::padded(bytes, 4096).freeze();
+            self.write_in_place(offset, data.into(), true).await.map_err(Interrupted::from)
+        };
+        self.repairs.store(false, Ordering::SeqCst);
+        self.changed.notify_all();
+        written
+    }
+
+    /// After the member has been told to stop: the last write of the verification has ended when this returns.
+    pub(crate) async fn await_last_repair(&self) {
+        loop {
+            let ticket = self.changed.ticket();
+            if !self.repairs.load(Ordering::SeqCst) || self.has_failed() {
+                return;
+            }
+            self.changed.wait(ticket).await;
+        }
     }
 
     /// Whether the header of a chunk had to be written again, from the footer.
