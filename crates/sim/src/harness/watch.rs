@@ -92,7 +92,23 @@ impl Run {
             self.check_ages();
             if let Some(life) = self.life() {
                 self.check_tally(&life.cell);
+                self.check_well(&life.cell);
             }
+        }
+    }
+
+    /// Flash that nothing has befallen in the whole run has not failed.
+    fn check_well(&self, cell: &Arc<Cell>) {
+        let is_hurt = {
+            let book = lock(&self.book);
+            book.flash_hurt || !book.hurt_flashes.is_empty()
+        };
+        if is_hurt || self.machine.some_flash_harmed() {
+            return;
+        }
+        let Some(cache) = cell.flash_cache() else { return };
+        if let Some(member) = cache.members().find(|member| member.has_failed()) {
+            self.violate("I3", format!("flash has failed though nothing befell it: {member:?}"));
         }
     }
 
