@@ -134,11 +134,16 @@ impl Claimed {
     /// Watch the block, which held `before`, for as long as a holder may be silent, or until it need not be watched: a process that was killed
     /// is there until the kernel has taken back what it had.
     async fn watch(&self, before: &Found, us: &Holder, is_alive: &impl Fn(&Holder) -> bool) -> Result<(), ClaimError> {
-        let until = self.clock.now().after(WATCH_FOR);
+        let mut before = before.clone();
+        let mut until = self.clock.now().after(WATCH_FOR);
         while self.clock.now() < until {
             self.clock.sleep(WATCH_EVERY).await;
             let now = self.read().await.0;
-            match judge_watched(before, &now) {
+            if before == Found::Unreadable && matches!(now, Found::Stamp(_)) {
+                // The first stamp that can be read was not written just now: it is watched from here on.
+                (before, until) = (now.clone(), self.clock.now().after(WATCH_FOR));
+            }
+            match judge_watched(&before, &now) {
                 Watched::Still if judge_start(&now, us, is_alive) == Start::Take => return Ok(()),
                 Watched::Still => {}
                 Watched::Free => return Ok(()),

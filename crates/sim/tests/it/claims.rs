@@ -6,11 +6,11 @@
 
 use celldisk::claim::{ClaimError, Claimed, Holder, OVERDUE_AFTER, RENEW_EVERY, Sabotage, WATCH_FOR};
 use celldisk::layout::{CLAIM_OFFSET, DATA_OFFSET};
-use device::layers::{Memory, WatchedDevice};
+use device::layers::{Action, Fault, Faults, Memory, WatchedDevice};
 use device::sync::lock;
 use device::{
     Buf, Bufs, Clock, Completed, Completion, Device, FailKind, Geometry, Instant, Io, Op, Outcome, Prng, Spawn, Timer,
-    WallTime, World,
+    Verb, WallTime, World,
 };
 use sim::executor::{Executor, Process};
 use sim::plain::{full_of, in_an_executor, process_of};
@@ -385,5 +385,25 @@ fn a_device_that_loses_the_claim_is_in_use_by_nobody() {
             Err(ClaimError::NotThere),
             "nobody has written: the stamp of before is there"
         );
+    });
+}
+
+#[test]
+fn a_claim_that_cannot_be_read_at_first_is_that_of_whom_it_names() {
+    in_an_executor(async |executor| {
+        let medium: Device = Memory::new(SIZE);
+        let first = User::new(executor, &medium, holder(1, 1, 10));
+        first.start(false).await.unwrap();
+        let faults = Faults::new(medium, first.world.spawn.clone());
+        let fails = || faults.add(Fault::next(Verb::Read, Action::Fail(FailKind::Media)));
+        // One that is alive is found out, whatever was read first.
+        fails();
+        let device: Device = faults.clone();
+        let other = User::new(executor, &device, holder(2, 1, 11));
+        assert_eq!(other.start(false).await, Err(ClaimError::InUse(first.holder.clone())));
+        first.process.kill();
+        fails();
+        let next = User::new(executor, &device, holder(1, 1, 12));
+        assert!(next.start(false).await.unwrap() < WATCH_FOR / 2, "its process is dead, once its stamp can be read");
     });
 }
