@@ -6,6 +6,7 @@ mod change_flash_cache;
 mod claim_losses;
 mod claims;
 mod counts;
+mod dead_disk;
 mod destage_waits;
 mod dirty_age;
 mod disk_faults;
