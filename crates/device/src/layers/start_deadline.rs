@@ -45,12 +45,15 @@ pub enum Silence {
 pub type SilenceTeller = Arc<dyn Fn(Silence) + Send + Sync>;
 
 /// See the module's head.
-pub struct StartDeadline(Arc<Shared>);
-
-struct Shared {
+pub struct StartDeadline {
     below: Device,
-    clock: Arc<dyn Clock>,
     spawn: Arc<dyn Spawn>,
+    shared: Arc<Shared>,
+}
+
+/// What the tasks of requests hold: not the device, which is closed when the layer is dropped.
+struct Shared {
+    clock: Arc<dyn Clock>,
     limits: StartLimits,
     tell: SilenceTeller,
     state: Mutex<State>,
@@ -94,15 +97,14 @@ impl StartDeadline {
         tell: SilenceTeller,
     ) -> Arc<StartDeadline> {
         let state = State { phase: Phase::Starting { told: None }, next: 0, waiting: BTreeMap::new() };
-        let (state, watcher) = (Mutex::new(state), spawn.clone());
-        let shared = Arc::new(Shared { below, clock, spawn, limits, tell, state });
-        watcher.spawn(Box::pin(watch(Arc::downgrade(&shared))));
-        Arc::new(StartDeadline(shared))
+        let shared = Arc::new(Shared { clock, limits, tell, state: Mutex::new(state) });
+        spawn.spawn(Box::pin(watch(Arc::downgrade(&shared))));
+        Arc::new(StartDeadline { below, spawn, shared })
     }
 
     /// The start is over: requests have no deadline any more, nor have those that are under way.
     pub fn end(&self) {
-        let mut state = lock(&self.0.state);
+        let mut state = lock(&self.shared.state);
         if state.phase != Phase::Silent {
             state.phase = Phase::Started;
         }
@@ -111,7 +113,7 @@ impl StartDeadline {
     /// Whether the start goes on without the device.
     #[must_use]
     pub fn is_silent(&self) -> bool {
-        lock(&self.0.state).phase == Phase::Silent
+        lock(&self.shared.state).phase == Phase::Silent
     }
 }
 
@@ -187,28 +189,28 @@ fn unanswered_as(verb: Verb) -> Completed {
 
 impl Io for StartDeadline {
     fn geometry(&self) -> Geometry {
-        self.0.below.geometry()
+        self.below.geometry()
     }
 
     fn submit(&self, op: Op) -> Completion {
         let (completer, completion) = Completion::pair();
         let number = {
-            let mut state = lock(&self.0.state);
+            let mut state = lock(&self.shared.state);
             match state.phase {
-                Phase::Started => return self.0.below.submit(op),
+                Phase::Started => return self.below.submit(op),
                 Phase::Silent => return Completion::failed(FailKind::Gone, op),
                 Phase::Starting { .. } => {}
             }
             let number = state.next;
             state.next += 1;
-            let waiting = Waiting { since: self.0.clock.now(), verb: op.verb(), range: op.range(), completer };
+            let waiting = Waiting { since: self.shared.clock.now(), verb: op.verb(), range: op.range(), completer };
             state.waiting.insert(number, waiting);
             number
         };
         // Issued now, not when the task first runs: a flush covers what has completed by now.
-        let answered = self.0.below.submit(op);
-        let shared = self.0.clone();
-        self.0.spawn.spawn(Box::pin(async move { shared.answered(number, answered.await) }));
+        let answered = self.below.submit(op);
+        let shared = self.shared.clone();
+        self.spawn.spawn(Box::pin(async move { shared.answered(number, answered.await) }));
         completion
     }
 }
