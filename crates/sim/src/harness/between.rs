@@ -184,13 +184,13 @@ impl Run {
                 }
             }
             Mishap::DiskSnapshot { disk } => self.keep_disk(life, self.disk_place(disk)),
-            Mishap::Pause { time } => self.pause(life, time),
+            Mishap::Pause { time, host } => self.pause(life, time, host),
         }
     }
 
-    fn pause(&self, life: &Life, time: Duration) {
-        self.situations.hit("the process is paused");
-        self.machine.paused_until(self.now().after(time));
+    fn pause(&self, life: &Life, time: Duration, host: bool) {
+        self.situations.hit(if host { "the host is paused" } else { "the process is paused" });
+        self.machine.paused(time, host, self.now());
         let (process, root) = (life.process.clone(), self.root.clone());
         process.pause(match self.sabotage {
             Some(HostSabotage::PauseCounts) => PausedClock::GoesOn,

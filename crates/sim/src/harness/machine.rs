@@ -33,6 +33,9 @@ pub(super) struct Health {
 /// From the last answer of a device that was struck to the moment at which everybody has heard of it.
 const AFTERMATH: Duration = Duration::from_millis(100);
 
+/// From the end of a pause of the host to the answers of its devices: shorter than the soft limit of any flash.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// The content of a device at some time.
 #[derive(Clone)]
 pub(super) struct Kept {
@@ -183,10 +186,15 @@ impl Machine {
         unit.health.faulty || unit.slow_until >= since || *lock(&self.paused_until) >= since
     }
 
-    /// The process does not run until then: nobody answers meanwhile. Nothing is wrong with any device.
-    pub(super) fn paused_until(&self, until: Instant) {
+    /// The process does not run for so long: nobody answers meanwhile. Nothing is wrong with any device; with `host` they answer when
+    /// the process runs again.
+    pub(super) fn paused(&self, time: Duration, host: bool, now: Instant) {
+        let until = time + MOMENT;
+        if host {
+            self.all().iter().for_each(|device| device.stall(&[], Some(until)));
+        }
         let mut last = lock(&self.paused_until);
-        *last = (*last).max(until);
+        *last = (*last).max(now.after(until));
     }
 
     /// Whether some flash device is not as it should be, so that commands that write its label may fail.

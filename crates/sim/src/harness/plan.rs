@@ -301,6 +301,8 @@ pub(super) enum Mishap {
     /// Nothing of the cell's process runs for so long, and its clocks stand still.
     Pause {
         time: Duration,
+        /// Its whole host stands still: devices answer a moment after it.
+        host: bool,
     },
 }
 
@@ -481,7 +483,7 @@ fn pause(steps: &mut Vec<Step>, prng: &mut Prng) {
     for _ in 0..prng.between(1, 4) {
         let time = Duration::from_millis(pick(prng, &[20, 300, 3_000, 30_000, 90_000]) + prng.below(20));
         let at = prng.below(steps.len() as u64 + 1) as usize;
-        steps.insert(at, Step::Mishap(Mishap::Pause { time }));
+        steps.insert(at, Step::Mishap(Mishap::Pause { time, host: prng.chance(1, 2) }));
     }
 }
 

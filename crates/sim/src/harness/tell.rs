@@ -178,7 +178,8 @@ impl Display for Mishap {
             Mishap::DiskStall { disk, time } => write!(f, "disk {disk} stalls for {time:?}"),
             Mishap::DiskVanishes { disk } => write!(f, "disk {disk} vanishes"),
             Mishap::DiskSnapshot { disk } => write!(f, "take a snapshot of disk {disk}"),
-            Mishap::Pause { time } => write!(f, "the process is paused for {time:?}"),
+            Mishap::Pause { time, host: false } => write!(f, "the process is paused for {time:?}"),
+            Mishap::Pause { time, host: true } => write!(f, "the host is paused for {time:?}"),
         }
     }
 }
