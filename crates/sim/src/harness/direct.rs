@@ -17,9 +17,9 @@ use crate::net::{NetConfig, SimNet};
 use crate::situations::Situations;
 use cell::{Cell, CellConfig, FeedConfig, NewDevice, OpenReport};
 use celldisk::claim::{ClaimError, Claimed, Holder};
-use celldisk::{FillStrategy, Role};
+use celldisk::{FillStrategy, Probe, Role};
 use device::sync::{Notify, Semaphore, lock, one_shot};
-use device::{Prng, Spawn, World};
+use device::{Device, Prng, Spawn, World};
 use flashcache::CacheConfig;
 use flashlog::LogConfig;
 use futures_util::future::{Either, join_all, select};
@@ -137,11 +137,16 @@ struct Director {
 }
 
 impl Run {
-    /// Take the claim on a device, and renew it from then on.
+    /// Take the claim on a device with a label, and renew it from then on.
     ///
     /// # Errors
     /// Another process uses the device.
     async fn claim(self: Arc<Self>, claim: Arc<Claimed>, us: Holder, world: World) -> Result<(), ClaimError> {
+        let device: Device = claim.clone();
+        if !matches!(celldisk::probe(&device).await, Ok(Probe::Flashcell(_))) {
+            return Ok(());
+        }
+        drop(device);
         match claim.take(us, |_| false, |_| self.situations.hit("claim: a stamp of another boot is watched")).await {
             Ok(()) => {}
             // Used without a claim, as a server does.
