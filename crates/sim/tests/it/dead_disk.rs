@@ -78,7 +78,6 @@ fn every_request_ends_with_a_dead_disk_and_a_full_log() {
     for mode in [CachingMode::WriteBack, CachingMode::WriteBackOrdered] {
         for death in [FailKind::Gone, FailKind::Media] {
             for (segments, seed) in [(16, 1), (24, 2), (40, 3)] {
-                eprintln!("{mode:?} {death:?} {segments} {seed}");
                 every_request_ends(mode, death, segments, seed);
             }
         }
