@@ -134,7 +134,8 @@ impl Member {
                 // A write under way may have reached the device before the loss, and is listed only when it has completed.
                 let under_way = lock(&self.log).writes_outstanding.clone();
                 self.await_written(&under_way).await?;
-                self.write_again().await?;
+                // Rare, and large: not in the future of each request.
+                Box::pin(self.write_again()).await?;
             }
             let covered = lock(&self.log).undurable.covered();
             add(&self.counters.flash_flushes, 1);
