@@ -194,7 +194,7 @@ impl Run {
         let (process, root) = (life.process.clone(), self.root.clone());
         process.pause(match self.sabotage {
             Some(HostSabotage::PauseCounts) => PausedClock::GoesOn,
-            Some(HostSabotage::ClaimBelowTheWatch) | None => PausedClock::StandsStill,
+            None => PausedClock::StandsStill,
         });
         self.root.spawn(Box::pin(async move {
             let clock: &(dyn Clock + 'static) = &root;

@@ -382,7 +382,7 @@ impl Director {
         let run = &self.run;
         let process = run.handle.process(name);
         let world = process.world(self.net.host("cell", &process), name);
-        let connected = run.machine.connect(&process, &world, run.sabotage, &mut self.prng);
+        let connected = run.machine.connect(&process, &world, &mut self.prng);
         let config = cell_config(&run.plan.setup, self.sabotage);
         let us = Holder {
             host: 1,

@@ -5,7 +5,6 @@
 //! well; on flash everywhere.
 
 use super::between::Renewals;
-use super::canary::HostSabotage;
 use super::plan::{AU_BYTES, Setup};
 use crate::disk::{Armed, FaultAtlas, FaultKind, SimDevice, Snapshot};
 use crate::executor::{Handle, Process};
@@ -16,7 +15,7 @@ use celldisk::claim::Claimed;
 use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
 use device::layers::WatchedDevice;
 use device::sync::lock;
-use device::{Device, FailKind, Instant, Prng, World};
+use device::{FailKind, Instant, Prng, World};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::cmp::Ordering;
@@ -115,23 +114,11 @@ impl Machine {
     }
 
     /// What a process finds, in any order, watched and not claimed yet.
-    pub(super) fn connect(
-        &self,
-        process: &Process,
-        world: &World,
-        sabotage: Option<HostSabotage>,
-        prng: &mut Prng,
-    ) -> Vec<Connected> {
+    pub(super) fn connect(&self, process: &Process, world: &World, prng: &mut Prng) -> Vec<Connected> {
         let connected = |device: &Arc<SimDevice>| {
             let watched = WatchedDevice::new(device.connect(process), world.spawn.clone());
             let claim = Claimed::new(&watched, world);
-            let device: Device = claim.clone();
-            let device = match sabotage {
-                // The cell watches above the claim, and nobody listens to the watch below it.
-                Some(HostSabotage::ClaimBelowTheWatch) => CellDevice::from(device),
-                Some(HostSabotage::PauseCounts) | None => CellDevice::new(device, watched.losses().clone()),
-            };
-            Connected { device, claim }
+            Connected { device: CellDevice::new(claim.clone(), watched.losses().clone()), claim }
         };
         let mut devices: Vec<_> = self.all().iter().filter(|d| !d.is_gone()).map(connected).collect();
         for n in (1..devices.len()).rev() {
