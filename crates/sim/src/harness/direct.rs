@@ -382,7 +382,8 @@ impl Director {
         let run = &self.run;
         let process = run.handle.process(name);
         let world = process.world(self.net.host("cell", &process), name);
-        let connected = run.machine.connect(&process, &world, &mut self.prng);
+        let cell_watches = self.sabotage == Some(Canary::Cache(flashcache::Sabotage::FailedFuaUnheard));
+        let connected = run.machine.connect(&process, &world, cell_watches, &mut self.prng);
         let config = cell_config(&run.plan.setup, self.sabotage);
         let us = Holder {
             host: 1,

@@ -15,7 +15,7 @@ use celldisk::claim::Claimed;
 use celldisk::layout::{DATA_OFFSET, LABEL_OFFSET, LABEL_SECTION_BYTES, Place, Slot};
 use device::layers::WatchedDevice;
 use device::sync::lock;
-use device::{FailKind, Instant, Prng, World};
+use device::{Device, FailKind, Instant, Prng, World};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::cmp::Ordering;
@@ -113,12 +113,21 @@ impl Machine {
         lock(&self.disks).iter().chain(flashes.iter()).map(|u| u.device.clone()).collect()
     }
 
-    /// What a process finds, in any order, watched and not claimed yet.
-    pub(super) fn connect(&self, process: &Process, world: &World, prng: &mut Prng) -> Vec<Connected> {
+    /// What a process finds, in any order, watched and not claimed yet. With `cell_watches` the cell's own watch alone hears of losses: for
+    /// a broken build of that one.
+    pub(super) fn connect(
+        &self,
+        process: &Process,
+        world: &World,
+        cell_watches: bool,
+        prng: &mut Prng,
+    ) -> Vec<Connected> {
         let connected = |device: &Arc<SimDevice>| {
             let watched = WatchedDevice::new(device.connect(process), world.spawn.clone());
             let claim = Claimed::new(&watched, world);
-            Connected { device: CellDevice::new(claim.clone(), watched.losses().clone()), claim }
+            let device: Device = claim.clone();
+            let watched = || CellDevice::new(device.clone(), watched.losses().clone());
+            Connected { device: if cell_watches { CellDevice::from(device.clone()) } else { watched() }, claim }
         };
         let mut devices: Vec<_> = self.all().iter().filter(|d| !d.is_gone()).map(connected).collect();
         for n in (1..devices.len()).rev() {
