@@ -93,6 +93,14 @@ pub enum CachingMode {
     None,
 }
 
+impl CachingMode {
+    /// Whether flash may hold what the disk does not have.
+    #[must_use]
+    pub fn is_write_back(self) -> bool {
+        matches!(self, CachingMode::WriteBack | CachingMode::WriteBackOrdered)
+    }
+}
+
 /// How much the cache values a grid disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CachingPolicy {
@@ -196,8 +204,7 @@ impl GridDisk {
     /// Whether flash may hold, or come to hold, what its disk does not have.
     #[must_use]
     pub fn may_be_dirty(&self) -> bool {
-        let holds = |mode: CachingMode| matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered);
-        holds(self.caching_mode) || self.mode_switch.is_some_and(|switch| holds(switch.to))
+        self.caching_mode.is_write_back() || self.mode_switch.is_some_and(|switch| switch.to.is_write_back())
     }
 
     /// Whether flash may hold data of it that its disk does not have, by its mode in force.

@@ -62,7 +62,7 @@ const OPAQUE: [(u32, &str); 13] = [
 /// The class of a device, and why it is that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durability {
-    /// What the device counts as.
+    /// The class that the device counts as.
     pub class: Class,
     /// Why.
     pub ground: Ground,
@@ -73,13 +73,13 @@ pub struct Durability {
 pub enum Ground {
     /// The operator has stated it for this device.
     Stated,
-    /// It lies on these devices, and none is known to be gone with the host.
+    /// The device lies on these devices, and none of them is known to be gone with the host.
     Devices(Vec<String>),
-    /// It lies on a device that is gone with the host: its name and model.
+    /// The device lies on one that is gone with the host: name and model of that one.
     GoneWithHost(String),
-    /// Its file system, of this name, keeps files in memory.
+    /// The file system, of this name, keeps its files in memory.
     InMemory(&'static str),
-    /// What it lies on cannot be seen: below what.
+    /// The devices below this one cannot be seen.
     Unknown(String),
 }
 
@@ -171,7 +171,7 @@ fn is_ram(device: &str) -> bool {
     RAM_DEVICES.iter().any(|word| is_numbered(device, word))
 }
 
-/// What a file system of this number (see `statfs`) ends in; none where its block device tells, if it has one.
+/// The end of a file system of this number (see `statfs`); `None` where its block device tells, if it has one.
 fn end_of_file_system(magic: u32) -> Option<Leaf> {
     let named = |list: &[(u32, &'static str)]| list.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name);
     let in_memory = named(&IN_MEMORY).map(Leaf::InMemory);
@@ -181,12 +181,12 @@ fn end_of_file_system(magic: u32) -> Option<Leaf> {
 /// The class of the file or block device at `path`, with what the operator has `stated` of it. Blocks.
 ///
 /// # Errors
-/// It cannot be opened for reading.
+/// The file cannot be opened for reading.
 pub fn durability(path: impl AsRef<Path>, stated: Option<Class>) -> io::Result<Durability> {
     Ok(decide(stated, &leaves(&File::open(path)?)?))
 }
 
-/// What an open file or block device ends in. Blocks.
+/// The ends of an open file or block device. Blocks.
 pub(crate) fn leaves(file: &File) -> io::Result<Vec<Leaf>> {
     leaves_within(file, DEPTH_MAX)
 }
@@ -206,7 +206,7 @@ fn leaves_within(file: &File, depth: usize) -> io::Result<Vec<Leaf>> {
     })
 }
 
-/// What `device`, a whole disk in sysfs, ends in: its slaves' slaves, and of a slave that is a partition its disk.
+/// The ends of `device`, a whole disk in sysfs: the slaves of its slaves, and for a slave that is a partition its disk.
 fn leaves_of(device: &Path, depth: usize) -> Vec<Leaf> {
     let name = device.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let slaves = std::fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
@@ -269,7 +269,7 @@ mod tests {
         over("dm-2", &["dm-1"]);
         over("md0", &["nvme0n1", "nvme2n1"]);
         over("dm-3", &["md0"]);
-        // What no kernel says must end too.
+        // A loop that no kernel shows must end too.
         over("dm-4", &["dm-4"]);
         // A loop device whose file is not to be found here.
         std::fs::create_dir_all(block.join("loop7/loop")).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// What statfs says of a file × what its block device ends in × what the operator states.
+    /// The number of a file system × the end of its block device × the statement of the operator.
     #[test]
     fn every_decision() {
         let (ebs, store) = (device("nvme0n1", "Amazon Elastic Block Store"), device("sdb", "EphemeralDisk"));

@@ -290,10 +290,6 @@ pub fn init(plan: &InitPlan) -> Result<Vec<String>, InitError> {
     Ok(summary)
 }
 
-fn is_write_back(mode: CachingMode) -> bool {
-    matches!(mode, CachingMode::WriteBack | CachingMode::WriteBackOrdered)
-}
-
 fn check(plan: &InitPlan) -> Result<(), InitError> {
     let wrong = |what: String, hint| Err(InitError::Plan { what, hint });
     if plan.disks.is_empty() {
@@ -313,7 +309,7 @@ fn check(plan: &InitPlan) -> Result<(), InitError> {
             Ok(_) => {}
         }
     }
-    if let Some(redo) = plan.grid_disks.iter().find(|g| g.purpose == Purpose::Redo && is_write_back(g.mode)) {
+    if let Some(redo) = plan.grid_disks.iter().find(|g| g.purpose == Purpose::Redo && g.mode.is_write_back()) {
         let (name, mode) = (&redo.name, caching_mode_name(redo.mode));
         return wrong(
             format!("grid disk {name}: redo in {mode} would bypass the flash log"),
@@ -518,7 +514,7 @@ fn make_cell(
 /// What is said of grid disks that were asked for in write-back, where the flash cache takes no dirty data.
 fn not_in_write_back(cell: &Cell, wanted: &[GridDiskPlan]) -> Option<String> {
     let takes_dirty = cell.flash_cache().is_some_and(|cache| cache.takes_dirty());
-    let names: Vec<&str> = wanted.iter().filter(|it| is_write_back(it.mode)).map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = wanted.iter().filter(|it| it.mode.is_write_back()).map(|it| it.name.as_str()).collect();
     (!takes_dirty && !names.is_empty()).then(|| {
         let names = names.join(", ");
         format!("no flash is of class durable: writes to {names} wait for the disk, as in write-through")

@@ -284,7 +284,7 @@ fn a_slot_that_cannot_be_healed_at_open_does_not_count_as_written() {
             medium.mend();
             run(again.update_label(|label| label.ring_generation = 7)).unwrap();
             assert!(again.is_label_certain());
-            // What is acknowledged stays when two places are lost, whichever slot's they are.
+            // An acknowledged label stays when two places are lost, in whichever slot.
             for lost in [Slot::A, Slot::B] {
                 let copy = TestDisk::with(geometry(SIZE), medium.after_power_cut(&mut Prng::new(1)), Power::default());
                 for place in lost.places() {

@@ -126,8 +126,11 @@ impl Machine {
             let watched = WatchedDevice::new(device.connect(process), world.spawn.clone());
             let claim = Claimed::new(&watched, world);
             let device: Device = claim.clone();
-            let watched = || CellDevice::new(device.clone(), watched.losses().clone());
-            Connected { device: if cell_watches { CellDevice::from(device.clone()) } else { watched() }, claim }
+            let device = match cell_watches {
+                true => CellDevice::from(device),
+                false => CellDevice::new(device, watched.losses().clone()),
+            };
+            Connected { device, claim }
         };
         let mut devices: Vec<_> = self.all().iter().filter(|d| !d.is_gone()).map(connected).collect();
         for n in (1..devices.len()).rev() {
