@@ -56,6 +56,11 @@ impl Inbox {
         self.carry.len() - self.carry_start
     }
 
+    /// Whether the socket has been asked for bytes.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.receiving.is_some()
+    }
+
     /// Bytes at hand.
     pub(super) fn available(&self) -> usize {
         self.carried() + (self.end - self.start)

@@ -63,6 +63,8 @@ pub(super) struct Handle {
     kin: OnceLock<Arc<Kin>>,
     /// The client has said goodbye: what it has asked for before is carried out.
     disconnected: AtomicBool,
+    /// The client neither sends nor takes anything any more.
+    hung_up: AtomicBool,
     sabotage: Option<Sabotage>,
     now: Arc<AtomicU64>,
     stall_ticks: u64,
@@ -138,13 +140,37 @@ impl Handle {
         self.leaves();
     }
 
-    /// The connection has ended: of what its client has sent nothing begins any more.
+    /// The client neither sends nor takes anything any more. Its session reads what has come as far as it can at once, for a goodbye that may be in it, and then
+    /// the connection [ends](Handle::ends).
+    fn hangs_up(&self) {
+        self.leaves();
+        self.hung_up.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether the client neither sends nor takes anything any more.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.hung_up.load(Ordering::Acquire)
+    }
+
+    /// Replies cannot be sent. A client that may still send is not waited for.
+    pub(super) fn cannot_send(&self) {
+        match self.conn.hang_up() {
+            Some(HangUp::Both) => self.hangs_up(),
+            Some(HangUp::Sending) | None => self.ends(),
+        }
+    }
+
+    /// The connection has ended: of what its client has sent nothing begins any more, unless it has said goodbye.
     pub(super) fn ends(&self) {
         self.leaves();
-        if !self.disconnected.load(Ordering::Acquire) && self.sabotage != Some(Sabotage::DeadClientsGoOn) {
+        if !self.disconnected.load(Ordering::Acquire)
+            && !self.fence.is_closed()
+            && self.sabotage != Some(Sabotage::DeadClientsGoOn)
+        {
             self.fence.close();
+            self.waker.wake();
         }
-        self.waker.wake();
     }
 
     /// Whether its client sends nothing more, and may still take replies.
@@ -163,7 +189,7 @@ impl Handle {
         match self.conn.hang_up() {
             None => {}
             Some(HangUp::Sending) => self.leaves(),
-            Some(HangUp::Both) => self.ends(),
+            Some(HangUp::Both) => self.hangs_up(),
         }
     }
 
@@ -309,6 +335,7 @@ impl Registry {
             fence: Fence::new(),
             kin: OnceLock::new(),
             disconnected: AtomicBool::new(false),
+            hung_up: AtomicBool::new(false),
             sabotage: limits.sabotage,
             now: self.now.clone(),
             stall_ticks: ticks(limits.stall_timeout),

@@ -175,8 +175,8 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stopping = self.handle.stopping(cx.waker());
-        if !self.gone && self.handle.fence().is_closed() {
-            self.client_gone();
+        if !self.gone && (self.handle.has_hung_up() || self.handle.fence().is_closed()) {
+            self.take_no_replies();
         }
         for _ in 0..ROUNDS_MAX {
             let jobs = self.poll_jobs(cx);
@@ -184,6 +184,7 @@ where
             // Replies wait for each other only while there is something else to do.
             let sent = if jobs || intake { false } else { self.poll_send(cx) };
             if !(jobs || intake || sent) {
+                self.end_what_hung_up();
                 self.tally.add_to(&self.shared.counters, &self.link.traffic);
                 return if self.is_over() { Poll::Ready(()) } else { Poll::Pending };
             }
@@ -635,7 +636,8 @@ where
                 }
                 let Some(Sending { rest, held, .. }) = self.sending.take() else { unreachable!("just looked") };
                 if result.is_err() {
-                    self.client_gone();
+                    self.take_no_replies();
+                    self.handle.cannot_send();
                 } else if !rest.is_empty() {
                     self.send(rest, held);
                     continue;
@@ -657,12 +659,19 @@ where
         self.sending = Some(Sending { send: self.conn.send(first), begun, bytes, rest, held });
     }
 
-    /// Replies go nowhere from now on, and no change begins that has not begun: a client that comes again must not be overtaken by what it asked
-    /// for before. What has been received is still read, for a goodbye that may be in it.
-    fn client_gone(&mut self) {
+    /// Replies go nowhere from now on. What has been received is still read, for a goodbye that may be in it.
+    fn take_no_replies(&mut self) {
         self.gone = true;
         self.outbox.clear();
-        self.handle.ends();
+    }
+
+    /// No change of a client that has hung up begins any more, once what it sent has been read as far as that can be done at once: a client that comes again
+    /// must not be overtaken by what it asked for before, nor wait for what would be read later. Receiving from a connection that has hung up takes no time.
+    fn end_what_hung_up(&mut self) {
+        let reads_on = self.inbox.is_receiving() && !matches!(self.intake, Intake::Ended);
+        if self.handle.has_hung_up() && !reads_on {
+            self.handle.ends();
+        }
     }
 }
 

@@ -255,9 +255,8 @@ where
 {
     let w = world(seed);
     let (server, disk) = {
-        let (net, executor) = (w.net.clone(), w.executor.clone());
-        let of_task = TestWorld { executor: w.executor.clone(), net, clock: w.clock.clone(), world: w.world.clone() };
-        executor.block_on(async move {
+        let of_task = w.clone();
+        w.executor.block_on(async move {
             let server = Server::start(&of_task).await;
             let disk = RemoteDisk::connect(&of_task.world, &unix("nbd"), "data", options).await.unwrap();
             (server, Arc::new(disk))

@@ -204,6 +204,48 @@ fn a_goodbye_is_no_death() {
     });
 }
 
+/// A goodbye counts though the client has closed its connection before the server read it, and has come again by then. Without one, what has begun is done
+/// before the newcomer's change, and the rest never.
+#[test]
+fn a_goodbye_counts_that_is_read_after_the_connection_was_closed() {
+    const WRITES: u64 = 8;
+    let mut dropped = 0;
+    for seed in 0..40 {
+        for goodbye in [true, false] {
+            let b = bench_of_kind(seed, WaitsFor::Range, None);
+            let (net, clock, disk, front) = (b.w.net.clone(), b.w.clock.clone(), b.disk.clone(), b.front.clone());
+            *lock(&disk.latency) = QUICK;
+            let left = b.w.executor.block_on(async move {
+                let mut first = Raw::connect(net.clone()).await;
+                first.go("data", false, &[]).await;
+                for block in 0..WRITES {
+                    first.write(block, PLACE + block * 4096, &[2; 4096], NONE).await;
+                }
+                if goodbye {
+                    first.request(Command::Disconnect, NONE, WRITES, 0, 0).await;
+                }
+                first.0.close();
+                let mut second = Raw::connect(net.clone()).await;
+                second.go("data", false, &[]).await;
+                second.write(0, PLACE, &[3; 4096], NONE).await;
+                assert_eq!(second.simple().await, (0, 0));
+                let blocks = || (0..WRITES).map(|block| disk.content()[(PLACE + block * 4096) as usize]).collect();
+                let then: Vec<u8> = blocks();
+                clock.sleep(SLOW).await;
+                let later: Vec<u8> = blocks();
+                assert_eq!(then, later, "seed {seed}, goodbye {goodbye}: nothing of the first connection begins");
+                front.stop().await;
+                later
+            });
+            assert_eq!(left[0], 3, "seed {seed}, goodbye {goodbye}: {left:?}");
+            let done = left[1..].iter().filter(|byte| **byte == 2).count() as u64;
+            assert!(!goodbye || done == WRITES - 1, "seed {seed}: {left:?}");
+            dropped += u64::from(done < WRITES - 1);
+        }
+    }
+    assert!(dropped > 0, "no connection ended before all of its changes had begun");
+}
+
 /// Connections side by side do not wait for each other.
 #[test]
 fn connections_side_by_side_are_free() {

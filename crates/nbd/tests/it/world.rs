@@ -526,11 +526,23 @@ impl Io for DiskDevice {
 
 // --- all of it --------------------------------------------------------------------------------------------------------
 
+#[derive(Clone)]
 pub(crate) struct TestWorld {
     pub(crate) executor: Arc<Executor>,
     pub(crate) net: Arc<TestNet>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) world: World,
+    _tasks: Arc<Tasks>,
+}
+
+/// Ends the tasks with the world: they hold the executor, which holds them.
+pub(crate) struct Tasks(Arc<Executor>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        let tasks = std::mem::take(&mut *lock(&self.0.tasks));
+        drop(tasks);
+    }
 }
 
 pub(crate) fn world(seed: u64) -> TestWorld {
@@ -550,7 +562,8 @@ pub(crate) fn world(seed: u64) -> TestWorld {
         conns: Mutex::default(),
     });
     let world = World { clock: clock.clone(), spawn: executor.clone(), net: net.clone(), prng: prng.fork("world") };
-    TestWorld { executor, net, clock, world }
+    let _tasks = Arc::new(Tasks(executor.clone()));
+    TestWorld { executor, net, clock, world, _tasks }
 }
 
 /// A grid disk on a memory disk.
