@@ -10,6 +10,7 @@ use crate::early::EarlyWrites;
 use crate::feed::{Filling, Streams};
 use crate::freeze::Freeze;
 use crate::iorm::PlanSeat;
+use crate::loss::BrokenPromises;
 use crate::note::Changes;
 use crate::ordered::Ordered;
 use crate::range_lock::RangeLock;
@@ -53,9 +54,8 @@ pub struct GridDisk {
     pub(crate) active: Sessions,
     /// Raised when its device may have dropped something: nothing that was under way then may be called durable (I6).
     lost_epoch: AtomicU64,
-    /// Raised after it where acknowledged writes may be among that: every session open then fails until its client
-    /// reconnects.
-    promises_broken: AtomicU64,
+    /// Raised after it where acknowledged writes may be among that.
+    pub(crate) broken: BrokenPromises,
     /// Raised at every loss of its device, also where the flash log has lost nothing by it: what was read from the device before may not
     /// be there any more.
     disk_drops: AtomicU64,
@@ -182,7 +182,7 @@ impl GridDisk {
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
             lost_epoch: AtomicU64::new(0),
-            promises_broken: AtomicU64::new(0),
+            broken: BrokenPromises::default(),
             disk_drops: AtomicU64::new(0),
             disk_drops_heard: AtomicU64::new(0),
             disk_writes: AtomicU64::new(1),
@@ -341,7 +341,7 @@ impl GridDisk {
     /// How often acknowledged writes of it may have been lost since it is served. Follows the loss epoch.
     #[must_use]
     pub fn promises_broken(&self) -> u64 {
-        self.promises_broken.load(Ordering::SeqCst)
+        self.broken.count()
     }
 
     /// Failed flushes of the device are told by [`crate::loss`] from now on, whoever asked for them.
@@ -379,7 +379,7 @@ impl GridDisk {
         self.lost_epoch.fetch_add(1, Ordering::SeqCst);
         let broken = promises == Promises::Broken || self.disk_writes() > self.disk_writes_flushed();
         if broken && self.sabotage != Some(Sabotage::LossUntold) {
-            self.promises_broken.fetch_add(1, Ordering::SeqCst);
+            self.broken.again();
         }
         self.doubt_cached();
     }

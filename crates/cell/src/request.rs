@@ -48,6 +48,8 @@ pub struct Context {
     pub sync: bool,
     /// Decides whether changes of its connection may still begin. `None`: they always may.
     pub fence: Option<Arc<Fence>>,
+    /// Its client compares the stamp of the instance when it connects: of losses while it was away it is told by that.
+    pub knows_instance: bool,
     /// What the cell keeps of the database: set when the session is opened, whatever stands here.
     pub account: Option<Arc<Account>>,
 }

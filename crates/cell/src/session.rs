@@ -65,7 +65,20 @@ impl Session {
 
     /// Whether writes that were acknowledged since the session was opened, on any connection, may be gone.
     fn check_promises(&self) -> Result<(), RequestError> {
-        if self.disk.promises_broken() == self.broken_before { Ok(()) } else { Err(RequestError::Io) }
+        let broken = self.disk.promises_broken();
+        if broken == self.broken_before {
+            return Ok(());
+        }
+        if self.context.fence.as_ref().is_none_or(|fence| !fence.is_closed()) {
+            self.disk.broken.tell(broken);
+        }
+        Err(RequestError::Io)
+    }
+
+    /// Whether there was a loss before this session that no client was told of. Where it has what tells it of losses by itself, it has been told.
+    fn check_earlier_promises(&self) -> Result<(), RequestError> {
+        let is_news = self.disk.broken.tell(self.broken_before);
+        if is_news && !self.context.knows_instance { Err(RequestError::Io) } else { Ok(()) }
     }
 
     /// The answer to a request: what became of it, unless the session has heard of a loss since it began.
@@ -214,11 +227,11 @@ impl Session {
     ///
     /// # Errors
     /// An I/O error, also when the device has lost something since this was asked, whoever heard of it first: the
-    /// un-flushed writes of every session are suspect from now on.
+    /// un-flushed writes of every session are suspect from now on. Also, once, when it had lost something before the session was opened and no client was told.
     pub async fn flush(&self) -> Result<(), RequestError> {
         let _going = self.active.begin(ActiveKind::Flush, 0, 0);
         self.disk.await_release().await;
-        self.counted(self.check(0, 0))?;
+        self.counted(self.check(0, 0).and_then(|_| self.check_earlier_promises()))?;
         let begun = self.begins(ActiveKind::Flush, 0, 0);
         self.disk.counters.flushes.one();
         self.disk.watch.flushes();

@@ -373,6 +373,7 @@ async fn serve(
     let session = disk.open_session(cell::Context {
         database: chosen.export.database.clone(),
         fence: Some(handle.fence().clone()),
+        knows_instance: chosen.contexts.iter().any(|context| context == crate::context::MetaContext::Instance),
         ..cell::Context::default()
     });
     if disk.is_inactive() {

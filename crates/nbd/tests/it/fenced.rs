@@ -6,6 +6,7 @@ use crate::raw::*;
 use device::sync::lock;
 use nbd::codec::*;
 use nbd::{FrontEndLimits, Sabotage};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What the first change is written to, which is in the device when its connection ends.
@@ -15,6 +16,8 @@ const PLACE: u64 = 1 << 20;
 /// The same; nobody else writes here.
 const ALONE: u64 = 2 << 20;
 const SLOW: Duration = Duration::from_millis(50);
+/// As the protocol has it.
+const EIO: u32 = 5;
 const QUICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,6 +247,43 @@ fn a_goodbye_counts_that_is_read_after_the_connection_was_closed() {
         }
     }
     assert!(dropped > 0, "no connection ended before all of its changes had begun");
+}
+
+/// A client that was away when the device lost its writes hears of that at the first FLUSH of its next connection, once, unless it compares the stamp of the
+/// instance anyway.
+#[test]
+fn a_client_that_was_away_is_told_of_a_loss_once() {
+    for (contexts, lost, wanted) in
+        [(&[][..], true, [EIO, 0]), (&[], false, [0, 0]), (&["flashcell:instance:"], true, [0, 0])]
+    {
+        let b = bench_of_kind(8, WaitsFor::Range, None);
+        let (net, clock, disk, front) = (b.w.net.clone(), b.w.clock.clone(), b.disk.clone(), b.front.clone());
+        let answers = b.w.executor.block_on(async move {
+            let mut first = Raw::connect(net.clone()).await;
+            first.go("data", false, &[]).await;
+            first.write(1, PLACE, &[1; 4096], NONE).await;
+            assert_eq!(first.simple().await, (0, 1));
+            *lock(&disk.latency) = SLOW;
+            disk.fail_flushes.store(lost, Ordering::SeqCst);
+            disk.drop_on_failed_flush.store(true, Ordering::SeqCst);
+            first.request(Command::Flush, NONE, 2, 0, 0).await;
+            clock.sleep(QUICK).await;
+            first.0.close();
+            clock.sleep(2 * SLOW).await;
+            disk.fail_flushes.store(false, Ordering::SeqCst);
+            assert_eq!(disk.content()[PLACE as usize], u8::from(!lost));
+            let mut second = Raw::connect(net.clone()).await;
+            second.go("data", !contexts.is_empty(), contexts).await;
+            let mut answers = Vec::new();
+            for cookie in [3, 4] {
+                second.request(Command::Flush, NONE, cookie, 0, 0).await;
+                answers.push(second.simple().await.0);
+            }
+            front.stop().await;
+            answers
+        });
+        assert_eq!(answers, wanted, "{contexts:?}, lost {lost}");
+    }
 }
 
 /// Connections side by side do not wait for each other.
