@@ -302,6 +302,11 @@ impl Model {
         }
     }
 
+    /// A device has lost something: reads under way may have seen either side.
+    pub fn reads_beside_loss(&mut self) {
+        self.reads_unchecked.append(&mut self.reads);
+    }
+
     /// The read's connection is gone: nobody saw its answer.
     pub fn read_dropped(&mut self, read: ReadId) {
         self.reads.remove(&read.0);
@@ -346,7 +351,7 @@ impl Model {
     /// had read before, so that what was lost comes back and is lost once more: there no answer is final before a flush.
     pub fn lose_unflushed(&mut self, rewritten: &[Range<u64>]) {
         let now = self.tick();
-        self.reads_unchecked.append(&mut self.reads);
+        self.reads_beside_loss();
         self.last_cut = now;
         self.past.lost(now, self.flushed_before);
         let mut all = RangeSet::default();

@@ -37,8 +37,10 @@ pub(super) struct BookDisk {
     pub(super) served: Option<Arc<GridDisk>>,
     /// Being dropped, or the cell is stopping: requests may be refused.
     pub(super) closing: bool,
-    /// A failed flush has dropped writes and the cell has not been told yet: its loss epoch then.
-    doubt: Option<u64>,
+    /// A failed flush has dropped writes and the cell has not been told yet.
+    doubt: Option<Doubt>,
+    /// How many losses the cell had told its clients of when that was last looked at.
+    told: u64,
     /// Acknowledged writes so far, those among them up to the last one that was not durable by itself, and those a flush
     /// of the disk covers.
     acked: u64,
@@ -92,6 +94,7 @@ impl BookDisk {
             served,
             closing: false,
             doubt: None,
+            told: 0,
             acked: 0,
             volatile: 0,
             flushed: 0,
@@ -108,12 +111,27 @@ impl BookDisk {
 
     /// Between a loss and the moment at which the cell knows of it a read may return what was there before or after.
     fn in_doubt(&mut self) -> bool {
-        if let Some(heard) = self.doubt
-            && self.losses_heard() > heard
-        {
+        self.settle();
+        self.doubt.is_some()
+    }
+
+    /// Look what the cell knows by now of what its devices have dropped, and what it has told the clients. Where flash or the flash log holds what is acknowledged,
+    /// nothing of that is lost unless clients are told: after an error NBD promises nothing of what no FLUSH has covered. To be called before
+    /// anything is told to the model.
+    fn settle(&mut self) {
+        if self.doubt.is_some_and(|doubt| self.losses_heard() > doubt.heard) {
             self.doubt = None;
         }
-        self.doubt.is_some()
+        let told = self.losses_told();
+        let news = told > std::mem::replace(&mut self.told, told);
+        if news && (self.is_written_back() || self.is_logged()) {
+            self.model.lose_unflushed(&EVERYWHERE);
+        }
+    }
+
+    /// How often the cell has told clients that acknowledged writes may be lost.
+    fn losses_told(&self) -> u64 {
+        self.served.as_ref().map_or(0, |served| served.promises_broken())
     }
 
     /// How often the cell has heard that its device has dropped something.
@@ -125,6 +143,15 @@ impl BookDisk {
     fn is_logged(&self) -> bool {
         self.served.as_ref().is_some_and(|served| served.redo().is_some())
     }
+}
+
+/// A loss of a disk that its cell does not know of.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    /// How many the cell had heard of.
+    heard: u64,
+    /// The model does not know yet what may be lost.
+    open: bool,
 }
 
 /// One connection to one grid disk.
@@ -263,6 +290,7 @@ impl Book {
             }
         }
         let disk = self.disks.get_mut(&id)?;
+        disk.settle();
         let mut bytes = Vec::new();
         let part = match verb {
             Verb::Read => Part::Read(disk.model.read_begin(range.clone())),
@@ -313,6 +341,7 @@ impl Book {
     ) -> Option<Request> {
         let request = self.requests.remove(&number)?;
         let disk = self.disks.get_mut(&request.disk)?;
+        disk.settle();
         let key = (request.client, request.disk);
         match answer {
             Ok(answer) => {
@@ -416,6 +445,7 @@ impl Book {
     /// A disk tells of a flush, whoever asked for it.
     pub(super) fn flush_news(&mut self, home: usize, news: FlushNews) {
         for (&id, disk) in self.disks.iter_mut().filter(|(_, d)| d.home == home) {
+            disk.settle();
             match news {
                 FlushNews::Begun(number) => disk.flushing = Some((number, disk.acked)),
                 FlushNews::Done(number) => {
@@ -428,10 +458,15 @@ impl Book {
                     let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
                     let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
                     let rewritten: Vec<Range<u64>> = odd.map(part).collect();
-                    disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
                     let heard = disk.losses_heard();
-                    disk.doubt = Some(heard);
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
+                    if written_back && disk.served.is_some() {
+                        disk.model.reads_beside_loss();
+                        disk.doubt = Some(Doubt { heard, open: true });
+                        continue;
+                    }
+                    disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
+                    disk.doubt = Some(Doubt { heard, open: false });
                     if written_back {
                         continue;
                     }
@@ -479,9 +514,14 @@ impl Book {
         self.sessions.clear();
         for disk in self.disks.values_mut() {
             let loses = loses(disk);
+            disk.settle();
+            // Nobody was told, and nobody is left to be.
+            disk.told = 0;
+            if disk.doubt.take().is_some_and(|doubt| doubt.open) {
+                disk.model.lose_unflushed(&EVERYWHERE);
+            }
             disk.served = None;
             disk.closing = false;
-            disk.doubt = None;
             disk.limit = disk.model.size_bytes();
             disk.flushed = disk.acked;
             disk.flushing = None;
