@@ -302,11 +302,6 @@ impl Model {
         }
     }
 
-    /// A device has lost something: reads under way may have seen either side.
-    pub fn reads_beside_loss(&mut self) {
-        self.reads_unchecked.append(&mut self.reads);
-    }
-
     /// The read's connection is gone: nobody saw its answer.
     pub fn read_dropped(&mut self, read: ReadId) {
         self.reads.remove(&read.0);
@@ -351,7 +346,7 @@ impl Model {
     /// had read before, so that what was lost comes back and is lost once more: there no answer is final before a flush.
     pub fn lose_unflushed(&mut self, rewritten: &[Range<u64>]) {
         let now = self.tick();
-        self.reads_beside_loss();
+        self.reads_unchecked.append(&mut self.reads);
         self.last_cut = now;
         self.past.lost(now, self.flushed_before);
         let mut all = RangeSet::default();
@@ -364,6 +359,21 @@ impl Model {
         for (&start, segment) in &mut self.segments {
             let rewritten = !all.within(start..segment.end).is_empty();
             segment.versions.cut(&self.ops, self.flushed_before, now, true, rewritten);
+        }
+        self.coalesce(0..self.size_bytes);
+    }
+
+    /// What was not durable may be lost of changes that no client was told are done: those that failed, whether or not a read has seen them, and those
+    /// under way. Nothing that was acknowledged is lost besides where one of these was written. A device dropped its cache, and somebody above it
+    /// holds what was acknowledged.
+    pub fn lose_unacknowledged(&mut self) {
+        let now = self.tick();
+        self.reads_unchecked.append(&mut self.reads);
+        let ops = &self.ops;
+        for segment in self.segments.values_mut() {
+            if segment.versions.list.iter().any(|v| v.ops.iter().any(|&op| ops[op as usize].acked == NEVER)) {
+                segment.versions.cut(ops, self.flushed_before, now, true, true);
+            }
         }
         self.coalesce(0..self.size_bytes);
     }

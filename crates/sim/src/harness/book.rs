@@ -39,6 +39,10 @@ pub(super) struct BookDisk {
     pub(super) closing: bool,
     /// A failed flush has dropped writes and the cell has not been told yet.
     doubt: Option<Doubt>,
+    /// Flash has dropped what was not flushed, since the process began or the grid disk was last seen offline.
+    flash_dropped: bool,
+    /// How many of the losses a FLUSH of a later connection may have been told of, which is done once.
+    told_late: u64,
     /// How many losses the cell had told its clients of when that was last looked at.
     told: u64,
     /// Acknowledged writes so far, those among them up to the last one that was not durable by itself, and those a flush
@@ -94,6 +98,8 @@ impl BookDisk {
             served,
             closing: false,
             doubt: None,
+            flash_dropped: false,
+            told_late: 0,
             told: 0,
             acked: 0,
             volatile: 0,
@@ -122,7 +128,16 @@ impl BookDisk {
         if self.doubt.is_some_and(|doubt| self.losses_heard() > doubt.heard) {
             self.doubt = None;
         }
+        let offline = self.served.as_ref().is_some_and(|served| served.offline().is_some());
+        if self.flash_dropped && offline {
+            self.flash_dropped = false;
+            self.model.lose_unflushed(&EVERYWHERE);
+        }
         let told = self.losses_told();
+        if told < self.told {
+            // The grid disk is served anew.
+            self.told_late = 0;
+        }
         let news = told > std::mem::replace(&mut self.told, told);
         if news && (self.is_written_back() || self.is_logged()) {
             self.model.lose_unflushed(&EVERYWHERE);
@@ -417,7 +432,13 @@ impl Book {
             RequestError::Io | RequestError::NoSpace => {
                 let offline = disk.served.as_ref().is_some_and(|s| s.offline().is_some());
                 let lost = self.flash_hurt && offline || self.flash_ill && disk.is_written_back();
-                lost || health.faulty || request.session_health.faulty || health.count != request.session_health.count
+                let told = disk.losses_told();
+                lost
+                    || health.faulty
+                    || request.session_health.faulty
+                    || health.count != request.session_health.count
+                    // Of a loss that no client was told of the next one hears.
+                    || matches!(request.verb, Verb::Flush) && told > std::mem::replace(&mut disk.told_late, told)
             }
             RequestError::Stopping => disk.closing || request.begun_closing,
             RequestError::NotSupported => matches!(request.verb, Verb::Zeroes { fast: true, .. }),
@@ -461,7 +482,7 @@ impl Book {
                     let heard = disk.losses_heard();
                     // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
                     if written_back && disk.served.is_some() {
-                        disk.model.reads_beside_loss();
+                        disk.model.lose_unacknowledged();
                         disk.doubt = Some(Doubt { heard, open: true });
                         continue;
                     }
@@ -486,13 +507,13 @@ impl Book {
         }
     }
 
-    /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell has
-    /// failed the device by then, and does not guess: what is left counts after the next start. With
-    /// `two_copies` of what is dirty the other device has it.
+    /// A flush of flash failed and has dropped what was not flushed: in write-back that was acknowledged. The cell writes it again from memory, or fails the
+    /// device. With `two_copies` of what is dirty the other device has it.
     pub(super) fn flash_dropped(&mut self, two_copies: bool) {
         let may_lose = |disk: &&mut BookDisk| disk.is_written_back() && !two_copies || disk.is_logged();
         for disk in self.disks.values_mut().filter(may_lose) {
-            disk.model.lose_unflushed(&EVERYWHERE);
+            disk.flash_dropped = true;
+            disk.model.lose_unacknowledged();
         }
     }
 
@@ -516,8 +537,9 @@ impl Book {
             let loses = loses(disk);
             disk.settle();
             // Nobody was told, and nobody is left to be.
-            disk.told = 0;
-            if disk.doubt.take().is_some_and(|doubt| doubt.open) {
+            (disk.told, disk.told_late) = (0, 0);
+            let flash_dropped = std::mem::take(&mut disk.flash_dropped);
+            if disk.doubt.take().is_some_and(|doubt| doubt.open) || flash_dropped {
                 disk.model.lose_unflushed(&EVERYWHERE);
             }
             disk.served = None;

@@ -153,6 +153,33 @@ impl Version {
     }
 }
 
+/// When the latest of some versions was the content, and the latest but one.
+struct Latest {
+    place: usize,
+    start: Moment,
+    second: Moment,
+}
+
+impl Latest {
+    /// Of those that count.
+    fn of(facts: &[Facts], counts: impl Fn(usize, &Facts) -> bool) -> Latest {
+        let mut latest = Latest { place: usize::MAX, start: 0, second: 0 };
+        for (place, known) in facts.iter().enumerate().filter(|(place, known)| counts(*place, known)) {
+            if latest.place == usize::MAX || known.start > latest.start {
+                latest = Latest { place, start: known.start, second: latest.start };
+            } else {
+                latest.second = latest.second.max(known.start);
+            }
+        }
+        latest
+    }
+
+    /// When the latest of them was the content besides the version at `place`; 0 for none.
+    fn beside(&self, place: usize) -> Moment {
+        if place == self.place { self.second } else { self.start }
+    }
+}
+
 /// The versions of one stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Versions {
@@ -171,10 +198,8 @@ impl Versions {
     /// The places of the versions a read begun at `began` may return now.
     pub(super) fn permitted(&self, ops: &Ops, flushed_before: Moment, began: Moment) -> SmallVec<[usize; 4]> {
         let facts: SmallVec<[Facts; 4]> = self.list.iter().map(|v| v.facts(ops, flushed_before)).collect();
-        let over = |x: usize| {
-            let covers = |y: &Facts| y.happened && y.happened_by < began && y.start > facts[x].end;
-            facts.iter().enumerate().any(|(n, y)| n != x && covers(y))
-        };
+        let covering = Latest::of(&facts, |_, y| y.happened && y.happened_by < began);
+        let over = |x: usize| covering.beside(x) > facts[x].end;
         (0..self.list.len()).filter(|&x| !self.list[x].overwritten && !over(x)).collect()
     }
 
@@ -253,11 +278,9 @@ impl Versions {
             return;
         }
         let facts: SmallVec<[Facts; 4]> = self.list.iter().map(|v| v.facts(ops, flushed_before)).collect();
+        let covering = Latest::of(&facts, |_, y| y.happened && y.happened_by < oldest_read);
         for (x, known) in facts.iter().enumerate() {
-            let over = |y: &Facts| y.happened && y.happened_by < oldest_read && y.start > known.end;
-            if !self.list[x].overwritten && facts.iter().enumerate().any(|(n, y)| n != x && over(y)) {
-                self.list[x].overwritten = true;
-            }
+            self.list[x].overwritten |= covering.beside(x) > known.end;
         }
         self.bury(&facts);
         self.list.retain(|v| !(v.overwritten && v.buried));
@@ -266,15 +289,10 @@ impl Versions {
     /// Mark what lies before something durable, directly or through others.
     fn bury(&mut self, facts: &[Facts]) {
         loop {
+            let covering = Latest::of(facts, |y, known| known.happened && (known.durable || self.list[y].buried));
             let mut changed = false;
-            for x in 0..facts.len() {
-                let under = |y: usize| {
-                    y != x
-                        && facts[y].happened
-                        && facts[y].start > facts[x].end
-                        && (facts[y].durable || self.list[y].buried)
-                };
-                if !self.list[x].buried && (0..facts.len()).any(under) {
+            for (x, known) in facts.iter().enumerate() {
+                if !self.list[x].buried && covering.beside(x) > known.end {
                     self.list[x].buried = true;
                     changed = true;
                 }
