@@ -1,12 +1,17 @@
 """Memory as announced at the start, with as many grid disks as a cell has at most."""
 
+import contextlib
+import http.client
+import json
 import os
+import pwd
 import re
+import socket
 import time
 
 import catalog
 import nbdclient
-from harness import MIB, Place, check, contains, equal, test
+from harness import MIB, Place, Skip, check, contains, equal, test, wait_until
 
 # As crates/celldisk has it, and the administrator's guide.
 GRID_DISKS_MAX = 16384
@@ -27,15 +32,19 @@ def within_announced(cell, when):
     return resident
 
 
+def make_a_thousand(cell):
+    statements = [f"create griddisk g{n:04} celldisk=CD_00_cell, size=4M" for n in range(1, GRID_DISKS_UNUSED_MAX)]
+    for at in range(0, len(statements), 128):
+        cell.cellcli(";\n".join(statements[at : at + 128]))
+
+
 @test
 def a_thousand_idle_grid_disks_stay_within_the_memory_announced():
     with Place("thousand") as place:
         cell = place.cell(disks=("20G",), flash=("128M",), griddisks=("data:4M",))
         cell.start()
         few = cell.resident_bytes()
-        statements = [f"create griddisk g{n:04} celldisk=CD_00_cell, size=4M" for n in range(1, GRID_DISKS_UNUSED_MAX)]
-        for at in range(0, len(statements), 128):
-            cell.cellcli(";\n".join(statements[at : at + 128]))
+        make_a_thousand(cell)
         equal(len(cell.json("list griddisk attributes name")), GRID_DISKS_UNUSED_MAX, "grid disks")
         # Served anew, so that nothing of making them is counted; and each is looked at once.
         for when in ("made", "served anew"):
@@ -108,4 +117,121 @@ def as_many_grid_disks_as_there_can_be_stay_within_the_memory_announced():
             client.disconnect()
         equal(len(cell.json("list griddisk attributes name")), GRID_DISKS_MAX, "grid disks")
         within_announced(cell, "served anew")
+        cell.stop()
+
+
+class Asker(http.client.HTTPConnection):
+    """One connection to the admin socket, as `user`."""
+
+    def __init__(self, cell, user=None):
+        super().__init__("cell", timeout=300)
+        self.path, self.user = cell.admin_socket, user
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        # The kernel tells the cell who it was that connected.
+        if self.user:
+            os.setegid(self.user.pw_gid)
+            os.seteuid(self.user.pw_uid)
+        try:
+            self.sock.connect(self.path)
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+
+    def post(self, statements, form="json"):
+        self.request("POST", "/v1/cellcli", json.dumps({"text": ";\n".join(statements), "form": form}), {"content-type": "application/json"})
+        return self
+
+    def results(self):
+        answer = self.getresponse()
+        text = answer.read()
+        equal(answer.status, 200, f"status; {text[:300]}")
+        return json.loads(text)["results"]
+
+
+def most_resident_bytes(cell):
+    with open(f"/proc/{cell.process.pid}/status") as file:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read())[1]) << 10
+
+
+def most_within_announced(cell, when):
+    most = most_resident_bytes(cell)
+    print(f"# {when}: {most >> 20} MiB resident at most, {announced_bytes(cell) >> 20} announced", flush=True)
+    check(most <= announced_bytes(cell), f"{when}: {most >> 20} MiB resident, {announced_bytes(cell) >> 20} announced")
+
+
+# The most rows that LIST METRICHISTORY gives, and fewer than one reading of a thousand grid disks has.
+HISTORY_ROWS_MAX, HISTORY_ROWS_MIN = 50_000, 20_000
+LONG = (
+    f"list metrichistory attributes all limit {HISTORY_ROWS_MAX}",
+    f"list metrichistory attributes all order by metricObjectName desc, name limit {HISTORY_ROWS_MAX}",
+    "list metriccurrent attributes all",
+    "list metriccurrent detail",
+    "list griddisk attributes all",
+    "list flashcachecontent attributes all",
+    "list alerthistory attributes all",
+)
+
+
+def check_history(rows):
+    check(HISTORY_ROWS_MIN <= len(rows) <= HISTORY_ROWS_MAX, f"{len(rows)} rows of the history")
+
+
+@test
+def answers_of_administration_stay_within_the_memory_announced():
+    """A user who may only look sends many long statements in one POST, and on many connections that take nothing of their answers."""
+    if os.getuid() != 0:
+        raise Skip("another user can only be tried as root")
+    other = pwd.getpwnam("nobody")
+    with Place("asked") as place:
+        cell = place.cell(disks=("20G",), flash=("128M",), griddisks=("data:4M",))
+        # Little besides what is looked at.
+        cell.edit(lambda text: re.sub(r'(?m)^(requests|work) = .*$', r'\1 = "16M"', text))
+        cell.start()
+        make_a_thousand(cell)
+        cell.stop()
+        cell.start()
+        path = cell.dir
+        while path not in ("/", "/tmp"):
+            os.chmod(path, os.stat(path).st_mode | 0o011)
+            path = os.path.dirname(path)
+        of_the_last = f"list metrichistory where metricObjectName = 'g{GRID_DISKS_UNUSED_MAX - 1:04}' limit 1"
+        wait_until(lambda: cell.json(of_the_last), 90, "a reading of the thousand")
+        with contextlib.ExitStack() as stack:
+            ask = lambda user=None: stack.enter_context(contextlib.closing(Asker(cell, user)))
+            # One POST, taken to its end.
+            statements = [LONG[0]] * 20
+            for outcome in ask(other).post(statements).results():
+                equal(outcome["error"], None, "error")
+                check_history(json.loads(outcome["output"]))
+            most_within_announced(cell, "one POST with 20 statements")
+            # Connections that take nothing; and whole pages of metrics.
+            for n in range(12):
+                ask(other).post(list(LONG) * 10, form=("json", "text", "xml")[n % 3])
+            for accept in ("text/plain", "application/openmetrics-text") * 2:
+                ask(other).request("GET", "/metrics", headers={"accept": accept})
+            for _ in range(4):
+                ask(other).request("GET", "/v1/metriccurrent")
+            # The owner has memory of its own: its statements are answered whatever the others take.
+            equal(len(cell.json("list cell")), 1, "cells, meanwhile")
+            equal(len(cell.json("list griddisk")), GRID_DISKS_UNUSED_MAX, "grid disks, meanwhile")
+            counts = []
+            for form in ("json", "text", "xml"):
+                results = ask().post(LONG, form=form).results()
+                equal([outcome["error"] for outcome in results], [None] * len(LONG), "errors of the owner's statements")
+                counts.append([len(outcome["output"]) for outcome in results])
+            check(min(counts[0][:5]) > 100_000, f"bytes of the owner's answers: {counts[0]}")
+            # Another client that takes its answer is answered once one that takes nothing is cut off, or is told that the cell is busy.
+            outcome = ask(other).post([LONG[0]]).results()[0]
+            if outcome["error"] is None:
+                check_history(json.loads(outcome["output"]))
+            else:
+                contains(outcome["error"], "CELL-09009", "the cell is busy")
+                contains(outcome["error"], "hint:", "the cell is busy")
+            most_within_announced(cell, "readers that take nothing")
+        # All of that has ended, and the cell is as it was.
+        check_history(cell.json(LONG[0]))
+        most_within_announced(cell, "afterwards")
         cell.stop()

@@ -340,6 +340,7 @@ pub struct Position {
 }
 
 /// Works out positions in ascending order in one pass over the text, however many there are.
+#[derive(Debug)]
 pub(crate) struct PositionCursor<'text> {
     text: &'text str,
     position: Position,

@@ -78,6 +78,7 @@ pub(crate) fn is_bare_word(text: &str) -> bool {
         if matches!(tokens.as_slice(), [Token { kind: TokenKind::Word(word), .. }] if word == text))
 }
 
+#[derive(Debug)]
 pub(crate) struct Lexer<'text> {
     text: &'text str,
     at: usize,

@@ -13,13 +13,15 @@
 //! | `GET /metrics` | OpenMetrics, Prometheus text |
 //!
 //! Runs on one thread of its own with tokio. Changes are carried out on the cell's executor threads, where its devices
-//! answer; what only looks (LIST, metrics) runs on threads of tokio's, since a walk over the index of a large cache takes
-//! longer than a client's request may wait. Never sees a byte of a client's data.
+//! answer; what only looks (LIST, metrics) is made on another thread, since a walk over the index of a large cache takes
+//! longer than a client's request may wait. Questions and answers of all clients have a bound of memory ([`answers`]), and answers are sent
+//! as they are taken ([`stream`]). Never sees a byte of a client's data.
 
 mod access;
 mod activity_rows;
 mod alert_statements;
 mod alter_cell;
+mod answers;
 mod audit;
 mod calibrate;
 mod cell_disks;
@@ -32,6 +34,7 @@ mod iorm;
 mod listen;
 mod metric_definitions;
 mod metric_history;
+mod metrics_current;
 mod openapi;
 mod operations;
 mod patient;
@@ -45,11 +48,13 @@ mod rows;
 mod service;
 mod services;
 mod statement;
+mod stream;
 mod watch;
 
 pub use access::Role;
 pub(crate) use access::user_names;
 pub(crate) use access::{Access, NAME_URI, ROLE_URI, is_name, token_digest};
+pub(crate) use answers::{Answers, bytes_max as answers_bytes_max};
 pub(crate) use audit::Audit;
 pub use held::Held;
 pub(crate) use held::{
@@ -117,8 +122,8 @@ pub(crate) struct Context {
     pub(crate) requests_seen: Mutex<activity_rows::FirstSeen>,
     /// What is hot on flash, kept for the next life.
     pub(crate) hot_file: HotFile,
-    /// Held while an answer of METRICHISTORY is made.
-    pub(crate) listing_history: Mutex<()>,
+    /// Makes answers, within their memory.
+    pub(crate) answers: Answers,
     /// When it began to serve.
     pub(crate) started: Instant,
     /// Where it listens, as printed.

@@ -1,6 +1,6 @@
 //! The client's half of the admin protocol: one HTTP request over a unix socket or over TLS, blocking.
 //!
-//! Speaks only what our own service answers: HTTP/1.1 with a length, one request a connection. Never follows anything,
+//! Speaks only what our own service answers: HTTP/1.1 with a length or in chunks, one request a connection. Never follows anything,
 //! never keeps a connection, never speaks to TCP without TLS.
 
 use crate::tls::{Identity, TlsError, client_dir};
@@ -293,6 +293,14 @@ impl<S: Socket> Write for Timed<S> {
     }
 }
 
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Bytes(usize),
+    /// Each chunk tells its own; one without bytes is the end.
+    Chunked,
+}
+
 /// Everything until the length it tells has come, or the end.
 fn read_answer(stream: &mut dyn Stream, body_bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
@@ -300,7 +308,11 @@ fn read_answer(stream: &mut dyn Stream, body_bytes_max: u64) -> std::io::Result<
     let mut wanted = None;
     loop {
         if wanted.is_none() {
-            wanted = head_of(&answer).ok().map(|(end, _, length)| end.saturating_add(length));
+            wanted = head_of(&answer).ok().map(|(end, _, length)| match length {
+                Length::Bytes(length) => end.saturating_add(length),
+                // The server closes the connection behind it.
+                Length::Chunked => usize::MAX,
+            });
         }
         let bytes_max = HEAD_BYTES_MAX as u64 + if wanted.is_some() { body_bytes_max } else { 0 };
         if wanted.is_some_and(|wanted| answer.len() >= wanted) || answer.len() as u64 > bytes_max {
@@ -318,7 +330,7 @@ fn read_answer(stream: &mut dyn Stream, body_bytes_max: u64) -> std::io::Result<
 }
 
 /// Where the body begins, the status, and the length told.
-fn head_of(answer: &[u8]) -> Result<(usize, u16, usize), String> {
+fn head_of(answer: &[u8]) -> Result<(usize, u16, Length), String> {
     let end = answer.windows(4).take(HEAD_BYTES_MAX).position(|w| w == b"\r\n\r\n");
     let end = end.ok_or_else(|| "the answer has no end of its head".to_owned())?;
     let head = std::str::from_utf8(&answer[..end]).map_err(|_| "the head is no text".to_owned())?;
@@ -326,22 +338,46 @@ fn head_of(answer: &[u8]) -> Result<(usize, u16, usize), String> {
     let first = lines.next().unwrap_or("");
     let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
     let status = status.ok_or_else(|| format!("it begins with {first:?}"))?;
-    let length =
-        lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let length: usize = length
-        .and_then(|(_, value)| value.trim().parse().ok())
-        .ok_or_else(|| "the answer does not tell its length".to_owned())?;
+    let headers: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(':')).collect();
+    let value =
+        |name: &str| headers.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
+    let length = if value("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        Length::Chunked
+    } else {
+        let length = value("content-length").and_then(|value| value.parse().ok());
+        Length::Bytes(length.ok_or_else(|| "the answer does not tell its length".to_owned())?)
+    };
     Ok((end + 4, status, length))
+}
+
+/// What chunks hold; they must come to their end.
+fn of_chunks(mut rest: &[u8]) -> Result<Vec<u8>, String> {
+    let broken = |body: &[u8]| format!("the answer broke off after {} bytes", body.len());
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|w| w == b"\r\n").ok_or_else(|| broken(&body))?;
+        let told = std::str::from_utf8(&rest[..end]).ok().and_then(|told| usize::from_str_radix(told, 16).ok());
+        let length = told.ok_or_else(|| "a chunk does not tell its length".to_owned())?;
+        if length == 0 {
+            return Ok(body);
+        }
+        let chunk = rest.get(end + 2..).and_then(|after| after.split_at_checked(length));
+        let (chunk, after) = chunk.ok_or_else(|| broken(&body))?;
+        body.extend_from_slice(chunk);
+        rest = after.strip_prefix(b"\r\n").ok_or_else(|| broken(&body))?;
+    }
 }
 
 /// Status and body of a whole answer.
 fn parse(answer: &[u8]) -> Result<(u16, String), String> {
     let (begin, status, length) = head_of(answer)?;
     let body = &answer[begin..];
-    if body.len() != length {
-        return Err(format!("{} bytes of {length} came", body.len()));
-    }
-    String::from_utf8(body.to_vec()).map(|body| (status, body)).map_err(|_| "the body is no text".to_owned())
+    let body = match length {
+        Length::Bytes(length) if body.len() != length => return Err(format!("{} bytes of {length} came", body.len())),
+        Length::Bytes(_) => body.to_vec(),
+        Length::Chunked => of_chunks(body)?,
+    };
+    String::from_utf8(body).map(|body| (status, body)).map_err(|_| "the body is no text".to_owned())
 }
 
 #[cfg(test)]
@@ -352,6 +388,8 @@ mod tests {
     #[test]
     fn answers() {
         assert_eq!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), Ok((200, "hi".to_owned())));
+        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\nA\r\n, and more\r\n0\r\n\r\n";
+        assert_eq!(parse(chunks), Ok((200, "hi, and more".to_owned())));
         for bad in [
             &b""[..],
             b"HTTP/1.1 200 OK\r\n",
@@ -360,6 +398,11 @@ mod tests {
             b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nhi",
             b"HTTP/1.1 x\r\ncontent-length: 0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n\xff",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi!\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\nhi\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\nhi\r\n0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n",
         ] {
             assert!(parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));

@@ -4,7 +4,9 @@
 //! under way end, everything durable, labels say so. A device that hangs is named; what it holds up is then left as a
 //! crash would leave it, which the next start recovers from.
 
-use crate::admin::{Access, AdminListener, Audit, Context, History, Service, StopCause, Stopper};
+use crate::admin::{
+    Access, AdminListener, Answers, Audit, Context, History, Service, StopCause, Stopper, answers_bytes_max,
+};
 use crate::alerting::{Alerts, Hooks};
 use crate::certificates::Certificates;
 use crate::config::{Config, ConfigError, Located};
@@ -38,7 +40,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// How long a start waits for the index of the flash cache, which it has of ten million blocks by then: without it grid disks have no hits.
 const INDEX_WAIT: Duration = Duration::from_secs(1);
 
-/// The most the process takes besides what it serves with: the program, stacks, rings, administration, history of metrics.
+/// The most the process takes besides what it serves and is administrated with: the program, stacks, rings, history of metrics.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
 /// Of that it has for so many grid disks.
 const GRID_DISKS_INCLUDED: u64 = 1024;
@@ -206,7 +208,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         hooks: Hooks::new(&located),
         life: world.clock.wall().0,
         history_days_default: history.days,
-        listing_history: Mutex::default(),
+        answers: Answers::start().map_err(ServeError::Admin)?,
         requests_seen: Mutex::default(),
         store,
         started: world.clock.now(),
@@ -380,6 +382,7 @@ pub(crate) fn exceeds_announced(grid_disks: usize) -> bool {
 pub(crate) fn announce_memory(cell: &Cell, front_end: &FrontEnd) {
     let grid_disks = (cell.grid_disks().len() as u64).next_multiple_of(GRID_DISKS_INCLUDED).max(GRID_DISKS_INCLUDED);
     let process = PROCESS_BYTES_MAX + (grid_disks - GRID_DISKS_INCLUDED) * GRID_DISK_BYTES_MAX;
+    let administration = answers_bytes_max();
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let (clients, work) = (front_end.memory_bytes_max(), cell.memory_bytes_max());
     info!(
@@ -387,8 +390,9 @@ pub(crate) fn announce_memory(cell: &Cell, front_end: &FrontEnd) {
         clients_max_mib = mib(clients),
         cell_and_index_max_mib = mib(work),
         grid_disks_max = grid_disks,
+        administration_max_mib = mib(administration),
         process_max_mib = mib(process),
-        all_max_mib = mib(clients + work + process),
+        all_max_mib = mib(clients + work + administration + process),
         "memory"
     );
 }

@@ -9,12 +9,38 @@ use super::decimal::Decimal;
 use super::matching::Matcher;
 use super::timestamp::Timestamp;
 use super::value::{Row, Value};
-use crate::command::{List, Projection};
+use crate::command::{List, OrderKey, Projection};
 use crate::error::{ErrorCode, ErrorKind};
 use crate::table::{Attribute, ObjectType};
 
+/// Where the rows of a LIST come from. A row may be made each time it is looked at, so that many of them take the memory of what they
+/// are made from.
+pub trait Source: Send {
+    /// Number of rows; fewer than 2^32.
+    fn count(&self) -> usize;
+
+    /// The row at a place below [`Source::count`].
+    fn row(&self, place: usize) -> Row;
+
+    /// About how much memory the source holds.
+    fn bytes(&self) -> usize;
+}
+
+impl Source for Vec<Row> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn row(&self, place: usize) -> Row {
+        self[place].clone()
+    }
+
+    fn bytes(&self) -> usize {
+        self.iter().map(Row::bytes).sum()
+    }
+}
+
 /// What LIST found, ready for a formatter.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The type listed.
     pub object: ObjectType,
@@ -22,8 +48,41 @@ pub struct Answer {
     pub detail: bool,
     /// The attributes shown, in order.
     pub columns: Vec<&'static str>,
-    /// One entry an object, each with one value a column.
-    pub rows: Vec<Vec<Value>>,
+    source: Box<dyn Source>,
+    /// Places in the source, in the order of the answer.
+    chosen: Vec<u32>,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("object", &self.object).field("rows", &self.chosen.len()).finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// Number of objects.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.chosen.len()
+    }
+
+    /// The values of the object at a place below [`Answer::count`], one a column.
+    #[must_use]
+    pub fn row(&self, place: usize) -> Vec<Value> {
+        let row = self.source.row(self.chosen[place] as usize);
+        self.columns.iter().map(|column| row.get(column).cloned().unwrap_or(Value::Null)).collect()
+    }
+
+    /// The values of each object, in order.
+    pub fn rows(&self) -> impl Iterator<Item = Vec<Value>> {
+        (0..self.count()).map(|place| self.row(place))
+    }
+
+    /// About how much memory the answer holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.source.bytes() + self.chosen.capacity() * size_of::<u32>()
+    }
 }
 
 /// Why LIST has no answer.
@@ -45,68 +104,86 @@ pub enum SelectError {
     },
 }
 
-/// Carries out `list` over `rows`: every object of the type, in the server's order. Order is kept where ORDER BY does not
+/// Carries out `list` over `source`: every object of the type, in the server's order. Order is kept where ORDER BY does not
 /// say otherwise. Several rows may have one name, as metrics of several objects do.
 ///
 /// # Errors
 /// A name that no row has; a hand-made condition that does not compile.
-pub fn select(list: &List, rows: Vec<Row>) -> Result<Answer, SelectError> {
-    let mut rows = named(list, rows)?;
-    if let Some(filter) = &list.filter {
-        let matcher = Matcher::new(list.object, filter).map_err(|reason| SelectError::Filter { reason })?;
-        rows.retain(|row| matcher.matches(row));
+pub fn select(list: &List, source: Box<dyn Source>) -> Result<Answer, SelectError> {
+    let matcher = list.filter.as_ref().map(|filter| Matcher::new(list.object, filter)).transpose();
+    let matcher = matcher.map_err(|reason| SelectError::Filter { reason })?;
+    let mut named: BTreeMap<String, bool> = list.names.iter().map(|name| (name.to_lowercase(), false)).collect();
+    let mut is_chosen = |row: &Row| {
+        let is_named = match named.get_mut(&row.name().to_lowercase()) {
+            Some(found) => {
+                *found = true;
+                true
+            }
+            None => list.names.is_empty(),
+        };
+        is_named && matcher.as_ref().is_none_or(|matcher| matcher.matches(row))
+    };
+    let places = 0..u32::try_from(source.count()).unwrap_or(u32::MAX);
+    let mut chosen: Vec<u32> = if list.names.is_empty() && matcher.is_none() {
+        places.collect()
+    } else {
+        places.filter(|place| is_chosen(&source.row(*place as usize))).collect()
+    };
+    if let Some(missing) = list.names.iter().find(|name| !named[&name.to_lowercase()]) {
+        return Err(SelectError::NoSuchObject { object: list.object, name: missing.clone() });
     }
     if !list.order_by.is_empty() {
-        rows.sort_by(|left, right| order(list, left, right));
+        chosen = sorted(list, source.as_ref(), &chosen);
     }
     if let Some(limit) = list.limit {
-        rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    let columns = columns(list, &rows);
-    let rows = rows
-        .iter()
-        .map(|row| columns.iter().map(|column| row.get(column).cloned().unwrap_or(Value::Null)).collect())
-        .collect();
-    Ok(Answer { object: list.object, detail: list.detail, columns, rows })
+    chosen.shrink_to_fit();
+    let columns = columns(list, chosen.iter().map(|place| source.row(*place as usize)));
+    Ok(Answer { object: list.object, detail: list.detail, columns, source, chosen })
 }
 
-/// The rows whose names are asked for, in the server's order.
-fn named(list: &List, mut rows: Vec<Row>) -> Result<Vec<Row>, SelectError> {
-    if list.names.is_empty() {
-        return Ok(rows);
-    }
-    let mut found: BTreeMap<String, bool> = list.names.iter().map(|name| (name.to_lowercase(), false)).collect();
-    rows.retain(|row| match found.get_mut(&row.name().to_lowercase()) {
-        Some(found) => {
-            *found = true;
-            true
-        }
-        None => false,
-    });
-    match list.names.iter().find(|name| !found[&name.to_lowercase()]) {
-        Some(missing) => Err(SelectError::NoSuchObject { object: list.object, name: missing.clone() }),
-        None => Ok(rows),
-    }
-}
-
-fn columns(list: &List, rows: &[Row]) -> Vec<&'static str> {
+fn columns(list: &List, rows: impl Iterator<Item = Row>) -> Vec<&'static str> {
     let spec = list.object.spec();
-    let supplied =
-        |attribute: &&Attribute| !attribute.hidden && rows.iter().any(|row| row.get(attribute.name).is_some());
     match &list.projection {
         Projection::Attributes(attributes) => attributes.clone(),
         Projection::Default if !list.detail => spec.default_columns().map(|it| it.name).collect(),
         Projection::Default | Projection::All => {
-            spec.attributes.iter().filter(supplied).map(|attribute| attribute.name).collect()
+            let mut absent: Vec<&Attribute> = spec.attributes.iter().filter(|attribute| !attribute.hidden).collect();
+            for row in rows {
+                absent.retain(|attribute| row.get(attribute.name).is_none());
+                if absent.is_empty() {
+                    break;
+                }
+            }
+            let is_absent = |attribute: &&Attribute| absent.iter().any(|it| it.name == attribute.name);
+            let shown = spec.attributes.iter().filter(|attribute| !attribute.hidden && !is_absent(attribute));
+            shown.map(|attribute| attribute.name).collect()
         }
     }
 }
 
-fn order(list: &List, left: &Row, right: &Row) -> Ordering {
-    let mut ordering = Ordering::Equal;
+/// The places in the order of ORDER BY. Only the values that are compared are held.
+fn sorted(list: &List, source: &dyn Source, places: &[u32]) -> Vec<u32> {
+    let mut by: Vec<&OrderKey> = Vec::new();
     for key in &list.order_by {
-        let left = left.get(key.attribute).unwrap_or(&Value::Null);
-        let right = right.get(key.attribute).unwrap_or(&Value::Null);
+        // An attribute that is named again decides nothing more.
+        if by.iter().all(|it| it.attribute != key.attribute) {
+            by.push(key);
+        }
+    }
+    let values = |place: &u32| -> Vec<Value> {
+        let row = source.row(*place as usize);
+        by.iter().map(|key| row.get(key.attribute).cloned().unwrap_or(Value::Null)).collect()
+    };
+    let mut rows: Vec<(Vec<Value>, u32)> = places.iter().map(|place| (values(place), *place)).collect();
+    rows.sort_by(|(left, _), (right, _)| order(&by, left, right));
+    rows.into_iter().map(|(_, place)| place).collect()
+}
+
+fn order(by: &[&OrderKey], left: &[Value], right: &[Value]) -> Ordering {
+    let mut ordering = Ordering::Equal;
+    for (key, (left, right)) in by.iter().zip(left.iter().zip(right)) {
         ordering = compare_values(left, right);
         if key.descending {
             ordering = ordering.reverse();

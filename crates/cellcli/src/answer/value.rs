@@ -97,6 +97,19 @@ impl Row {
         self.values[self.place(attribute)?].as_ref()
     }
 
+    /// About how much memory the row takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of_value = |value: &Option<Value>| match value {
+            Some(Value::Text(text)) => text.capacity(),
+            Some(Value::List(names)) => names.iter().map(|name| size_of::<String>() + name.capacity()).sum(),
+            _ => 0,
+        };
+        size_of::<Row>()
+            + self.values.capacity() * size_of::<Option<Value>>()
+            + self.values.iter().map(of_value).sum::<usize>()
+    }
+
     /// The type of the object.
     #[must_use]
     pub const fn object(&self) -> ObjectType {

@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use crate::answer::{Answer, Value};
 use crate::table::ObjectType;
 
-/// `answer` as a JSON array of objects; `[]` when it is empty.
-#[must_use]
-pub fn json(answer: &Answer) -> String {
-    array(answer.rows.iter().map(|row| {
-        let fields = answer.columns.iter().zip(row);
+/// `answer` as the pieces of a JSON array of objects; `[]` when it is empty.
+pub fn json(answer: Answer) -> impl Iterator<Item = String> + Send {
+    array((0..answer.count()).map(move |place| {
+        let row = answer.row(place);
+        let fields = answer.columns.iter().zip(&row);
         object(fields.map(|(column, value)| (*column, value_json(value))))
     }))
 }
@@ -34,11 +34,23 @@ pub fn describe_json(object_type: ObjectType) -> String {
             .into_iter(),
         )
     }))
+    .collect()
 }
 
-fn array(objects: impl Iterator<Item = String>) -> String {
-    let objects: Vec<String> = objects.collect();
-    if objects.is_empty() { "[]\n".into() } else { format!("[\n{}\n]\n", objects.join(",\n")) }
+/// The pieces of an array of these objects.
+fn array(mut objects: impl Iterator<Item = String> + Send) -> impl Iterator<Item = String> + Send {
+    let mut given = Some(0_usize);
+    std::iter::from_fn(move || {
+        let before = given?;
+        let object = objects.next();
+        given = object.is_some().then_some(before + 1);
+        Some(match (object, before) {
+            (Some(object), 0) => format!("[\n{object}"),
+            (Some(object), _) => format!(",\n{object}"),
+            (None, 0) => "[]\n".to_owned(),
+            (None, _) => "\n]\n".to_owned(),
+        })
+    })
 }
 
 fn object(fields: impl Iterator<Item = (&'static str, String)>) -> String {

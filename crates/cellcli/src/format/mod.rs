@@ -1,7 +1,8 @@
 //! Answers to text: columns, DETAIL, DESCRIBE, JSON, XML, and the lines that tell of success.
 //!
-//! The text forms follow the vendor's layout to the blank, since scripts cut them by column. Never prints: it returns text,
-//! each line ended by a line feed; an empty answer is an empty text.
+//! The text forms follow the vendor's layout to the blank, since scripts cut them by column. Never prints: it gives pieces
+//! of text, one an object, so that nobody needs to hold a long answer whole. Each line is ended by a line feed; an empty answer is an
+//! empty text.
 
 mod json;
 mod messages;

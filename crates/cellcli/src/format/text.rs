@@ -13,12 +13,21 @@ const DETAIL_LABEL_CHARS_MIN: usize = 20;
 /// What begins a line and separates fields.
 const GAP: &str = "\t ";
 
-/// `answer` as columns, or one attribute a line when it is a DETAIL.
-#[must_use]
-pub fn text(answer: &Answer, date_format: DateFormat) -> String {
-    let cells: Vec<Vec<String>> =
-        answer.rows.iter().map(|row| row.iter().map(|value| cell_text(value, date_format)).collect()).collect();
-    if answer.detail { detail(&answer.columns, &cells) } else { columns(&cells) }
+/// `answer` as columns, or one attribute a line when it is a DETAIL; one piece an object. Columns are as wide as their widest field, for which
+/// all rows are looked at first.
+pub fn text(answer: Answer, date_format: DateFormat) -> impl Iterator<Item = String> + Send {
+    let fields = move |answer: &Answer, place| -> Vec<String> {
+        answer.row(place).iter().map(|value| cell_text(value, date_format)).collect()
+    };
+    let widths = if answer.detail {
+        Vec::new()
+    } else {
+        (0..answer.count()).fold(Vec::new(), |widths, place| widened(widths, &fields(&answer, place)))
+    };
+    (0..answer.count()).map(move |place| {
+        let fields = fields(&answer, place);
+        if answer.detail { detail(&answer.columns, &fields, place > 0) } else { columns(&fields, &widths) }
+    })
 }
 
 /// The attributes of a type: name, then `modifiable` or `hidden` where it applies.
@@ -37,7 +46,8 @@ pub fn describe(object: ObjectType) -> String {
             vec![attribute.name.to_owned(), mark.to_owned()]
         })
         .collect();
-    columns(&rows)
+    let widths = rows.iter().fold(Vec::new(), |widths, row| widened(widths, row));
+    rows.iter().map(|row| columns(row, &widths)).collect()
 }
 
 /// A value on one line: control characters, which only a server can bring in, become blanks.
@@ -49,45 +59,39 @@ fn cell_text(value: &Value, date_format: DateFormat) -> String {
     text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }
 
-/// Fields padded to the widest of their column, the last one not at all; no blanks at the end of a line.
-fn columns(rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        for (width, field) in widths.iter_mut().zip(row) {
-            *width = (*width).max(field.chars().count());
-        }
+/// The widths of columns that have room for these fields too.
+fn widened(mut widths: Vec<usize>, row: &[String]) -> Vec<usize> {
+    widths.resize(widths.len().max(row.len()), 0);
+    for (width, field) in widths.iter_mut().zip(row) {
+        *width = (*width).max(field.chars().count());
     }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (field, width) in row.iter().zip(&widths) {
-            line.push_str(GAP);
-            push_padded(&mut line, field, *width);
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    widths
 }
 
-/// `label: value` lines, a blank line between objects.
-fn detail(columns: &[&'static str], rows: &[Vec<String>]) -> String {
+/// Fields padded to the widest of their column, the last one not at all; no blanks at the end of a line.
+fn columns(row: &[String], widths: &[usize]) -> String {
+    let mut line = String::new();
+    for (field, width) in row.iter().zip(widths) {
+        line.push_str(GAP);
+        push_padded(&mut line, field, *width);
+    }
+    line.truncate(line.trim_end().len());
+    line.push('\n');
+    line
+}
+
+/// `label: value` lines, after a blank line between objects.
+fn detail(columns: &[&'static str], row: &[String], follows: bool) -> String {
     let longest = columns.iter().map(|column| column.chars().count() + 1).max().unwrap_or(0);
     let width = longest.max(DETAIL_LABEL_CHARS_MIN);
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        if index > 0 {
-            text.push('\n');
-        }
-        for (column, field) in columns.iter().zip(row) {
-            let mut line = String::from(GAP);
-            push_padded(&mut line, &format!("{column}:"), width);
-            line.push_str(GAP);
-            line.push_str(field);
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
+    let mut text = String::from(if follows { "\n" } else { "" });
+    for (column, field) in columns.iter().zip(row) {
+        let mut line = String::from(GAP);
+        push_padded(&mut line, &format!("{column}:"), width);
+        line.push_str(GAP);
+        line.push_str(field);
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
     text
 }

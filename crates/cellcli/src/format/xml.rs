@@ -1,23 +1,24 @@
 //! The XML form of recent clients: `cli-output`, a `context`, one element an object, one child an attribute. Values are raw
 //! as in JSON; empty attributes are empty elements. Never writes a character XML 1.0 forbids.
 
+use std::iter::once;
+
 use crate::answer::{Answer, Value};
 
-/// `answer` as an XML document; `cell` is the name of the cell that gave it.
-#[must_use]
-pub fn xml(answer: &Answer, cell: &str) -> String {
+/// `answer` as the pieces of an XML document; `cell` is the name of the cell that gave it.
+pub fn xml(answer: Answer, cell: &str) -> impl Iterator<Item = String> + Send + use<> {
     let element = answer.object.spec().xml_element;
-    let mut text = String::from("<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<cli-output>\n");
-    text.push_str(&format!("<context cell=\"{}\"/>\n", escaped(cell)));
-    for row in &answer.rows {
-        text.push_str(&format!("<{element}>\n"));
-        for (column, value) in answer.columns.iter().zip(row) {
-            text.push_str(&format!("  <{column}>{}</{column}>\n", escaped(&raw(value))));
+    let head =
+        format!("<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<cli-output>\n<context cell=\"{}\"/>\n", escaped(cell));
+    let rows = (0..answer.count()).map(move |place| {
+        let mut text = format!("<{element}>\n");
+        for (column, value) in answer.columns.iter().zip(answer.row(place)) {
+            text.push_str(&format!("  <{column}>{}</{column}>\n", escaped(&raw(&value))));
         }
         text.push_str(&format!("</{element}>\n"));
-    }
-    text.push_str("</cli-output>\n");
-    text
+        text
+    });
+    once(head).chain(rows).chain(once("</cli-output>\n".to_owned()))
 }
 
 fn raw(value: &Value) -> String {

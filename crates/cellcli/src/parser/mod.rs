@@ -40,39 +40,62 @@ pub struct Statement<'text> {
 /// too large, and no more. Blank text gives no statement.
 #[must_use]
 pub fn parse_script(text: &str) -> Vec<Statement<'_>> {
-    let mut cursor = PositionCursor::new(text);
-    if text.len() > TEXT_BYTES_MAX {
-        let kind = ErrorKind::TooLarge { what: "the length in bytes", max: TEXT_BYTES_MAX };
-        let position = cursor.advance(0);
-        return vec![Statement { text: "", position, command: Err(StatementError { kind, position }) }];
-    }
-    let mut lexer = Lexer::new(text);
-    let mut statements = Vec::new();
-    while let Some(raw) = lexer.next_statement() {
-        let (source, outcome) = match raw {
-            Ok((_, span)) if statements.len() == STATEMENTS_MAX => {
+    statements(text).collect()
+}
+
+/// The statements of `text` as [`parse_script`] gives them. Each is parsed when it is asked for, so that a long text costs the memory of one statement.
+#[must_use]
+pub const fn statements(text: &str) -> Statements<'_> {
+    Statements { text, lexer: Lexer::new(text), cursor: PositionCursor::new(text), parsed: 0 }
+}
+
+/// See [`statements`].
+#[derive(Debug)]
+pub struct Statements<'text> {
+    text: &'text str,
+    lexer: Lexer<'text>,
+    cursor: PositionCursor<'text>,
+    parsed: usize,
+}
+
+impl<'text> Iterator for Statements<'text> {
+    type Item = Statement<'text>;
+
+    fn next(&mut self) -> Option<Statement<'text>> {
+        if self.parsed > STATEMENTS_MAX {
+            return None;
+        }
+        if self.text.len() > TEXT_BYTES_MAX {
+            self.parsed = STATEMENTS_MAX + 1;
+            let kind = ErrorKind::TooLarge { what: "the length in bytes", max: TEXT_BYTES_MAX };
+            return Some(self.refused("", Fault { kind, at: 0 }));
+        }
+        let raw = self.lexer.next_statement()?;
+        let is_over = self.parsed == STATEMENTS_MAX;
+        self.parsed += 1;
+        Some(match raw {
+            Ok((_, span)) if is_over => {
                 let kind = ErrorKind::TooLarge { what: "the number of statements", max: STATEMENTS_MAX };
-                ("", Err(Fault { kind, at: span.start }))
+                self.refused("", Fault { kind, at: span.start })
             }
             Ok((raw, span)) => {
-                let start = cursor.advance(span.start);
-                let outcome = parse_raw(raw, span).map(|command| (command, start));
-                (text.get(span.start..span.end).unwrap_or(""), outcome)
+                let position = self.cursor.advance(span.start);
+                let text = self.text.get(span.start..span.end).unwrap_or("");
+                match parse_raw(raw, span) {
+                    Ok(command) => Statement { text, position, command: Ok(command) },
+                    Err(fault) => self.refused(text, fault),
+                }
             }
-            Err(fault) => ("", Err(fault)),
-        };
-        statements.push(match outcome {
-            Ok((command, position)) => Statement { text: source, position, command: Ok(command) },
-            Err(Fault { kind, at }) => {
-                let position = cursor.advance(at);
-                Statement { text: source, position, command: Err(StatementError { kind, position }) }
-            }
-        });
-        if statements.len() > STATEMENTS_MAX {
-            break;
-        }
+            Err(fault) => self.refused("", fault),
+        })
     }
-    statements
+}
+
+impl<'text> Statements<'text> {
+    fn refused(&mut self, text: &'text str, fault: Fault) -> Statement<'text> {
+        let position = self.cursor.advance(fault.at);
+        Statement { text, position, command: Err(StatementError { kind: fault.kind, position }) }
+    }
 }
 
 /// Parses `text` as exactly one statement.
@@ -80,7 +103,7 @@ pub fn parse_script(text: &str) -> Vec<Statement<'_>> {
 /// # Errors
 /// The first statement's error; or, when there is none or more than one, a syntax error.
 pub fn parse_one(text: &str) -> Result<Command, StatementError> {
-    let mut statements = parse_script(text).into_iter();
+    let mut statements = statements(text);
     let first = statements.next();
     let unexpected = |found: &str, expected: &str, position| StatementError {
         kind: ErrorKind::Unexpected { found: found.into(), expected: expected.into(), nearest: None },

@@ -4,13 +4,13 @@
 
 use cellcli::answer::{Answer, Row, SelectError};
 use cellcli::command::{DateFormat, Service, ServiceAction};
-use cellcli::format::{
-    altered, created, describe, describe_json, dropped, json, services_done, services_starting, text, xml,
-};
+use cellcli::format::{self, altered, created, describe, describe_json, dropped, services_done, services_starting};
 use cellcli::{
-    Command, Decimal, ErrorCode, Measure, ObjectType, Timestamp, Unit, Value, failure_text, parse_one, select,
+    Command, Decimal, ErrorCode, Measure, ObjectType, Source, Timestamp, Unit, Value, failure_text, parse_one, select,
 };
 use expect_test::{Expect, expect};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn flash_cache() -> Vec<Row> {
     vec![
@@ -68,9 +68,21 @@ fn metrics() -> Vec<Row> {
 
 fn answer(statement: &str, rows: Vec<Row>) -> Result<Answer, SelectError> {
     match parse_one(statement).unwrap() {
-        Command::List(list) => select(&list, rows),
+        Command::List(list) => select(&list, Box::new(rows)),
         other => panic!("LIST expected, not {other}"),
     }
+}
+
+fn text(answer: Answer, dates: DateFormat) -> String {
+    format::text(answer, dates).collect()
+}
+
+fn json(answer: Answer) -> String {
+    format::json(answer).collect()
+}
+
+fn xml(answer: Answer, cell: &str) -> String {
+    format::xml(answer, cell).collect()
 }
 
 fn visible(text: &str) -> String {
@@ -80,7 +92,7 @@ fn visible(text: &str) -> String {
 #[track_caller]
 fn check(statement: &str, rows: Vec<Row>, expect: &Expect) {
     let answer = answer(statement, rows).unwrap();
-    expect.assert_eq(&visible(&text(&answer, DateFormat::Standard)));
+    expect.assert_eq(&visible(&text(answer, DateFormat::Standard)));
 }
 
 /// TABs at every eighth column, as a terminal shows them.
@@ -112,14 +124,14 @@ fn expanded(text: &str) -> String {
 fn spacing_is_the_vendor_s() {
     let rows = answer("list metriccurrent", metrics()[..2].to_vec()).unwrap();
     assert_eq!(
-        expanded(&text(&rows, DateFormat::Standard)),
+        expanded(&text(rows, DateFormat::Standard)),
         "         FC_BY_USED              FLASHCACHE      365,290 MB\n\
          \x20        FC_IO_RQ_R_SKIP_SEC     FLASHCACHE      19.4 IO/sec\n"
     );
     let rows =
         answer("list flashcache attributes name, degradedCelldisks, effectiveCacheSize detail", flash_cache()).unwrap();
     assert_eq!(
-        expanded(&text(&rows, DateFormat::Standard)),
+        expanded(&text(rows, DateFormat::Standard)),
         "         name:                   myexa1cel01_FLASHCACHE\n\
          \x20        degradedCelldisks:\n\
          \x20        effectiveCacheSize:     364.75G\n"
@@ -218,9 +230,9 @@ fn detail() {
 #[test]
 fn nothing_found_prints_nothing() {
     for statement in ["list griddisk where name = x", "list griddisk detail limit 0"] {
-        assert_eq!(text(&answer(statement, grid_disks()).unwrap(), DateFormat::Standard), "", "{statement}");
+        assert_eq!(text(answer(statement, grid_disks()).unwrap(), DateFormat::Standard), "", "{statement}");
     }
-    assert_eq!(json(&answer("list griddisk limit 0", grid_disks()).unwrap()), "[]\n");
+    assert_eq!(json(answer("list griddisk limit 0", grid_disks()).unwrap()), "[]\n");
 }
 
 #[test]
@@ -251,13 +263,13 @@ fn local_dates() {
     expect![[r#"
         <TAB> FL_DISK_FIRST<TAB> Sep 12, 2013 11:46:14 PM
     "#]]
-    .assert_eq(&visible(&text(&rows, DateFormat::Local)));
+    .assert_eq(&visible(&text(rows, DateFormat::Local)));
 }
 
 #[test]
 fn order_and_limit() {
     let names = |statement: &str| -> Vec<String> {
-        answer(statement, grid_disks()).unwrap().rows.iter().map(|row| row[0].text()).collect()
+        answer(statement, grid_disks()).unwrap().rows().map(|row| row[0].text()).collect()
     };
     assert_eq!(names("list griddisk order by size"), ["RECO_CD_01_c5", "ä", "DATA_CD_01_c5"]);
     assert_eq!(names("list griddisk order by size desc limit 2"), ["DATA_CD_01_c5", "ä"]);
@@ -266,18 +278,58 @@ fn order_and_limit() {
     assert_eq!(names("list griddisk order by comment"), ["DATA_CD_01_c5", "ä", "RECO_CD_01_c5"]);
     assert_eq!(names("list griddisk order by comment desc"), ["RECO_CD_01_c5", "DATA_CD_01_c5", "ä"]);
     let values = answer("list metriccurrent order by metricValue attributes metricValue", metrics()).unwrap();
-    let values: Vec<String> = values.rows.iter().map(|row| row[0].text()).collect();
+    let values: Vec<String> = values.rows().map(|row| row[0].text()).collect();
     assert_eq!(values, ["9 IO requests", "19.4 IO/sec", "2,665 IO requests", "365,290 MB", "32,669,310 IO requests"]);
+}
+
+/// Grid disks that are made when they are looked at; counts how often.
+struct Counted(Arc<AtomicUsize>);
+
+const COUNTED: usize = 10_000;
+
+impl Source for Counted {
+    fn count(&self) -> usize {
+        COUNTED
+    }
+
+    fn row(&self, place: usize) -> Row {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        grid_disk(&format!("d{:05}", COUNTED - place), 1)
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn a_row_is_made_when_it_is_looked_at_and_not_kept() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let select = |statement: &str| match parse_one(statement).unwrap() {
+        Command::List(list) => select(&list, Box::new(Counted(made.clone()))).unwrap(),
+        other => panic!("LIST expected, not {other}"),
+    };
+    let mut pieces = format::json(select("list griddisk attributes name"));
+    assert_eq!(pieces.next().unwrap(), "[\n{\"name\":\"d10000\"}");
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+    for statement in ["list griddisk", "list griddisk detail order by name limit 9000", "list griddisk where size = 1"]
+    {
+        let answer = select(statement);
+        assert!(answer.bytes() <= COUNTED * size_of::<u32>(), "{statement}: {}", answer.bytes());
+        assert_eq!(answer.rows().count(), answer.count());
+    }
+    let last = select("list griddisk order by name limit 1").row(0);
+    assert_eq!(last[0].text(), "d00001");
 }
 
 #[test]
 fn names_ignore_case_and_must_exist() {
     let rows = answer("list metriccurrent gd_io_rq_w_sm, fl_disk_first", metrics()).unwrap();
-    assert_eq!(rows.rows.len(), 3);
+    assert_eq!(rows.count(), 3);
     let error = answer("list griddisk data_cd_01_C5, Missing", grid_disks()).unwrap_err();
     assert_eq!(error.to_string(), "CELL-09007: GridDisk does not exist: Missing.");
     // A name narrows before WHERE does, so a filter cannot make an object vanish into an error.
-    assert!(answer("list griddisk DATA_CD_01_c5 where status = inactive", grid_disks()).unwrap().rows.is_empty());
+    assert!(answer("list griddisk DATA_CD_01_c5 where status = inactive", grid_disks()).unwrap().count() == 0);
 }
 
 #[test]
@@ -289,25 +341,25 @@ fn json_has_raw_numbers() {
         {"name":"ä","size":3221225472,"comment":null,"errorCount":0}
         ]
     "#]]
-    .assert_eq(&json(&answer("list griddisk attributes name, size, comment, errorCount", grid_disks()).unwrap()));
+    .assert_eq(&json(answer("list griddisk attributes name, size, comment, errorCount", grid_disks()).unwrap()));
     expect![[r#"
         [
         {"name":"FC_BY_USED","collectionTime":1379022374000,"metricObjectName":"FLASHCACHE","metricValue":365289.8125,"unit":"MB"},
         {"name":"FC_IO_RQ_R_SKIP_SEC","collectionTime":1379022374000,"metricObjectName":"FLASHCACHE","metricValue":19.4,"unit":"IO/sec"}
         ]
-    "#]].assert_eq(&json(&answer("list metriccurrent attributes all limit 2", metrics()).unwrap()));
+    "#]].assert_eq(&json(answer("list metriccurrent attributes all limit 2", metrics()).unwrap()));
     expect![[r#"
         [
         {"name":"myexa1cel01_FLASHCACHE","cellDisk":["FD_00_c1","FD_01_c1"],"creationTime":1295804096000,"degradedCelldisks":[],"effectiveCacheSize":391647330304,"id":"8a0aadc8","size":391647330304,"status":"normal"}
         ]
-    "#]].assert_eq(&json(&answer("list flashcache detail", flash_cache()).unwrap()));
+    "#]].assert_eq(&json(answer("list flashcache detail", flash_cache()).unwrap()));
     let control = vec![grid_disk("a\u{1}\\", 0)];
     expect![[r#"
         [
         {"name":"a\u0001\\","status":"active"}
         ]
     "#]]
-    .assert_eq(&json(&answer("list griddisk", control).unwrap()));
+    .assert_eq(&json(answer("list griddisk", control).unwrap()));
 }
 
 #[test]
@@ -323,7 +375,7 @@ fn xml_has_raw_numbers() {
         </metric>
         </cli-output>
     "#]]
-    .assert_eq(&xml(&answer("list metriccurrent limit 1", metrics()).unwrap(), "c\"1"));
+    .assert_eq(&xml(answer("list metriccurrent limit 1", metrics()).unwrap(), "c\"1"));
     expect![[r#"
         <?xml version="1.0" encoding="utf-8" ?>
         <cli-output>
@@ -335,7 +387,7 @@ fn xml_has_raw_numbers() {
         </griddisk>
         </cli-output>
     "#]]
-    .assert_eq(&xml(&answer("list griddisk attributes name,comment,size limit 1", grid_disks()).unwrap(), "c1"));
+    .assert_eq(&xml(answer("list griddisk attributes name,comment,size limit 1", grid_disks()).unwrap(), "c1"));
 }
 
 #[test]

@@ -3,17 +3,22 @@
 //! Both are bounded, and both look at what they tell of without stopping it.
 
 use super::Context;
-use cell::{ActiveKind, ActiveRequest};
-use cellcli::{ObjectType, Row, Value};
+use cell::{ActiveKind, ActiveRequest, GridDisk};
+use cellcli::answer::Matcher;
+use cellcli::command::List;
+use cellcli::{ErrorCode, ObjectType, Row, Source, Value, failure_text};
 use device::Instant;
 use device::sync::lock;
-use flashcache::Content;
+use flashcache::{Content, Tenant};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Requests of all clients that are listed: a hundred and fifty connections with all their places taken.
 const REQUESTS_MAX: usize = 10_000;
 /// Ranges a grid disk is shown in, at most.
 const RANGES_MAX: u64 = 64;
+/// Ranges of one answer: what 1,024 grid disks have, with some that databases share.
+const CONTENT_ROWS_MAX: usize = 100_000;
 /// The shortest range: what the flash cache itself keeps together.
 const RANGE_BYTES_MIN: u64 = flashcache::REGION_BYTES;
 
@@ -83,36 +88,108 @@ fn range_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(RANGES_MAX).next_power_of_two().max(RANGE_BYTES_MIN)
 }
 
-pub(super) fn flash_cache_content(context: &Context) -> Vec<Row> {
-    let Some(cache) = context.cell.flash_cache() else { return Vec::new() };
-    let catalog = context.cell.store().catalog();
-    let ranges: BTreeMap<u64, u64> =
-        catalog.grid_disks.iter().map(|(id, record)| (id.0, range_bytes(record.size_bytes))).collect();
-    let mut rows = Vec::new();
-    for ((id, range, tenant), content) in cache.content(&ranges) {
-        let Content { cached_bytes, keep_bytes, dirty_bytes } = content;
-        let Some(record) = catalog.grid_disks.get(&celldisk::GridDiskId(id)) else { continue };
-        let range_bytes = ranges.get(&id).copied().unwrap_or(RANGE_BYTES_MIN);
-        let offset = range * range_bytes;
-        let mut row = Row::new(ObjectType::FlashCacheContent)
-            .with("name", record.name.as_str())
+/// What the cache holds of ranges of grid disks.
+pub(super) struct Contents {
+    disks: BTreeMap<u64, DiskFacts>,
+    ranges: Vec<Range>,
+}
+
+/// What is the same for all ranges of a grid disk.
+struct DiskFacts {
+    name: String,
+    size_bytes: u64,
+    range_bytes: u64,
+    /// Reads from flash and from disk; none where it is not served.
+    hits_and_misses: Option<(u64, u64)>,
+}
+
+struct Range {
+    disk: u64,
+    number: u64,
+    database: Option<Arc<str>>,
+    content: Content,
+}
+
+impl Contents {
+    fn row_of(&self, range: &Range) -> Row {
+        let row = Row::new(ObjectType::FlashCacheContent);
+        let Some(disk) = self.disks.get(&range.disk) else { return row };
+        let Content { cached_bytes, keep_bytes, dirty_bytes } = range.content;
+        let offset = range.number * disk.range_bytes;
+        let mut row = row
+            .with("name", disk.name.as_str())
             .with("cachedKeepSize", Value::SizeBytes(keep_bytes))
             .with("cachedSize", Value::SizeBytes(cached_bytes))
             .with("cachedWriteSize", Value::SizeBytes(dirty_bytes))
-            .with("length", Value::SizeBytes(range_bytes.min(record.size_bytes.saturating_sub(offset))))
+            .with("length", Value::SizeBytes(disk.range_bytes.min(disk.size_bytes.saturating_sub(offset))))
             .with("offset", Value::SizeBytes(offset));
-        if let Some(database) = context.cell.iorm().database_of(tenant) {
-            row = row.with("dbUniqueName", &*database);
+        if let Some(database) = &range.database {
+            row = row.with("dbUniqueName", &**database);
         }
-        if let Some(disk) = context.cell.grid_disk(&record.name) {
-            let counters = &disk.counters;
-            let misses = counters.cache_misses.requests.get();
-            row = row.with("hitCount", integer(counters.cache_hits.requests.get())).with("missCount", integer(misses));
+        if let Some((hits, misses)) = disk.hits_and_misses {
+            row = row.with("hitCount", integer(hits)).with("missCount", integer(misses));
         }
-        rows.push(row);
+        row
     }
-    rows.sort_by_key(Row::name);
-    rows
+}
+
+impl Source for Contents {
+    fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn row(&self, place: usize) -> Row {
+        self.row_of(&self.ranges[place])
+    }
+
+    fn bytes(&self) -> usize {
+        let of_disk = |disk: &DiskFacts| 2 * size_of::<DiskFacts>() + disk.name.capacity();
+        self.disks.values().map(of_disk).sum::<usize>() + self.ranges.capacity() * size_of::<Range>()
+    }
+}
+
+/// The ranges that a query asks for. Never more than [`CONTENT_ROWS_MAX`].
+pub(super) fn flash_cache_content(context: &Context, query: &List) -> Result<Contents, String> {
+    let mut contents = Contents { disks: BTreeMap::new(), ranges: Vec::new() };
+    let matcher = query.filter.as_ref().map(|filter| Matcher::new(ObjectType::FlashCacheContent, filter));
+    // What is wrong with a condition, who selects by it says.
+    let Ok(filter) = matcher.transpose() else { return Ok(contents) };
+    let Some(cache) = context.cell.flash_cache() else { return Ok(contents) };
+    let catalog = context.cell.store().catalog();
+    let is_named = |name: &str| query.names.is_empty() || query.names.iter().any(|it| it.eq_ignore_ascii_case(name));
+    let wanted = catalog.grid_disks.iter().filter(|(_, record)| is_named(&record.name));
+    let ranges: BTreeMap<u64, u64> = wanted.map(|(id, record)| (id.0, range_bytes(record.size_bytes))).collect();
+    let content = cache.content(&ranges);
+    for (id, range_bytes) in ranges {
+        let is_cached = content.range((id, 0, Tenant::default())..).next().is_some_and(|((disk, ..), _)| *disk == id);
+        let Some(record) = catalog.grid_disks.get(&celldisk::GridDiskId(id)).filter(|_| is_cached) else { continue };
+        let of_disk = |disk: Arc<GridDisk>| {
+            let counters = &disk.counters;
+            (counters.cache_hits.requests.get(), counters.cache_misses.requests.get())
+        };
+        let hits_and_misses = context.cell.grid_disk(&record.name).map(of_disk);
+        let (name, size_bytes) = (record.name.clone(), record.size_bytes);
+        contents.disks.insert(id, DiskFacts { name, size_bytes, range_bytes, hits_and_misses });
+    }
+    for ((disk, number, tenant), content) in content {
+        let range = Range { disk, number, database: context.cell.iorm().database_of(tenant), content };
+        if filter.as_ref().is_some_and(|filter| !filter.matches(&contents.row_of(&range))) {
+            continue;
+        }
+        if contents.ranges.len() == CONTENT_ROWS_MAX {
+            let what = format!("the answer has more than {CONTENT_ROWS_MAX} ranges");
+            let hint = "ask for less: LIST FLASHCACHECONTENT WHERE name = '...', or WHERE cachedSize > 1M";
+            return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
+        }
+        contents.ranges.push(range);
+    }
+    contents.ranges.shrink_to_fit();
+    let Contents { disks, ranges } = &mut contents;
+    ranges.sort_by(|left, right| {
+        let name = |range: &Range| disks.get(&range.disk).map(|disk| &disk.name);
+        name(left).cmp(&name(right))
+    });
+    Ok(contents)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::change::{Refusal, Step, stood, targets};
 use super::rows::timestamp;
 use crate::alerting::{Comparison, Kind, Record, THRESHOLDS_MAX, Threshold, ThresholdError, definition, definitions};
 use cellcli::command::{Change, Target};
-use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Unit, Value, format};
+use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Source, Unit, Value, format};
 use device::WallTime;
 use std::sync::Arc;
 
@@ -52,9 +52,35 @@ fn alert_type(kind: Kind) -> &'static str {
     }
 }
 
-pub(super) fn alert_history(context: &Context) -> Vec<Row> {
-    let now_ns = context.world.clock.wall().0;
-    context.alerts.records().iter().map(|record| alert(record, now_ns)).collect()
+/// The records of alerts at one moment, as a source of rows.
+pub(super) struct AlertHistory {
+    records: Vec<Record>,
+    now_ns: u64,
+}
+
+impl AlertHistory {
+    pub(super) fn new(context: &Context) -> AlertHistory {
+        AlertHistory { records: context.alerts.records(), now_ns: context.world.clock.wall().0 }
+    }
+}
+
+impl Source for AlertHistory {
+    fn count(&self) -> usize {
+        self.records.len()
+    }
+
+    fn row(&self, place: usize) -> Row {
+        alert(&self.records[place], self.now_ns)
+    }
+
+    fn bytes(&self) -> usize {
+        let of_record = |it: &Record| {
+            let value = it.value.as_ref().map_or(0, |(number, unit)| number.capacity() + unit.capacity());
+            let texts = [&it.definition, &it.object, &it.message, &it.examined_by].map(String::capacity);
+            size_of::<Record>() + value + texts.iter().sum::<usize>()
+        };
+        self.records.iter().map(of_record).sum()
+    }
 }
 
 fn alert(record: &Record, now_ns: u64) -> Row {

@@ -3,7 +3,8 @@
 //! Never learns the names of files: whoever asks knows where they lie.
 
 use super::access::Caller;
-use super::service::{Shared, json_body, refuse};
+use super::answers::Length;
+use super::service::{Question, Shared, json_body, no_answer, refuse};
 use super::statement::own_grid_disks;
 use axum::Json;
 use axum::body::Body;
@@ -70,8 +71,9 @@ impl Held {
 }
 
 pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> HttpResponse {
-    let HeldRequest { grid_disk, ranges } = match json_body(&headers, body).await {
-        Ok(request) => request,
+    let question = json_body(&shared, &caller, &headers, body).await;
+    let (HeldRequest { grid_disk, ranges }, _question): Question<HeldRequest> = match question {
+        Ok(question) => question,
         Err(refused) => return refused,
     };
     if ranges.len() > RANGES_MAX || ranges.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len)) > BYTES_MAX {
@@ -79,10 +81,10 @@ pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: 
             format!("more than {RANGES_MAX} ranges, or than {} GiB in all\nhint: ask several times", BYTES_MAX >> 30);
         return refuse(StatusCode::BAD_REQUEST, &why);
     }
-    let context = shared.context.clone();
+    let (context, role) = (shared.context.clone(), caller.role.clone());
     // Not on the one thread of the service.
-    let answer = tokio::task::spawn_blocking(move || {
-        let may_see = own_grid_disks(&context, &caller.role).iter().any(|own| own.eq_ignore_ascii_case(&grid_disk));
+    let make = move || {
+        let may_see = own_grid_disks(&context, &role).iter().any(|own| own.eq_ignore_ascii_case(&grid_disk));
         let Some(disk) = context.cell.grid_disk(&grid_disk).filter(|_| may_see) else {
             let why = format!("there is no grid disk {grid_disk}\nhint: LIST GRIDDISK tells their names");
             return refuse(StatusCode::NOT_FOUND, &why);
@@ -96,9 +98,9 @@ pub(super) async fn held(State(shared): State<Shared>, caller: Caller, headers: 
         };
         let held = ranges.into_iter().map(of).collect();
         Json(HeldAnswer { size_bytes: disk.size_bytes(), held }).into_response()
-    });
-    match answer.await {
-        Ok(answer) => answer,
-        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
+    };
+    match shared.context.answers.make(&caller.role, Length::Short, make, |_| 0).await {
+        Ok((answer, _)) => answer,
+        Err(why) => no_answer(why),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The store keeps counters and gauges; rates are made here, of each reading and the one before of the same run of the cell. What
 //! the condition says of the metric and of the time is asked before rows are made; with OVER it chooses readings by that, and rows by
-//! their values. Never makes more than [`ROWS_MAX`].
+//! their values. Never gives more than [`ROWS_MAX`], and never holds a row: what it is made from is a tenth of it.
 
 mod window;
 
@@ -12,13 +12,13 @@ use crate::store::{Moment, Reading};
 use cell::metrics::{Definition, Formula, RateSample, Sample, definition, definitions};
 use cellcli::answer::Matcher;
 use cellcli::command::{Aggregate, Filter, List, Projection};
-use cellcli::{ErrorCode, Measure, ObjectType, Row, failure_text};
+use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Source, Value, failure_text};
 use device::WallTime;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use window::Window;
 
-/// Rows of one answer, each about a kilobyte while it is made.
+/// Rows of one answer.
 const ROWS_MAX: usize = 50_000;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// What a condition may say of a metric whatever its values are.
@@ -40,8 +40,61 @@ enum From {
     Rate(u32, Option<u32>),
 }
 
-/// The rows of a query that meet its condition, as far as the store goes; the query is left with nothing to look up by name.
-pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -> bool) -> Result<Vec<Row>, String> {
+/// What a row is made from.
+struct Found {
+    /// Place of its metric and object among the lines.
+    line: u32,
+    /// When its reading was taken; with OVER, the last one.
+    last_ns: u64,
+    last: Measure,
+    /// With OVER, in the order of [`Aggregate::ALL`], in the unit of the value.
+    aggregates: Option<Box<[Decimal; 3]>>,
+}
+
+impl Found {
+    fn new(line: usize, over: &Window, is_over: bool) -> Found {
+        let line = u32::try_from(line).unwrap_or(u32::MAX);
+        let aggregates = is_over.then(|| Box::new(over.aggregates()));
+        Found { line, last_ns: over.last_ns, last: over.last, aggregates }
+    }
+
+    fn row(&self, lines: &[Wanted], now_ns: u64) -> Row {
+        let it = &lines[self.line as usize];
+        let row = history_row(it.definition, &it.object, WallTime(self.last_ns), now_ns);
+        let aggregates = self.aggregates.iter().flat_map(|all| Aggregate::ALL.into_iter().zip(all.iter()));
+        let with = |row: Row, (aggregate, number): (Aggregate, &Decimal)| {
+            row.with(aggregate.attribute(), Value::Measure(Measure { number: *number, ..self.last }))
+        };
+        aggregates.fold(row, with).with("metricValue", Value::Measure(self.last))
+    }
+}
+
+/// The rows of an answer.
+pub(super) struct Rows {
+    lines: Vec<Wanted>,
+    found: Vec<Found>,
+    now_ns: u64,
+}
+
+impl Source for Rows {
+    fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    fn row(&self, place: usize) -> Row {
+        self.found[place].row(&self.lines, self.now_ns)
+    }
+
+    fn bytes(&self) -> usize {
+        let of_line = |line: &Wanted| size_of::<Wanted>() + line.object.capacity();
+        let of_found =
+            |it: &Found| size_of::<Found>() + it.aggregates.as_ref().map_or(0, |_| size_of::<[Decimal; 3]>());
+        self.lines.iter().map(of_line).sum::<usize>() + self.found.iter().map(of_found).sum::<usize>()
+    }
+}
+
+/// The rows of a query that meet its condition, as far as the store goes; the query is left with no names and no condition to look at again.
+pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -> bool) -> Result<Rows, String> {
     let names = std::mem::take(&mut query.names);
     let unknown = names.iter().find(|name| definition(&name.to_ascii_uppercase()).is_none());
     if let Some(name) = unknown {
@@ -57,15 +110,16 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
     let mut listing = Listing {
         now_ns,
         of_time: matcher(part(query.filter.as_ref(), &OF_TIME))?,
-        whole: matcher(query.filter.clone())?,
+        whole: matcher(query.filter.take())?,
         window_ns: query.over.as_ref().map(|over| over.minutes * MINUTE_NS),
         enough: match query.limit {
             Some(limit) if query.order_by.is_empty() => usize::try_from(limit).unwrap_or(usize::MAX),
             _ => usize::MAX,
         },
         lines: Vec::new(),
+        windows: Vec::new(),
         before: None,
-        rows: Vec::new(),
+        found: Vec::new(),
         too_many: false,
     };
     let is_named = |row: &Row| names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&row.name()));
@@ -75,7 +129,10 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
     };
     let list = &mut listing;
     let begin = move |series: &BTreeMap<(String, String), u32>| {
-        list.lines = wanted(series).into_iter().filter(is_wanted).map(|it| (it, None)).collect();
+        list.lines = wanted(series).into_iter().filter(is_wanted).collect();
+        if list.window_ns.is_some() {
+            list.windows = vec![None; list.lines.len()];
+        }
         move |reading| list.take(reading)
     };
     let walked = if query.memory {
@@ -91,7 +148,8 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
         return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
     }
     walked.map_err(|error| failure_text(ErrorCode::DeviceFailed, &error.to_string(), None))?;
-    Ok(listing.rows)
+    listing.found.shrink_to_fit();
+    Ok(Rows { lines: listing.lines, found: listing.found, now_ns })
 }
 
 /// As the store's walk, over the readings that memory holds: whatever has become of the store.
@@ -148,9 +206,11 @@ struct Listing {
     window_ns: Option<u64>,
     /// Rows asked for.
     enough: usize,
-    lines: Vec<(Wanted, Option<Window>)>,
+    lines: Vec<Wanted>,
+    /// With OVER: the window of each line that is open.
+    windows: Vec<Option<Window>>,
     before: Option<(Moment, BTreeMap<u32, u64>)>,
-    rows: Vec<Row>,
+    found: Vec<Found>,
     too_many: bool,
 }
 
@@ -161,18 +221,16 @@ impl Listing {
         let last = self.before.take().filter(|(then, _)| then.life == at.life);
         let time = super::rows::with_time(Row::new(ObjectType::MetricHistory), WallTime(at.wall_ns), self.now_ns);
         if holds(self.of_time.as_ref(), &time) {
-            let mut lines = std::mem::take(&mut self.lines);
-            for (it, window) in &mut lines {
-                let Some(measure) = value(it, at, &values, last.as_ref()) else { continue };
+            for line in 0..self.lines.len() {
+                let Some(measure) = value(&self.lines[line], at, &values, last.as_ref()) else { continue };
                 let over = match self.window_ns {
                     None => Some(Window::of(at.wall_ns, measure)),
-                    Some(window_ns) => Window::take(window, window_ns, at.wall_ns, measure),
+                    Some(window_ns) => Window::take(&mut self.windows[line], window_ns, at.wall_ns, measure),
                 };
                 if let Some(over) = over {
-                    self.push(it, &over)?;
+                    self.push(line, &over)?;
                 }
             }
-            self.lines = lines;
         }
         self.before = Some((at, values));
         ControlFlow::Continue(())
@@ -180,29 +238,27 @@ impl Listing {
 
     /// What is still open, once there are no more readings.
     fn end(&mut self) -> ControlFlow<()> {
-        for (it, window) in std::mem::take(&mut self.lines) {
+        for (line, window) in std::mem::take(&mut self.windows).into_iter().enumerate() {
             if let Some(over) = window {
-                self.push(&it, &over)?;
+                self.push(line, &over)?;
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn push(&mut self, it: &Wanted, over: &Window) -> ControlFlow<()> {
-        let row = history_row(it.definition, &it.object, WallTime(over.last_ns), self.now_ns);
-        let row = if self.window_ns.is_some() { over.aggregated(row) } else { row };
-        let row = row.with("metricValue", cellcli::Value::Measure(over.last));
-        if !holds(self.whole.as_ref(), &row) {
+    fn push(&mut self, line: usize, over: &Window) -> ControlFlow<()> {
+        let found = Found::new(line, over, self.window_ns.is_some());
+        if self.whole.as_ref().is_some_and(|whole| !whole.matches(&found.row(&self.lines, self.now_ns))) {
             return ControlFlow::Continue(());
         }
-        if self.rows.len() >= self.enough {
+        if self.found.len() >= self.enough {
             return ControlFlow::Break(());
         }
-        if self.rows.len() == ROWS_MAX {
+        if self.found.len() == ROWS_MAX {
             self.too_many = true;
             return ControlFlow::Break(());
         }
-        self.rows.push(row);
+        self.found.push(found);
         ControlFlow::Continue(())
     }
 }

@@ -5,7 +5,8 @@
 
 use super::access::Caller;
 use super::service::{Shared, json_body, refuse};
-use super::statement::{self, Manner};
+use super::statement::{self, Manner, Output, Reply};
+use super::stream::pieces;
 use super::{DateStyle, Form};
 use axum::Router;
 use axum::body::Body;
@@ -52,8 +53,8 @@ fn handler(object: &'static ObjectSpec, verb: Verb) -> MethodRouter<Shared> {
         run(shared, caller, &format!("DESCRIBE {}", object.word), verb, object).await
     };
     let change = move |State(shared): State<Shared>, caller: Caller, headers: HeaderMap, body: Body| async move {
-        match json_body::<ChangeBody>(&headers, body).await {
-            Ok(body) => match change_text(verb, object, &body) {
+        match json_body::<ChangeBody>(&shared, &caller, &headers, body).await {
+            Ok((body, _question)) => match change_text(verb, object, &body) {
                 Ok(text) => run(shared, caller, &text, verb, object).await,
                 Err(what) => refuse(StatusCode::BAD_REQUEST, &what),
             },
@@ -225,6 +226,8 @@ fn change_text(verb: Verb, object: &ObjectSpec, body: &ChangeBody) -> Result<Str
     Ok(text)
 }
 
+const JSON: &str = "application/json";
+
 /// What a change answers.
 #[derive(Serialize)]
 struct Changed<'a> {
@@ -243,14 +246,21 @@ async fn run(shared: Shared, caller: Caller, text: &str, verb: Verb, object: &Ob
         return refuse(StatusCode::BAD_REQUEST, &format!("not a {} of {}", verb.word(), object.word));
     }
     let manner = Manner { form: Form::Json, dates: DateStyle::Standard };
-    let outcome = statement::run_one(&shared.context, &caller, command, manner, false).await;
-    let status = outcome.error.as_deref().map_or(StatusCode::OK, status_of);
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    if matches!(verb, Verb::List | Verb::Describe) && outcome.error.is_none() {
-        return (status, json, outcome.output).into_response();
+    let Reply { output, error, is_busy } = statement::run_one(&shared.context, &caller, command, manner, false).await;
+    let status = match &error {
+        _ if is_busy => StatusCode::SERVICE_UNAVAILABLE,
+        Some(error) => status_of(error),
+        None => StatusCode::OK,
+    };
+    match output {
+        Output::Rows(rows, held) => pieces(JSON, rows, held).await,
+        Output::Text(text) if matches!(verb, Verb::List | Verb::Describe) && error.is_none() => {
+            (status, [(header::CONTENT_TYPE, JSON)], text).into_response()
+        }
+        Output::Text(output) => {
+            (status, axum::Json(Changed { output: &output, error: error.as_deref() })).into_response()
+        }
     }
-    let error = outcome.error.as_deref();
-    (status, axum::Json(Changed { output: &outcome.output, error })).into_response()
 }
 
 /// The status that tells what a `CELL-NNNNN` tells.

@@ -18,6 +18,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 const ADMINISTRATORS_MAX: usize = 64;
 /// Those of others who are known; further ones are refused.
 const OTHERS_MAX: usize = 32;
+/// Those of all who are known.
+pub(super) const KNOWN_MAX: usize = ADMINISTRATORS_MAX + OTHERS_MAX;
 /// Those of strangers.
 pub(super) const STRANGERS_MAX: usize = 128;
 /// After a stranger had to leave, before the next connection is taken: so each has half a second at least to go on, which is a hundred

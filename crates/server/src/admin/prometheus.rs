@@ -107,26 +107,59 @@ impl Page {
     }
 }
 
-/// The whole page.
-pub(super) fn page(context: &Context, style: Style) -> String {
-    let mut page = Page::new(style, crate::process::started_ns());
-    process(&mut page);
-    let mut last = "";
-    for sample in context.samples() {
-        if sample.definition.name != last {
-            last = sample.definition.name;
-            head(&mut page, sample.definition);
+/// Samples that are written at a time.
+const SAMPLES_AT_ONCE: usize = 64;
+
+/// A whole page, written as it is taken.
+pub(super) struct Pages {
+    page: Page,
+    samples: Vec<Sample>,
+    written: usize,
+    /// What comes after the samples, until it is written.
+    tail: Option<String>,
+}
+
+impl Pages {
+    pub(super) fn new(context: &Context, style: Style) -> Pages {
+        let mut page = Page::new(style, crate::process::started_ns());
+        alerts(&mut page, context);
+        front_end(&mut page, context);
+        tried_again(&mut page, context);
+        latencies(&mut page, context);
+        if style == Style::Open {
+            page.line(format_args!("# EOF"));
         }
-        line(&mut page, &sample);
+        let tail = Some(std::mem::take(&mut page.text));
+        process(&mut page);
+        Pages { page, samples: context.samples(), written: 0, tail }
     }
-    alerts(&mut page, context);
-    front_end(&mut page, context);
-    tried_again(&mut page, context);
-    latencies(&mut page, context);
-    if style == Style::Open {
-        page.line(format_args!("# EOF"));
+
+    /// About how much memory it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.samples.capacity() * size_of::<Sample>() + self.tail.as_ref().map_or(0, String::capacity)
     }
-    page.text
+}
+
+impl Iterator for Pages {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let end = self.samples.len().min(self.written + SAMPLES_AT_ONCE);
+        if self.written == end {
+            let head = std::mem::take(&mut self.page.text);
+            return self.tail.take().map(|tail| head + &tail);
+        }
+        for at in self.written..end {
+            let before = at.checked_sub(1).map(|before| self.samples[before].definition.name);
+            let sample = &self.samples[at];
+            if before != Some(sample.definition.name) {
+                head(&mut self.page, sample.definition);
+            }
+            line(&mut self.page, sample);
+        }
+        self.written = end;
+        Some(std::mem::take(&mut self.page.text))
+    }
 }
 
 /// Which program this is, and since when it runs.

@@ -58,13 +58,3 @@ pub(crate) struct Outcome {
     /// For stderr: `CELL-NNNNN: ...` and perhaps a hint line. None: it was carried out.
     pub(crate) error: Option<String>,
 }
-
-impl Outcome {
-    pub(crate) fn done(output: String) -> Outcome {
-        Outcome { output, error: None }
-    }
-
-    pub(crate) fn failed(error: String) -> Outcome {
-        Outcome { output: String::new(), error: Some(error) }
-    }
-}

@@ -4,22 +4,27 @@
 //! Never keeps anything: the cell does, as long as somebody asks.
 
 use super::access::{Caller, Role};
-use super::service::{Shared, json_body, refuse};
-use axum::Json;
+use super::answers::Length;
+use super::service::{Question, Shared, json_body, no_answer};
+use super::stream::pieces;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::http::HeaderMap;
+use axum::response::Response as HttpResponse;
 use cell::{ActiveKind, Answered, Cell, Recorded};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::iter::once;
+
+/// What the name of a grid disk takes besides.
+const NAME_BYTES: usize = 48;
 
 /// What a cell records for who asks.
 pub trait Recordable: Serialize + DeserializeOwned + Send + 'static {
     /// Where it is asked for.
     const PATH: &'static str;
     /// What the cell keeps of it.
-    type Kept;
+    type Kept: Send + 'static;
 
     /// What has come since; `last`: what is under way too, in place of waiting for its end.
     fn since(cell: &Cell, after: Option<u64>, last: bool) -> Recorded<Self::Kept>;
@@ -181,8 +186,8 @@ pub(super) async fn recorded<T: Recordable>(
     headers: HeaderMap,
     body: Body,
 ) -> HttpResponse {
-    let request: RecordRequest = match json_body(&headers, body).await {
-        Ok(request) => request,
+    let (request, _question): Question<RecordRequest> = match json_body(&shared, &caller, &headers, body).await {
+        Ok(question) => question,
         Err(refused) => return refused,
     };
     let own = match &caller.role {
@@ -191,13 +196,48 @@ pub(super) async fn recorded<T: Recordable>(
     };
     let context = shared.context.clone();
     // Up to tens of thousands of them: not on the one thread of the service.
-    let answer = tokio::task::spawn_blocking(move || {
-        let Recorded { next, missed, items } = T::since(&context.cell, request.after, request.last);
-        let mine = |item: &T| own.as_ref().is_none_or(|own| item.database().eq_ignore_ascii_case(own));
-        RecordAnswer { next, missed, recorded: items.into_iter().map(T::of).filter(mine).collect() }
-    });
-    match answer.await {
-        Ok(answer) => Json(answer).into_response(),
-        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
+    let make = move || T::since(&context.cell, request.after, request.last);
+    let bytes = |made: &Recorded<T::Kept>| made.items.len() * (size_of::<T::Kept>() + NAME_BYTES);
+    match shared.context.answers.make(&caller.role, Length::Long, make, bytes).await {
+        Ok((made, held)) => pieces("application/json", written::<T>(made, own), held).await,
+        Err(why) => no_answer(why),
+    }
+}
+
+/// A [`RecordAnswer`] in pieces: each of what is recorded is made when it is taken.
+fn written<T: Recordable>(recorded: Recorded<T::Kept>, own: Option<String>) -> impl Iterator<Item = String> + Send {
+    let Recorded { next, missed, items } = recorded;
+    let mine = move |item: &T| own.as_ref().is_none_or(|own| item.database().eq_ignore_ascii_case(own));
+    // Text and numbers always have a form.
+    let items = items.into_iter().map(T::of).filter(mine).filter_map(|item| serde_json::to_string(&item).ok());
+    let items = items.enumerate().map(|(place, item)| if place == 0 { item } else { format!(",{item}") });
+    let head = format!("{{\"next\":{next},\"missed\":{missed},\"recorded\":[");
+    once(head).chain(items).chain(once("]}".to_owned()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use device::WallTime;
+
+    #[test]
+    fn what_is_written_is_the_answer() {
+        let write = |n: u64, database: &str| cell::RedoWrite {
+            at: WallTime(n),
+            took_ns: 2,
+            grid_disk: "a\"b".to_owned(),
+            database: Some(database.into()),
+            answered: Answered::Disk,
+        };
+        for (own, expected) in
+            [(None, vec![1, 2, 3]), (Some("sales".to_owned()), vec![1, 3]), (Some("X".to_owned()), vec![])]
+        {
+            let items = vec![write(1, "SALES"), write(2, "HR"), write(3, "SALES")];
+            let text: String = written::<RecordedWrite>(Recorded { next: 9, missed: 4, items }, own).collect();
+            let answer: RecordAnswer<RecordedWrite> = serde_json::from_str(&text).unwrap();
+            let times: Vec<u64> = answer.recorded.iter().map(|write| write.time_ns).collect();
+            assert_eq!((answer.next, answer.missed, times), (9, 4, expected));
+        }
     }
 }

@@ -11,13 +11,12 @@ use crate::durability::{self, class_name};
 use crate::init::{caching_mode_name, purpose_name};
 use crate::process;
 use cell::FlushStatus;
-use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample, between};
-use cellcli::answer::Matcher;
-use cellcli::command::List;
-use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Timestamp, Unit, Value, failure_text};
+use cell::metrics::{Base, Definition, Formula, MetricObject, MetricType, RateSample, Sample};
+use cellcli::{Decimal, Measure, ObjectType, Row, Timestamp, Unit, Value};
 use celldisk::{CachingPolicy, FillStrategy, FlashLogMode, MemberStatus, Role};
 use device::WallTime;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 /// Every object of a type.
 pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
@@ -31,13 +30,14 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::Pin => pins(context),
         ObjectType::Threshold => alert_statements::thresholds(context),
         ObjectType::AlertDefinition => alert_statements::alert_definitions(),
-        ObjectType::AlertHistory => alert_statements::alert_history(context),
         ObjectType::PhysicalDisk => physical_rows::physical_disks(context),
         ObjectType::Lun => physical_rows::luns(context),
         ObjectType::ActiveRequest => activity_rows::active_requests(context),
-        ObjectType::FlashCacheContent => activity_rows::flash_cache_content(context),
-        // Too many to be made before it is known which are asked for.
-        ObjectType::MetricCurrent | ObjectType::MetricHistory => Vec::new(),
+        // Too many to be held: these are made when they are looked at.
+        ObjectType::AlertHistory
+        | ObjectType::FlashCacheContent
+        | ObjectType::MetricCurrent
+        | ObjectType::MetricHistory => Vec::new(),
         ObjectType::IormPlan => vec![super::iorm::plan(context)],
         ObjectType::IormProfile => super::iorm::profiles(context),
         ObjectType::Database => super::iorm::databases(context),
@@ -365,7 +365,7 @@ fn flash_log(context: &Context) -> Option<Row> {
     })
 }
 
-fn metric_type(definition: &Definition) -> &'static str {
+pub(super) fn metric_type(definition: &Definition) -> &'static str {
     match definition.metric_type() {
         MetricType::Cumulative => "Cumulative",
         MetricType::Instantaneous => "Instantaneous",
@@ -386,7 +386,7 @@ pub(super) fn metric_object(definition: &Definition) -> &'static str {
 }
 
 /// The unit a metric is printed in.
-fn metric_unit(definition: &Definition) -> Unit {
+pub(super) fn metric_unit(definition: &Definition) -> Unit {
     match (definition.base, definition.formula) {
         (Base::Bytes, Formula::PerSecond(_)) if is_in_kb(definition) => Unit::KbPerSecond,
         (Base::Bytes, Formula::PerSecond(_)) => Unit::MbPerSecond,
@@ -438,59 +438,13 @@ pub(super) fn metric_definition(definition: &'static Definition) -> Row {
         .with("unit", metric_unit(definition).text())
 }
 
-/// Rows of LIST METRICCURRENT, each about a kilobyte while it is made: what 1,024 grid disks have, twice.
-const METRIC_ROWS_MAX: usize = 100_000;
-
-/// Those of METRICCURRENT that a query asks for. Never more than [`METRIC_ROWS_MAX`].
-pub(super) fn metrics_current(context: &Context, query: &List) -> Result<Vec<Row>, String> {
-    let matcher = query.filter.as_ref().map(|filter| Matcher::new(ObjectType::MetricCurrent, filter));
-    // What is wrong with a condition, who selects by it says.
-    let Ok(filter) = matcher.transpose() else { return Ok(Vec::new()) };
-    let now = context.samples();
-    let at = context.world.clock.now();
-    let collected = timestamp(context.world.clock.wall());
-    let rates = match context.history.base() {
-        Some((base, before)) => between(&before, &now, at.ns_since(base).max(1)),
-        None => Vec::new(),
-    };
-    let row = |(definition, object, value): (&'static Definition, String, Measure)| {
-        Row::new(ObjectType::MetricCurrent)
-            .with("name", definition.name)
-            .with("age", Value::Integer(0))
-            .with("alertState", context.alerts.of_metric(definition.name, &object))
-            .with("collectionTime", collected.clone())
-            .with("description", definition.description)
-            .with("metricObjectName", object)
-            .with("metricType", metric_type(definition))
-            .with("metricValue", Value::Measure(value))
-            .with("objectType", metric_object(definition))
-            .with("unit", metric_unit(definition).text())
-    };
-    // A name that no metric has is refused by who selects.
-    let is_named =
-        |row: &Row| query.names.is_empty() || query.names.iter().any(|it| it.eq_ignore_ascii_case(&row.name()));
-    let is_wanted = |row: &Row| is_named(row) && filter.as_ref().is_none_or(|filter| filter.matches(row));
-    let mut rows: Vec<Row> = values_of(&now, &rates).map(row).filter(is_wanted).take(METRIC_ROWS_MAX + 1).collect();
-    if rows.len() > METRIC_ROWS_MAX {
-        let what = format!("the answer has more than {METRIC_ROWS_MAX} values");
-        let hint = "ask for less: LIST METRICCURRENT name, or LIST METRICCURRENT WHERE metricObjectName = '...'";
-        return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
-    }
-    rows.sort_by_key(|row| (row.name(), row.get("metricObjectName").map(Value::text)));
-    Ok(rows)
-}
-
 /// Every value as it is shown.
-pub(super) fn values(samples: &[Sample], rates: &[RateSample]) -> Vec<(&'static Definition, String, Measure)> {
-    values_of(samples, rates).collect()
-}
-
-fn values_of<'a>(
-    samples: &'a [Sample],
-    rates: &'a [RateSample],
-) -> impl Iterator<Item = (&'static Definition, String, Measure)> + 'a {
-    let of_now = samples.iter().map(|it| (it.definition, it.object.to_string(), amount(it)));
-    of_now.chain(rates.iter().map(|it| (it.definition, it.object.to_string(), rate(it))))
+pub(super) fn values(
+    samples: &[Sample],
+    rates: &[RateSample],
+) -> impl Iterator<Item = (&'static Definition, Arc<str>, Measure)> {
+    let of_now = samples.iter().map(|it| (it.definition, it.object.clone(), amount(it)));
+    of_now.chain(rates.iter().map(|it| (it.definition, it.object.clone(), rate(it))))
 }
 
 /// A row of METRICHISTORY without its value.

@@ -1,10 +1,12 @@
 //! The HTTP service and its thread: which path does what, for whom.
 
 use super::access::{Access, Caller, Denied, Peer, Role};
+use super::answers::{Held, Length, NoAnswer};
 use super::listen::{AdminListener, serve};
 use super::recording::{Recordable, RecordedRequest, RecordedWrite, recorded};
-use super::{Context, Outcome, Request, Response, openapi, operations, prometheus, statement, watch as watching};
-use axum::body::{Body, to_bytes};
+use super::stream::{pieces, streamed};
+use super::{Context, Request, openapi, operations, prometheus, statement, watch as watching};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -123,19 +125,38 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A body of JSON, within bounds of size and time. It must say that it is: a page in the browser of somebody with a certificate
+/// What a body of JSON says, and the memory that it takes until it is answered.
+pub(super) type Question<T> = (T, Held);
+
+/// A body of JSON, within bounds of size, memory and time. It must say that it is: a page in the browser of somebody with a certificate
 /// can send forms and plain text anywhere, JSON only where it is asked.
-pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, HttpResponse> {
+pub(super) async fn json_body<T: DeserializeOwned>(
+    shared: &Shared,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Question<T>, HttpResponse> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     if !kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
         return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body is application/json, and says so"));
     }
+    // A body is at most as long as its head says. One whose head says nothing may have any length.
+    let told = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = told.map_or(BODY_BYTES_MAX, |bytes| bytes.min(BODY_BYTES_MAX));
+    let held = shared.context.answers.question(&caller.role, bytes).await.map_err(no_answer)?;
     let bytes = match tokio::time::timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or broke off")),
         Err(_) => return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body does not come")),
     };
-    object_of(&bytes).map_err(|why| refuse(StatusCode::BAD_REQUEST, &format!("the body: {why}")))
+    let object = object_of(&bytes).map_err(|why| refuse(StatusCode::BAD_REQUEST, &format!("the body: {why}")))?;
+    Ok((object, held))
+}
+
+/// The response to a question that gets no answer.
+pub(super) fn no_answer(why: NoAnswer) -> HttpResponse {
+    let hint = why.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+    refuse(StatusCode::SERVICE_UNAVAILABLE, &(why.text() + &hint))
 }
 
 /// What a body says. serde takes an array for an object, field by field, and one without fields where all have defaults.
@@ -152,15 +173,14 @@ async fn cellcli_statements(
     headers: HeaderMap,
     body: Body,
 ) -> HttpResponse {
-    let request: Request = match json_body(&headers, body).await {
-        Ok(request) => request,
+    let (request, question): Question<Request> = match json_body(&shared, &caller, &headers, body).await {
+        Ok(question) => question,
         Err(refused) => return refused,
     };
-    let results = statement::run(shared.context.clone(), caller, request).await;
-    for Outcome { error, .. } in results.iter().filter(|it| it.error.is_some()) {
-        tracing::debug!(error = error.as_deref().unwrap_or(""), "a statement was refused");
-    }
-    Json(Response { results }).into_response()
+    streamed("application/json", Some(question), move |writer| {
+        statement::run(shared.context.clone(), caller, request, writer)
+    })
+    .await
 }
 
 async fn openapi_document(_: Caller) -> HttpResponse {
@@ -214,9 +234,10 @@ async fn metrics(State(shared): State<Shared>, caller: Caller, headers: HeaderMa
     let context = shared.context.clone();
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let style = prometheus::Style::of_accept(accept);
-    match tokio::task::spawn_blocking(move || prometheus::page(&context, style)).await {
-        Ok(page) => ([(header::CONTENT_TYPE, style.content_type())], page).into_response(),
-        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the cell is stopping"),
+    let make = move || prometheus::Pages::new(&context, style);
+    match shared.context.answers.make(&caller.role, Length::Long, make, prometheus::Pages::bytes).await {
+        Ok((pages, held)) => pieces(style.content_type(), pages, held).await,
+        Err(why) => no_answer(why),
     }
 }
 

@@ -1,13 +1,16 @@
-//! One text of CellCLI statements: parse, see whether the caller may, carry out one after the other, render.
+//! One text of CellCLI statements: parse, see whether the caller may, carry out one after the other, write what became of each.
 //!
-//! A failed statement does not stop those after it, as at a terminal. Every way to a change leads through [`run_one`].
+//! A failed statement does not stop those after it, as at a terminal. The answer of a statement is sent before the next one is carried out.
+//! Every way to a change leads through [`run_one`].
 
 use super::access::{Caller, Role};
-use super::{Context, DateStyle, Form, Outcome, Request};
-use super::{calibrate, change, metric_history};
+use super::answers::{Held, Length, NoAnswer};
+use super::stream::{Gone, Writer};
+use super::{Context, DateStyle, Form, Request};
+use super::{activity_rows, alert_statements, calibrate, change, metric_history, metrics_current};
 use cellcli::command::{Command, DateFormat, List, Operation};
-use cellcli::{ErrorCode, ObjectType, Row, Value, failure_text, format, help, parse_script, select};
-use device::sync::lock;
+use cellcli::{Answer, ErrorCode, ObjectType, Row, Source, Value, failure_text, format, help, select, statements};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a database may look at, as far as it is its own.
@@ -27,25 +30,85 @@ pub(super) struct Manner {
     pub(super) dates: DateStyle,
 }
 
-/// Carry out the statements of a request.
-pub(super) async fn run(context: Arc<Context>, caller: Caller, request: Request) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
+/// What a statement gives out.
+pub(super) enum Output {
+    /// Whole lines.
+    Text(String),
+    /// The rows of a LIST, as text that is made as it is taken, and what they hold meanwhile.
+    Rows(Box<dyn Iterator<Item = String> + Send>, Held),
+}
+
+/// What became of one statement.
+pub(super) struct Reply {
+    /// For stdout.
+    pub(super) output: Output,
+    /// For stderr: `CELL-NNNNN: ...` and perhaps a hint line. None: it was carried out.
+    pub(super) error: Option<String>,
+    /// There was no memory for the answer in time: it may be asked for again.
+    pub(super) is_busy: bool,
+}
+
+impl Reply {
+    fn done(output: String) -> Reply {
+        Reply { output: Output::Text(output), error: None, is_busy: false }
+    }
+
+    fn failed(error: String) -> Reply {
+        Reply { error: Some(error), ..Reply::done(String::new()) }
+    }
+
+    fn none(why: NoAnswer) -> Reply {
+        let error = failure_text(ErrorCode::NotPermittedNow, &why.text(), why.hint());
+        Reply { is_busy: why == NoAnswer::Busy, ..Reply::failed(error) }
+    }
+}
+
+/// Carry out the statements of a request, and write what became of them as a [`super::Response`].
+pub(super) async fn run(
+    context: Arc<Context>,
+    caller: Caller,
+    request: Request,
+    mut writer: Writer,
+) -> Result<Writer, Gone> {
     let manner = Manner { form: request.form, dates: request.dates };
-    for statement in parse_script(&request.text) {
-        let command = match statement.command {
-            Err(error) => {
-                outcomes.push(Outcome::failed(error.render(&request.text)));
-                continue;
+    let mut begin = "{\"results\":[{\"output\":\"";
+    for statement in statements(&request.text) {
+        // A client that has gone wants no more of them.
+        if writer.is_gone() {
+            return Err(Gone);
+        }
+        let (reply, leave) = match statement.command {
+            Err(error) => (Reply::failed(error.render(&request.text)), false),
+            Ok(command) => {
+                let leave = matches!(command, Command::Exit | Command::Quit);
+                (run_one(&context, &caller, command, manner, request.monitor).await, leave)
             }
-            Ok(command) => command,
         };
-        let leave = matches!(command, Command::Exit | Command::Quit);
-        outcomes.push(run_one(&context, &caller, command, manner, request.monitor).await);
+        writer.text(begin, None).await?;
+        begin = ",{\"output\":\"";
+        match reply.output {
+            Output::Text(text) => writer.escaped(&text, None).await?,
+            Output::Rows(pieces, held) => {
+                for piece in pieces {
+                    writer.escaped(&piece, Some(&held)).await?;
+                }
+            }
+        }
+        let error = match &reply.error {
+            Some(error) => {
+                tracing::debug!(error, "a statement was refused");
+                serde_json::Value::from(error.as_str()).to_string()
+            }
+            None => "null".to_owned(),
+        };
+        writer.text(&format!("\",\"error\":{error}}}"), None).await?;
         if leave {
             break;
         }
     }
-    outcomes
+    let is_empty = begin.starts_with('{');
+    writer.text(if is_empty { "{\"results\":[]}" } else { "]}" }, None).await?;
+    Ok(writer)
 }
 
 /// Carry out one command if the caller may; `monitor`: only if it changes nothing, whoever asks.
@@ -55,10 +118,10 @@ pub(super) async fn run_one(
     command: Command,
     manner: Manner,
     monitor: bool,
-) -> Outcome {
+) -> Reply {
     if let Some(refusal) = refusal(&caller.role, &command, monitor) {
         context.audit.refused(&|| now(context), caller, &command.to_string(), &refusal);
-        return Outcome::failed(refusal);
+        return Reply::failed(refusal);
     }
     let changes = !command.is_read_only() && !matches!(command, Command::Spool(_));
     if !changes {
@@ -75,7 +138,7 @@ pub(super) async fn run_one(
             let text =
                 format!("{} is not carried out: it cannot be written to the audit log, {why}", command.verb().word());
             let hint = "make room in the cell's directory, or mend the file; nothing was changed";
-            return Outcome::failed(failure_text(ErrorCode::NotPermittedNow, &text, Some(hint)));
+            return Reply::failed(failure_text(ErrorCode::NotPermittedNow, &text, Some(hint)));
         }
         Err(_) => return stopping(),
     }
@@ -115,17 +178,14 @@ fn refusal(role: &Role, command: &Command, monitor: bool) -> Option<String> {
     }
 }
 
-async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, manner: Manner) -> Outcome {
+async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, manner: Manner) -> Reply {
     match command {
-        Command::List(query) => {
-            let (context, role) = (context.clone(), caller.role.clone());
-            looked(move || list(&context, &role, query, manner)).await
-        }
-        Command::Describe(object) => Outcome::done(match manner.form {
+        Command::List(query) => list(context, &caller.role, query, manner).await,
+        Command::Describe(object) => Reply::done(match manner.form {
             Form::Json => format::describe_json(object),
             Form::Text | Form::Xml => format::describe(object),
         }),
-        Command::Help { verb, object } => Outcome::done(help(verb, object)),
+        Command::Help { verb, object } => Reply::done(help(verb, object)),
         Command::Calibrate { force } => {
             changed(context, move |context| async move { calibrate::calibrate(&context, force).await }).await
         }
@@ -140,9 +200,9 @@ async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, ma
         Command::Alter(it) => changed(context, move |context| async move { change::alter(&context, &it).await }).await,
         Command::Drop(it) => changed(context, move |context| async move { change::drop(&context, &it).await }).await,
         Command::Remark(_) | Command::Exit | Command::Quit | Command::SetDateFormat(_) | Command::SetEcho(_) => {
-            Outcome::default()
+            Reply::done(String::new())
         }
-        Command::Spool(_) | Command::Start(_) => Outcome::failed(failure_text(
+        Command::Spool(_) | Command::Start(_) => Reply::failed(failure_text(
             ErrorCode::NotSupported,
             "files are read and written by the client, not by the cell",
             Some("use `flashcell cellcli`"),
@@ -151,60 +211,73 @@ async fn carry_out(context: &Arc<Context>, caller: &Caller, command: Command, ma
 }
 
 /// Make a change on an executor thread of the cell.
-async fn changed<F>(context: &Arc<Context>, change: impl FnOnce(Arc<Context>) -> F) -> Outcome
+async fn changed<F>(context: &Arc<Context>, change: impl FnOnce(Arc<Context>) -> F) -> Reply
 where
     F: Future<Output = change::Done> + Send + 'static,
 {
     context.on_cell(change(context.clone())).await.map_or_else(stopping, done)
 }
 
-fn done((lines, refusal): change::Done) -> Outcome {
+fn done((lines, refusal): change::Done) -> Reply {
     let mut output = lines.join("\n");
     if !output.is_empty() {
         output.push('\n');
     }
-    Outcome { output, error: refusal.map(|refusal| refusal.text()) }
+    Reply { error: refusal.map(|refusal| refusal.text()), ..Reply::done(output) }
 }
 
-/// Look at the cell where it may take a while.
-async fn looked(look: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
-    tokio::task::spawn_blocking(look).await.unwrap_or_else(|_| stopping())
+fn stopping() -> Reply {
+    Reply::none(NoAnswer::Stopping)
 }
 
-fn stopping() -> Outcome {
-    Outcome::failed(failure_text(ErrorCode::NotPermittedNow, "the cell is stopping", None))
-}
-
-/// What of these rows a role may see.
+/// The rows of a type that a role may see.
 fn visible(context: &Context, role: &Role, object: ObjectType) -> Vec<Row> {
-    own(context, role, object, super::rows::rows(context, object))
-}
-
-/// Of these rows, those that a role may see.
-fn own(context: &Context, role: &Role, object: ObjectType, mut rows: Vec<Row>) -> Vec<Row> {
-    let Role::Database(database) = role else { return rows };
-    let is_own = |row: &Row| match row.get("availableTo") {
-        Some(Value::List(names)) => names.iter().any(|name| name.eq_ignore_ascii_case(database)),
-        _ => false,
-    };
-    let disks = super::rows::rows(context, ObjectType::GridDisk);
-    let own: Vec<String> = disks.iter().filter(|row| is_own(row)).map(Row::name).collect();
-    let text = |row: &Row, attribute: &str| row.get(attribute).map(Value::text).unwrap_or_default();
-    match object {
-        ObjectType::GridDisk | ObjectType::Pin => rows.retain(|row| own.contains(&row.name())),
-        ObjectType::MetricCurrent => rows.retain(|row| {
-            let (of, object) = (text(row, "objectType"), text(row, "metricObjectName"));
-            of == "GRIDDISK" && own.contains(&object) || of == "IORM_DATABASE" && object.eq_ignore_ascii_case(database)
-        }),
-        ObjectType::MetricDefinition => {
-            rows.retain(|row| ["GRIDDISK", "IORM_DATABASE"].contains(&text(row, "objectType").as_str()))
-        }
-        // Its own, however it is written.
-        ObjectType::Database => rows.retain(|row| row.name().eq_ignore_ascii_case(database)),
-        // Not of databases.
-        _ => rows.clear(),
+    let mut rows = super::rows::rows(context, object);
+    if matches!(role, Role::Database(_)) {
+        let is_own = is_own(context, role, object);
+        rows.retain(|row| is_own(row));
     }
     rows
+}
+
+/// Whether a role may see a row of a type.
+fn is_own(context: &Context, role: &Role, object: ObjectType) -> Box<dyn Fn(&Row) -> bool> {
+    let Role::Database(database) = role else { return Box::new(|_| true) };
+    let database = database.clone();
+    let text = |row: &Row, attribute: &str| row.get(attribute).map(Value::text).unwrap_or_default();
+    let is_available = {
+        let database = database.clone();
+        move |row: &Row| match row.get("availableTo") {
+            Some(Value::List(names)) => names.iter().any(|name| name.eq_ignore_ascii_case(&database)),
+            _ => false,
+        }
+    };
+    let grid_disks = || -> BTreeSet<String> {
+        let disks = super::rows::rows(context, ObjectType::GridDisk);
+        disks.iter().filter(|row| is_available(row)).map(Row::name).collect()
+    };
+    match object {
+        ObjectType::GridDisk => Box::new(is_available),
+        ObjectType::Pin => {
+            let own = grid_disks();
+            Box::new(move |row| own.contains(&row.name()))
+        }
+        ObjectType::MetricCurrent => {
+            let own = grid_disks();
+            Box::new(move |row| {
+                let (of, object) = (text(row, "objectType"), text(row, "metricObjectName"));
+                of == "GRIDDISK" && own.contains(&object)
+                    || of == "IORM_DATABASE" && object.eq_ignore_ascii_case(&database)
+            })
+        }
+        ObjectType::MetricDefinition => {
+            Box::new(move |row| ["GRIDDISK", "IORM_DATABASE"].contains(&text(row, "objectType").as_str()))
+        }
+        // Its own, however it is written.
+        ObjectType::Database => Box::new(move |row| row.name().eq_ignore_ascii_case(&database)),
+        // Not of databases.
+        _ => Box::new(|_| false),
+    }
 }
 
 /// Names of the grid disks that a role may see.
@@ -212,47 +285,82 @@ pub(super) fn own_grid_disks(context: &Context, role: &Role) -> Vec<String> {
     visible(context, role, ObjectType::GridDisk).iter().map(Row::name).collect()
 }
 
-fn list(context: &Context, role: &Role, mut query: List, manner: Manner) -> Outcome {
-    let mut rows = visible(context, role, query.object);
-    // One such answer at a time, to its end: what it takes is bounded.
-    let is_long = matches!(query.object, ObjectType::MetricCurrent | ObjectType::MetricHistory);
-    let _turn = is_long.then(|| lock(&context.listing_history));
-    if query.object == ObjectType::MetricCurrent {
-        match super::rows::metrics_current(context, &query) {
-            Ok(found) => rows = own(context, role, query.object, found),
-            Err(error) => return Outcome::failed(error),
-        }
+/// How much a LIST of such objects may hold.
+fn length(object: ObjectType) -> Length {
+    match object {
+        ObjectType::Cell
+        | ObjectType::CellDisk
+        | ObjectType::FlashCache
+        | ObjectType::FlashLog
+        | ObjectType::IormPlan
+        | ObjectType::Lun
+        | ObjectType::PhysicalDisk => Length::Short,
+        ObjectType::ActiveRequest
+        | ObjectType::AlertDefinition
+        | ObjectType::AlertHistory
+        | ObjectType::Database
+        | ObjectType::FlashCacheContent
+        | ObjectType::GridDisk
+        | ObjectType::IormProfile
+        | ObjectType::MetricCurrent
+        | ObjectType::MetricDefinition
+        | ObjectType::MetricHistory
+        | ObjectType::Pin
+        | ObjectType::Threshold => Length::Long,
     }
-    if query.object == ObjectType::MetricHistory {
-        let own = matches!(role, Role::Database(_)).then(|| own_grid_disks(context, role));
-        let may_see = |row: &Row| own.as_ref().is_none_or(|own| metric_history::is_of_grid_disk(row, own));
-        match metric_history::rows(context, &mut query, may_see) {
-            Ok(found) => rows = found,
-            Err(error) => return Outcome::failed(error),
-        }
-    }
-    if query.object == ObjectType::Pin && !query.names.is_empty() {
-        // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
-        let grid_disks = List { names: query.names.clone(), ..List::all(ObjectType::GridDisk) };
-        if let Err(error) = select(&grid_disks, visible(context, role, ObjectType::GridDisk)) {
-            return Outcome::failed(error.to_string());
-        }
-        rows.retain(|row| query.names.iter().any(|name| name.eq_ignore_ascii_case(&row.name())));
-        query.names.clear();
-    }
-    let answer = match select(&query, rows) {
-        Ok(answer) => answer,
-        Err(error) => return Outcome::failed(error.to_string()),
-    };
+}
+
+async fn list(context: &Arc<Context>, role: &Role, query: List, manner: Manner) -> Reply {
     let dates = match manner.dates {
         DateStyle::Standard => DateFormat::Standard,
         DateStyle::Local => DateFormat::Local,
     };
-    Outcome::done(match manner.form {
-        Form::Text => format::text(&answer, dates),
-        Form::Json => format::json(&answer),
-        Form::Xml => format::xml(&answer, &context.cell_name()),
-    })
+    let (looking, of, length) = (context.clone(), role.clone(), length(query.object));
+    let make = move || {
+        let answer = answer(&looking, &of, query)?;
+        let bytes = answer.bytes();
+        let pieces: Box<dyn Iterator<Item = String> + Send> = match manner.form {
+            Form::Text => Box::new(format::text(answer, dates)),
+            Form::Json => Box::new(format::json(answer)),
+            Form::Xml => Box::new(format::xml(answer, &looking.cell_name())),
+        };
+        Ok((pieces, bytes))
+    };
+    let bytes = |made: &Result<(_, usize), String>| made.as_ref().map_or(0, |(_, bytes)| *bytes);
+    match context.answers.make(role, length, make, bytes).await {
+        Ok((Ok((pieces, _)), _)) if length == Length::Short => Reply::done(pieces.collect()),
+        Ok((Ok((pieces, _)), held)) => Reply { output: Output::Rows(pieces, held), ..Reply::done(String::new()) },
+        Ok((Err(error), _)) => Reply::failed(error),
+        Err(why) => Reply::none(why),
+    }
+}
+
+/// The rows that a role sees of what is asked for.
+fn answer(context: &Arc<Context>, role: &Role, mut query: List) -> Result<Answer, String> {
+    let source: Box<dyn Source> = match query.object {
+        ObjectType::MetricHistory => {
+            let own = matches!(role, Role::Database(_)).then(|| own_grid_disks(context, role));
+            let may_see = |row: &Row| own.as_ref().is_none_or(|own| metric_history::is_of_grid_disk(row, own));
+            Box::new(metric_history::rows(context, &mut query, may_see)?)
+        }
+        ObjectType::MetricCurrent => {
+            Box::new(metrics_current::rows(context, &query, is_own(context, role, query.object))?)
+        }
+        ObjectType::AlertHistory => Box::new(alert_statements::AlertHistory::new(context)),
+        ObjectType::FlashCacheContent => Box::new(activity_rows::flash_cache_content(context, &query)?),
+        ObjectType::Pin if !query.names.is_empty() => {
+            // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
+            let names = std::mem::take(&mut query.names);
+            let grid_disks = List { names: names.clone(), ..List::all(ObjectType::GridDisk) };
+            let there = visible(context, role, ObjectType::GridDisk);
+            select(&grid_disks, Box::new(there)).map_err(|error| error.to_string())?;
+            let mut rows = visible(context, role, query.object);
+            rows.retain(|row| names.iter().any(|name| name.eq_ignore_ascii_case(&row.name())));
+            Box::new(rows)
+        }
+        object => Box::new(visible(context, role, object)),
+    };
+    select(&query, source).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -136,7 +136,9 @@ fn minute(context: &Context, memory: &mut Memory, now_ns: u64) -> Vec<Record> {
     };
     let thresholds = Threshold::all(&context.cell.store().catalog().attributes);
     let active = |definition: &str, object: &str| context.alerts.active(definition, object);
-    let (mut found, mut undecided) = memory.thresholds.minute(&thresholds, &rows::values(&samples, &rates), active);
+    let values: Vec<_> =
+        rows::values(&samples, &rates).map(|(of, object, value)| (of, object.to_string(), value)).collect();
+    let (mut found, mut undecided) = memory.thresholds.minute(&thresholds, &values, active);
     if memory.last.is_none() {
         // There are no rates yet: what was wrong with one is still wrong.
         let lasting = context.alerts.records().into_iter().filter(|record| !context.alerts.is_over(record.sequence));

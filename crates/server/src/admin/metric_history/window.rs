@@ -3,7 +3,7 @@
 //! Windows begin at whole multiples of their length since the epoch, so that two lists have the same ones.
 
 use cellcli::command::Aggregate;
-use cellcli::{Decimal, Measure, Row, Value};
+use cellcli::{Decimal, Measure};
 use std::num::NonZeroU64;
 
 /// Values so far.
@@ -51,30 +51,25 @@ impl Window {
         (self.last_ns, self.last) = (at_ns, value);
     }
 
-    /// A row with what is made of the values.
-    pub(super) fn aggregated(&self, row: Row) -> Row {
-        let average = Measure { number: Decimal::mean_of(self.sum, self.count), ..self.last };
-        let of = |aggregate| match aggregate {
-            Aggregate::Average => average,
-            Aggregate::Maximum => self.highest,
-            Aggregate::Minimum => self.lowest,
-        };
-        Aggregate::ALL
-            .into_iter()
-            .fold(row, |row, aggregate| row.with(aggregate.attribute(), Value::Measure(of(aggregate))))
+    /// What is made of the values, in the order of [`Aggregate::ALL`] and in their unit.
+    pub(super) fn aggregates(&self) -> [Decimal; 3] {
+        Aggregate::ALL.map(|aggregate| match aggregate {
+            Aggregate::Average => Decimal::mean_of(self.sum, self.count),
+            Aggregate::Maximum => self.highest.number,
+            Aggregate::Minimum => self.lowest.number,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cellcli::{ObjectType, Unit};
+    use cellcli::Unit;
 
     const MINUTE_NS: u64 = 60_000_000_000;
 
     fn shown(over: &Window) -> Vec<String> {
-        let row = over.aggregated(Row::new(ObjectType::MetricHistory));
-        Aggregate::ALL.iter().map(|it| row.get(it.attribute()).map(Value::text).unwrap_or_default()).collect()
+        over.aggregates().map(|number| Measure { number, ..over.last }.to_string()).to_vec()
     }
 
     #[test]
