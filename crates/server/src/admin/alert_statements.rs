@@ -52,6 +52,12 @@ fn alert_type(kind: Kind) -> &'static str {
     }
 }
 
+/// Every record of alerts, for statements that change some.
+pub(super) fn alert_history(context: &Context) -> Vec<Row> {
+    let history = AlertHistory::new(context);
+    (0..history.count()).map(|place| history.row(place)).collect()
+}
+
 /// The records of alerts at one moment, as a source of rows.
 pub(super) struct AlertHistory {
     records: Vec<Record>,

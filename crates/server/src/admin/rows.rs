@@ -29,15 +29,13 @@ pub(super) fn rows(context: &Context, object: ObjectType) -> Vec<Row> {
         ObjectType::MetricDefinition => super::metric_definitions::rows(context),
         ObjectType::Pin => pins(context),
         ObjectType::Threshold => alert_statements::thresholds(context),
+        ObjectType::AlertHistory => alert_statements::alert_history(context),
         ObjectType::AlertDefinition => alert_statements::alert_definitions(),
         ObjectType::PhysicalDisk => physical_rows::physical_disks(context),
         ObjectType::Lun => physical_rows::luns(context),
         ObjectType::ActiveRequest => activity_rows::active_requests(context),
         // Too many to be held: these are made when they are looked at.
-        ObjectType::AlertHistory
-        | ObjectType::FlashCacheContent
-        | ObjectType::MetricCurrent
-        | ObjectType::MetricHistory => Vec::new(),
+        ObjectType::FlashCacheContent | ObjectType::MetricCurrent | ObjectType::MetricHistory => Vec::new(),
         ObjectType::IormPlan => vec![super::iorm::plan(context)],
         ObjectType::IormProfile => super::iorm::profiles(context),
         ObjectType::Database => super::iorm::databases(context),
