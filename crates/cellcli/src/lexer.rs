@@ -8,8 +8,8 @@ use crate::error::ErrorKind;
 /// Bytes of text taken at once: far above any script, and small enough to hold in memory many times over.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Tokens of one statement: a plan of 1024 directives with a dozen options each fits four times over.
-pub const STATEMENT_TOKENS_MAX: usize = 1 << 17;
+/// Tokens of one statement: a plan of 1024 directives with a dozen options each fits twice over.
+pub const STATEMENT_TOKENS_MAX: usize = 1 << 16;
 
 /// Bytes from the start of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

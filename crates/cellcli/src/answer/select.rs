@@ -133,7 +133,7 @@ pub fn select(list: &List, source: Box<dyn Source>) -> Result<Answer, SelectErro
         return Err(SelectError::NoSuchObject { object: list.object, name: missing.clone() });
     }
     if !list.order_by.is_empty() {
-        chosen = sorted(list, source.as_ref(), &chosen);
+        chosen = sorted(list, source.as_ref(), chosen);
     }
     if let Some(limit) = list.limit {
         chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -163,8 +163,8 @@ fn columns(list: &List, rows: impl Iterator<Item = Row>) -> Vec<&'static str> {
     }
 }
 
-/// The places in the order of ORDER BY. Only the values that are compared are held.
-fn sorted(list: &List, source: &dyn Source, places: &[u32]) -> Vec<u32> {
+/// The places in the order of ORDER BY. The values of one key are held at a time: sorts are stable, so the last key goes first.
+fn sorted(list: &List, source: &dyn Source, mut places: Vec<u32>) -> Vec<u32> {
     let mut by: Vec<&OrderKey> = Vec::new();
     for key in &list.order_by {
         // An attribute that is named again decides nothing more.
@@ -172,27 +172,17 @@ fn sorted(list: &List, source: &dyn Source, places: &[u32]) -> Vec<u32> {
             by.push(key);
         }
     }
-    let values = |place: &u32| -> Vec<Value> {
-        let row = source.row(*place as usize);
-        by.iter().map(|key| row.get(key.attribute).cloned().unwrap_or(Value::Null)).collect()
-    };
-    let mut rows: Vec<(Vec<Value>, u32)> = places.iter().map(|place| (values(place), *place)).collect();
-    rows.sort_by(|(left, _), (right, _)| order(&by, left, right));
-    rows.into_iter().map(|(_, place)| place).collect()
-}
-
-fn order(by: &[&OrderKey], left: &[Value], right: &[Value]) -> Ordering {
-    let mut ordering = Ordering::Equal;
-    for (key, (left, right)) in by.iter().zip(left.iter().zip(right)) {
-        ordering = compare_values(left, right);
-        if key.descending {
-            ordering = ordering.reverse();
-        }
-        if ordering.is_ne() {
-            break;
-        }
+    for key in by.into_iter().rev() {
+        let value = |place: u32| source.row(place as usize).get(key.attribute).cloned().unwrap_or(Value::Null);
+        let mut rows: Vec<(Value, u32)> = places.iter().map(|place| (value(*place), *place)).collect();
+        rows.sort_by(|(left, _), (right, _)| {
+            let ordering = compare_values(left, right);
+            if key.descending { ordering.reverse() } else { ordering }
+        });
+        places.clear();
+        places.extend(rows.into_iter().map(|(_, place)| place));
     }
-    ordering
+    places
 }
 
 /// Empty values first, then numbers by size, times by instant, text by its bytes. A total order, also over values of

@@ -277,6 +277,8 @@ fn order_and_limit() {
     // Nothing comes before something; the server's order stays among equals.
     assert_eq!(names("list griddisk order by comment"), ["DATA_CD_01_c5", "ä", "RECO_CD_01_c5"]);
     assert_eq!(names("list griddisk order by comment desc"), ["RECO_CD_01_c5", "DATA_CD_01_c5", "ä"]);
+    assert_eq!(names("list griddisk order by comment, size"), ["ä", "DATA_CD_01_c5", "RECO_CD_01_c5"]);
+    assert_eq!(names("list griddisk order by comment desc, size"), ["RECO_CD_01_c5", "ä", "DATA_CD_01_c5"]);
     let values = answer("list metriccurrent order by metricValue attributes metricValue", metrics()).unwrap();
     let values: Vec<String> = values.rows().map(|row| row[0].text()).collect();
     assert_eq!(values, ["9 IO requests", "19.4 IO/sec", "2,665 IO requests", "365,290 MB", "32,669,310 IO requests"]);
