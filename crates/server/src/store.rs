@@ -18,7 +18,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 /// Name of the file in a cell's directory.
 pub(crate) const FILE_NAME: &str = "history.redb";
@@ -38,6 +39,11 @@ const CACHE_BYTES: usize = 4 << 20;
 const SERIES_MAX: usize = 1 << 16;
 /// Readings removed in one commit, so that a long-stopped cell does not make one that is too large for the file.
 const REMOVED_AT_ONCE_MAX: usize = 1024;
+
+/// How long a walk waits for another use of the file to end. All long answers are made one after the other: no file system may hold them up.
+const WALK_WAIT: Duration = Duration::from_secs(5);
+/// How often it looks.
+const WALK_LOOKS: Duration = Duration::from_millis(5);
 
 /// Readings by number, in the order they were taken.
 const READINGS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("readings");
@@ -70,6 +76,17 @@ pub(crate) enum StoreError {
     /// It failed; by the next try it is mended or another one.
     #[error("the store of metrics and alerts: {0}")]
     Failed(String),
+}
+
+/// Why a walk did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WalkError {
+    /// Another use of the file holds it: its file system may be slow.
+    #[error("the store of metrics and alerts has been in use for {} s: its file system may be slow", WALK_WAIT.as_secs())]
+    InUse,
+    /// There is no store, or it failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The store.
@@ -422,9 +439,17 @@ impl Store {
     pub(crate) fn walk<T: FnMut(Reading) -> ControlFlow<()>>(
         &self,
         begin: impl FnOnce(&BTreeMap<(String, String), u32>) -> T,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), WalkError> {
+        self.walk_within(WALK_WAIT, begin)
+    }
+
+    fn walk_within<T: FnMut(Reading) -> ControlFlow<()>>(
+        &self,
+        wait: Duration,
+        begin: impl FnOnce(&BTreeMap<(String, String), u32>) -> T,
+    ) -> Result<(), WalkError> {
         let mut begin = Some(begin);
-        let mut state = lock(&self.state);
+        let mut state = self.state_within(wait).ok_or(WalkError::InUse)?;
         // Not repeated: what has been visited cannot be taken back.
         let walked = match &state.open {
             Ok(open) => guarded(|| match begin.take() {
@@ -436,7 +461,19 @@ impl Store {
         if let Err(StoreError::Failed(_)) = &walked {
             state.open(&self.dir);
         }
-        walked
+        Ok(walked?)
+    }
+
+    fn state_within(&self, wait: Duration) -> Option<MutexGuard<'_, State>> {
+        let began = Instant::now();
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) if began.elapsed() < wait => std::thread::sleep(WALK_LOOKS),
+                Err(TryLockError::WouldBlock) => return None,
+            }
+        }
     }
 
     /// Put and remove alerts, all or none.

@@ -152,6 +152,18 @@ fn damage_anywhere_stops_nobody() {
 }
 
 #[test]
+fn a_walk_does_not_wait_for_a_file_that_is_held_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), LIMITS);
+    store.keep(at(1), &[("A", "x", 1)]).unwrap();
+    let held_up = lock(&store.state);
+    let walked = store.walk_within(Duration::ZERO, |_| |_: Reading| ControlFlow::Continue(()));
+    assert!(matches!(walked, Err(WalkError::InUse)), "{walked:?}");
+    drop(held_up);
+    assert_eq!(all(&store).len(), 1);
+}
+
+#[test]
 fn without_a_directory_nothing_is_kept_and_said_once() {
     let dir = tempfile::tempdir().unwrap();
     let gone = dir.path().join("gone");
