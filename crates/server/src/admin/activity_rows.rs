@@ -3,6 +3,7 @@
 //! Both are bounded, and both look at what they tell of without stopping it.
 
 use super::Context;
+use super::answers::ANSWER_BYTES_MAX;
 use cell::{ActiveKind, ActiveRequest, GridDisk};
 use cellcli::answer::Matcher;
 use cellcli::command::List;
@@ -109,6 +110,11 @@ struct Range {
     database: Option<Arc<str>>,
     content: Content,
 }
+
+const _: () = assert!(
+    CONTENT_ROWS_MAX * size_of::<Range>() <= ANSWER_BYTES_MAX,
+    "the longest answer fits into the memory for one"
+);
 
 impl Contents {
     fn row_of(&self, range: &Range) -> Row {

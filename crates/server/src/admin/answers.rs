@@ -1,8 +1,9 @@
 //! The memory of administration: questions and answers of all clients together take at most [`bytes_max`].
 //!
-//! Administrators and all other users have a [`Share`] each: users who may only look never take the memory or the time that the owner needs.
-//! A share makes its long answers on one thread, one after the other, and its short answers on another. The memory of making is therefore that
-//! of one long answer. A made answer holds what its rows are made from, not their text, until its client has taken the text. A client that
+//! Administrators and all other users have a [`Share`] each: what clients ask and do not take never holds the memory that the owner needs.
+//! Long answers of all clients are made on one thread, one after the other, so that making takes the memory of one: a share has at most one that
+//! is made or waits for it, and the owner waits for at most one of another user. A share makes its short answers on a thread of its own.
+//! A made answer holds what its rows are made from, not their text, until its client has taken the text. A client that
 //! finds a share taken waits for [`WAIT`]. A client that does not take its answer is cut off while others wait ([`super::stream`]).
 //! Never looks at a statement.
 
@@ -15,21 +16,22 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 const KIB: usize = 1 << 10;
-/// What questions of a share hold: the text of one of the longest, and what it says once it is parsed.
-const QUESTIONS_BYTES: usize = 8 << 20;
+/// What questions of a share hold: the body of one of the longest with the text in it; then that text and what its statement says once it is
+/// parsed.
+const QUESTIONS_BYTES: usize = 4 << 20;
 /// What a question holds, in lengths of its body. A list of names of one letter takes this much once it is parsed.
 const QUESTION_FACTOR: usize = 32;
-/// Tokens of the longest statement, while it is parsed: on the thread of the service, one statement at a time.
-const PARSING_BYTES: usize = 10 << 20;
-/// What made answers of a share hold.
-const ANSWERS_BYTES: usize = 18 << 20;
+/// While a body becomes a text, or a statement is parsed: on the thread of the service, one at a time. A body is copied twice; a statement has
+/// tokens of 80 bytes.
+const PARSING_BYTES: usize = 6 << 20;
+/// What made answers of a share hold: one of the longest, or one that is made beside those of ordinary length that are not yet taken.
+const ANSWERS_BYTES: usize = 16 << 20;
 /// The most that a made answer holds: 50,000 values of the history with OVER. With more than 1,024 grid disks an answer may hold more. The
 /// memory announced for each further grid disk covers that.
 pub(super) const ANSWER_BYTES_MAX: usize = 14 << 20;
-/// Pieces of a made answer on their way to the client.
-const WAY_BYTES: usize = 256 << 10;
-/// While a long answer is made: readings of the metrics, what is calculated from them, and values to sort by.
-const MAKING_BYTES: usize = 36 << 20;
+/// While a long answer is made: two readings of the metrics, and what is calculated from them (with OVER a window for each row) or, later,
+/// the values of one key to sort by.
+const MAKING_BYTES: usize = 26 << 20;
 /// Text on its way to a client: a piece being filled, one that waits, and what the connection buffers.
 const CONNECTION_BYTES: usize = 160 << 10;
 /// Connections to the unix socket and over TCP.
@@ -41,8 +43,8 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// The most memory that all questions and answers take.
 pub(crate) const fn bytes_max() -> u64 {
-    let shares = 2 * (QUESTIONS_BYTES + ANSWERS_BYTES + MAKING_BYTES);
-    (shares + PARSING_BYTES + CONNECTIONS_MAX * CONNECTION_BYTES) as u64
+    let shares = 2 * (QUESTIONS_BYTES + ANSWERS_BYTES);
+    (shares + PARSING_BYTES + MAKING_BYTES + CONNECTIONS_MAX * CONNECTION_BYTES) as u64
 }
 
 /// Why there is no answer.
@@ -91,12 +93,13 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Answers {
     administrators: Share,
     others: Share,
+    long_jobs: mpsc::Sender<Job>,
 }
 
 impl Answers {
     /// Start the threads that make answers. They end when this is dropped.
     pub(crate) fn start() -> std::io::Result<Answers> {
-        Ok(Answers { administrators: Share::start()?, others: Share::start()? })
+        Ok(Answers { administrators: Share::start()?, others: Share::start()?, long_jobs: maker("answers")? })
     }
 
     fn share(&self, role: &Role) -> &Share {
@@ -126,7 +129,7 @@ impl Answers {
         let share = self.share(role);
         let (mut held, jobs) = match length {
             Length::Short => (share.short.acquire(1).await?, &share.short_jobs),
-            Length::Long => (share.long.acquire(ANSWER_BYTES_MAX / KIB).await?, &share.long_jobs),
+            Length::Long => (share.long.acquire(ANSWER_BYTES_MAX / KIB).await?, &self.long_jobs),
         };
         let (tell, told) = oneshot::channel();
         let job = Box::new(move || {
@@ -167,7 +170,6 @@ struct Share {
     long: Arc<Pool>,
     /// In answers.
     short: Arc<Pool>,
-    long_jobs: mpsc::Sender<Job>,
     short_jobs: mpsc::Sender<Job>,
 }
 
@@ -177,7 +179,6 @@ impl Share {
             questions: Pool::new(QUESTIONS_BYTES / KIB),
             long: Pool::new(ANSWERS_BYTES / KIB),
             short: Pool::new(SHORT_MAX),
-            long_jobs: maker("answers")?,
             short_jobs: maker("short answers")?,
         })
     }
@@ -233,7 +234,7 @@ pub(super) struct Held {
 impl Held {
     /// Release what a made answer of so many bytes does not need.
     fn keep(&mut self, bytes: usize) {
-        let kept = bytes.saturating_add(WAY_BYTES).div_ceil(KIB);
+        let kept = bytes.div_ceil(KIB).max(1);
         drop(self.permit.split(self.permit.num_permits().saturating_sub(kept)));
     }
 
@@ -273,7 +274,7 @@ mod tests {
                 }
                 assert!(held.len() < MANY, "without end");
             };
-            assert_eq!((refused, held.len()), (NoAnswer::Busy, 4));
+            assert_eq!((refused, held.len()), (NoAnswer::Busy, 3));
             // The owner has a share of their own, and short answers theirs.
             made(&answers, &Role::Administrator, 1 << 20).await.unwrap();
             answers.make(&Role::Monitor, Length::Short, || (), |()| 1).await.unwrap();
@@ -319,8 +320,7 @@ mod tests {
             first.abort();
             assert!(first.await.is_err());
             assert_eq!(made(&answers, &Role::Monitor, 0).await.map(drop), Err(NoAnswer::Busy));
-            // The owner is answered meanwhile, and so are short questions.
-            made(&answers, &Role::Administrator, 0).await.unwrap();
+            // Short questions are answered meanwhile.
             answers.make(&Role::Monitor, Length::Short, || (), |()| 0).await.unwrap();
             go.send(()).unwrap();
             while answers.others.long.room.available_permits() < ANSWERS_BYTES / KIB {

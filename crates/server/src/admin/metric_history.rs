@@ -7,6 +7,7 @@
 mod window;
 
 use super::Context;
+use super::answers::ANSWER_BYTES_MAX;
 use super::rows::{amount, history_row, metric_object, rate};
 use crate::store::{Moment, Reading};
 use cell::metrics::{Definition, Formula, RateSample, Sample, definition, definitions};
@@ -14,8 +15,9 @@ use cellcli::answer::Matcher;
 use cellcli::command::{Aggregate, Filter, List, Projection};
 use cellcli::{Decimal, ErrorCode, Measure, ObjectType, Row, Source, Value, failure_text};
 use device::WallTime;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use window::Window;
 
 /// Rows of one answer.
@@ -29,7 +31,7 @@ const OF_TIME: [&str; 2] = ["age", "collectionTime"];
 /// One line of what is asked for: where its value comes from in a reading.
 struct Wanted {
     definition: &'static Definition,
-    object: String,
+    object: Arc<str>,
     from: From,
 }
 
@@ -69,6 +71,12 @@ impl Found {
     }
 }
 
+// With OVER an answer has no more lines than rows.
+const _: () = assert!(
+    ROWS_MAX * (size_of::<Found>() + size_of::<[Decimal; 3]>() + size_of::<Wanted>()) <= ANSWER_BYTES_MAX,
+    "the longest answer fits into the memory for one"
+);
+
 /// The rows of an answer.
 pub(super) struct Rows {
     lines: Vec<Wanted>,
@@ -86,10 +94,9 @@ impl Source for Rows {
     }
 
     fn bytes(&self) -> usize {
-        let of_line = |line: &Wanted| size_of::<Wanted>() + line.object.capacity();
         let of_found =
             |it: &Found| size_of::<Found>() + it.aggregates.as_ref().map_or(0, |_| size_of::<[Decimal; 3]>());
-        self.lines.iter().map(of_line).sum::<usize>() + self.found.iter().map(of_found).sum::<usize>()
+        self.lines.capacity() * size_of::<Wanted>() + self.found.iter().map(of_found).sum::<usize>()
     }
 }
 
@@ -129,8 +136,13 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
     };
     let list = &mut listing;
     let begin = move |series: &BTreeMap<(String, String), u32>| {
-        list.lines = wanted(series).into_iter().filter(is_wanted).collect();
+        list.lines = wanted(series, is_wanted);
         if list.window_ns.is_some() {
+            // Each line has a row at its end, and a window that is held until then.
+            if list.lines.len() > ROWS_MAX {
+                list.too_many = true;
+                list.lines.clear();
+            }
             list.windows = vec![None; list.lines.len()];
         }
         move |reading| list.take(reading)
@@ -147,7 +159,10 @@ pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -
         let hint = "ask for less: LIST METRICHISTORY name WHERE age < 3600 AND metricObjectName = '...', or for one row an hour: OVER 60";
         return Err(failure_text(ErrorCode::TooLarge, &what, Some(hint)));
     }
-    walked.map_err(|error| failure_text(ErrorCode::DeviceFailed, &error.to_string(), None))?;
+    walked.map_err(|error| {
+        let hint = "LIST METRICHISTORY ... MEMORY shows the readings of the last minutes, which memory holds";
+        failure_text(ErrorCode::DeviceFailed, &error.to_string(), Some(hint))
+    })?;
     listing.found.shrink_to_fit();
     Ok(Rows { lines: listing.lines, found: listing.found, now_ns })
 }
@@ -280,8 +295,17 @@ fn part(filter: Option<&Filter>, attributes: &[&str]) -> Option<Filter> {
     if parts.len() < 2 { parts.pop() } else { Some(Filter::And(parts)) }
 }
 
-/// Every line the series make, in the order of the table.
-fn wanted(series: &BTreeMap<(String, String), u32>) -> Vec<Wanted> {
+/// The lines that the series make and that are asked for, in the order of the table.
+fn wanted(series: &BTreeMap<(String, String), u32>, is_wanted: impl Fn(&Wanted) -> bool) -> Vec<Wanted> {
+    // Many lines have one object.
+    let mut objects: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut shared = |object: &str| {
+        objects.get(object).cloned().unwrap_or_else(|| {
+            let new: Arc<str> = object.into();
+            objects.insert(new.clone());
+            new
+        })
+    };
     let of = |name: &str| {
         let from = (name.to_owned(), String::new());
         let name = name.to_owned();
@@ -290,25 +314,25 @@ fn wanted(series: &BTreeMap<(String, String), u32>) -> Vec<Wanted> {
     let find = |name: &str, object: &str| series.get(&(name.to_owned(), object.to_owned())).copied();
     let mut wanted = Vec::new();
     for definition in definitions() {
-        match definition.formula {
-            Formula::Counter(_) | Formula::Gauge(_) => wanted.extend(of(definition.name).map(|(object, id)| Wanted {
-                definition,
-                object: object.clone(),
-                from: From::Value(id),
-            })),
-            Formula::PerSecond(base) | Formula::PerMinute(base) | Formula::ShareOfTime(base) => {
-                wanted.extend(of(base).map(|(object, id)| Wanted {
-                    definition,
-                    object: object.clone(),
-                    from: From::Rate(id, None),
-                }));
+        let (base, requests) = match definition.formula {
+            Formula::Counter(_) | Formula::Gauge(_) => (definition.name, None),
+            Formula::PerSecond(base) | Formula::PerMinute(base) | Formula::ShareOfTime(base) => (base, None),
+            Formula::PerRequest(base, requests) => (base, Some(requests)),
+        };
+        for (object, id) in of(base) {
+            let from = match (definition.formula, requests.map(|requests| find(requests, object))) {
+                (Formula::Counter(_) | Formula::Gauge(_), _) => From::Value(id),
+                (_, None) => From::Rate(id, None),
+                (_, Some(Some(requests))) => From::Rate(id, Some(requests)),
+                (_, Some(None)) => continue,
+            };
+            let line = Wanted { definition, object: shared(object), from };
+            if is_wanted(&line) {
+                wanted.push(line);
             }
-            Formula::PerRequest(base, requests) => wanted.extend(of(base).filter_map(|(object, id)| {
-                let requests = find(requests, object)?;
-                Some(Wanted { definition, object: object.clone(), from: From::Rate(id, Some(requests)) })
-            })),
         }
     }
+    wanted.shrink_to_fit();
     wanted
 }
 
@@ -376,7 +400,7 @@ mod tests {
     fn rates_are_of_one_run() {
         let series = |name: &str, id| ((name.to_owned(), "D".to_owned()), id);
         let all = BTreeMap::from([series("GD_IO_ERRS", 3), series("CD_IO_TM_R_SM", 4), series("CD_IO_RQ_R_SM", 5)]);
-        let wanted = wanted(&all);
+        let wanted = wanted(&all, |_| true);
         let at = |mono_s: u64| Moment { life: 1, mono_ns: mono_s * 1_000_000_000, wall_ns: 0 };
         let before = (at(0), BTreeMap::from([(3, 1), (4, 1_000_000), (5, 10)]));
         let now = BTreeMap::from([(3, 4), (4, 9_000_000), (5, 12)]);

@@ -1,6 +1,7 @@
 //! LIST METRICCURRENT: values of the metrics now, as a source of rows. Never more than [`VALUES_MAX`], never a row that is not looked at.
 
 use super::Context;
+use super::answers::ANSWER_BYTES_MAX;
 use super::rows::{metric_object, metric_type, metric_unit, timestamp, values};
 use cell::metrics::{Definition, between};
 use cellcli::answer::Matcher;
@@ -23,6 +24,9 @@ struct Entry {
     value: Measure,
     alert_state: &'static str,
 }
+
+const _: () =
+    assert!(VALUES_MAX * size_of::<Entry>() <= ANSWER_BYTES_MAX, "the longest answer fits into the memory for one");
 
 impl Entry {
     fn row(&self, collected: &Value) -> Row {
