@@ -292,6 +292,7 @@ mod tests {
             let asking = answers.clone();
             let next = tokio::spawn(async move { made(&asking, &Role::Monitor, 0).await.map(drop) });
             while !held.is_wanted() {
+                assert!(!next.is_finished(), "it did not wait");
                 tokio::task::yield_now().await;
             }
             drop(held);
@@ -319,7 +320,8 @@ mod tests {
             // The client goes while its answer is made: others still wait for the memory of that answer.
             first.abort();
             assert!(first.await.is_err());
-            assert_eq!(made(&answers, &Role::Monitor, 0).await.map(drop), Err(NoAnswer::Busy));
+            let refused = tokio::time::timeout(WAIT * 2, made(&answers, &Role::Monitor, 0)).await.unwrap();
+            assert_eq!(refused.map(drop), Err(NoAnswer::Busy));
             // Short questions are answered meanwhile.
             answers.make(&Role::Monitor, Length::Short, || (), |()| 0).await.unwrap();
             go.send(()).unwrap();

@@ -81,7 +81,18 @@ pub(super) async fn run(
             Err(error) => (Reply::failed(error.render(&request.text)), false),
             Ok(command) => {
                 let leave = matches!(command, Command::Exit | Command::Quit);
-                (run_one(&context, &caller, command, manner, request.monitor).await, leave)
+                let is_read_only = command.is_read_only();
+                let reply = run_one(&context, &caller, command, manner, request.monitor);
+                // A change is carried out to its end, whether its client waits for the answer or not.
+                let reply = if is_read_only {
+                    tokio::select! {
+                        reply = reply => reply,
+                        () = writer.gone() => return Err(Gone),
+                    }
+                } else {
+                    reply.await
+                };
+                (reply, leave)
             }
         };
         writer.text(begin, None).await?;

@@ -83,6 +83,11 @@ impl Writer {
         self.pieces.is_closed()
     }
 
+    /// Until the client has gone: it takes no more of the answer.
+    pub(super) async fn gone(&self) {
+        self.pieces.closed().await;
+    }
+
     async fn end(self) {
         drop(self.question);
         // Fails when the client has gone.
@@ -193,6 +198,20 @@ mod tests {
             tokio::time::sleep(STALL * 2).await;
             assert!(made.load(Ordering::SeqCst) <= (3 * PIECE_BYTES) >> 10, "{made:?}");
             assert!(to_bytes(response.into_body(), usize::MAX).await.is_err(), "not as if it were whole");
+        });
+    }
+
+    #[test]
+    fn one_that_goes_before_its_answer_is_there_is_noticed() {
+        runtime().block_on(async {
+            let (noticed, seen) = tokio::sync::oneshot::channel();
+            let response = streamed("text/plain", None, |writer| async move {
+                writer.gone().await;
+                noticed.send(()).unwrap();
+                Err(Gone)
+            });
+            assert!(tokio::time::timeout(STALL, response).await.is_err(), "there is no answer");
+            seen.await.unwrap();
         });
     }
 
