@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
@@ -292,6 +293,33 @@ def force_gives_up_what_cannot_be_flushed():
         host.attach("data", "-c", cell.dir)
         host.detach("data")
         cell.stop()
+
+
+@test
+def force_ends_while_the_host_is_synced():
+    """`sync` holds a lock of the device until what is dirty of it is written. Opening the device waits for that, and the cell does not answer."""
+    with hosted() as (cell, host, _):
+        device = host.attach("data", "-c", cell.dir).stdout.strip()
+        # It stays open: the last close would wait as well.
+        with open(device, "r+b", buffering=0) as file:
+            cell.process.send_signal(signal.SIGSTOP)
+            try:
+                file.write(b"d" * (8 * MIB))
+                synced = subprocess.Popen(["sync"])
+
+                def holds_the_lock():
+                    with open(f"/proc/{synced.pid}/stack") as stack:
+                        return "sync_bdevs" in stack.read()
+
+                wait_until(holds_the_lock, 60, "sync waits for a device")
+                command = [binary(), "detach", "data", "--force"]
+                detached = subprocess.Popen(command, env=host.env, stderr=subprocess.PIPE, text=True)
+                wait_until(lambda: detached.poll() is not None, 60, "detach --force ends")
+                contains(detached.stderr.read(), "gave up 0 bytes", "what it tells")
+            finally:
+                cell.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: synced.poll() is not None, 120, "sync ends")
+        wait_until(lambda: host.rows() == [], 20, "all of it is gone")
 
 
 @test

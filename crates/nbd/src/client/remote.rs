@@ -316,9 +316,14 @@ impl RemoteDisk {
         }
     }
 
-    /// Nothing works any more: what waits fails, and so does everything from here on.
+    /// Nothing works any more: what waits fails, what the server does not answer as well, and so does everything from here on.
     pub fn give_up(&self) {
+        let link = match &*lock(&self.shared.state) {
+            State::Up(link) => Some(link.clone()),
+            State::Down(_) | State::Dead => None,
+        };
         self.shared.set(State::Dead);
+        link.iter().flat_map(|link| &link.clients).for_each(Client::abort);
     }
 
     /// Ask the server how large the export is by now. When it has grown, true: it is as large as soon as it is connected anew, since the

@@ -398,6 +398,20 @@ fn an_error_of_the_request_itself_is_told() {
     done.unwrap();
 }
 
+/// Giving up ends what a server has and does not answer.
+#[test]
+fn giving_up_waits_for_no_answer() {
+    let done = run(1, RemoteOptions::default(), |server, _, remote, disk| async move {
+        server.hold(Command::Read);
+        let read = disk.read(0, Buf::zeroed(PAGE).into());
+        server.asked(1).await;
+        remote.give_up();
+        expect(matches!(read.await.outcome, Outcome::Failed(_)), true, "the read ends")?;
+        expect(remote.standing(), Standing::Dead, "standing")
+    });
+    done.unwrap();
+}
+
 /// A client that takes over from one that died keeps none of its writes: a FLUSH under the same stamp has to succeed first.
 fn take_over(seed: u64, options: RemoteOptions) -> Result<(), String> {
     run(seed, options.clone(), move |server, world, remote, disk| async move {

@@ -175,12 +175,7 @@ fn told_up(place: &Place, patience: Duration) -> Option<Told> {
 /// Have everything answered EIO; how much is lost by that, in a line, and whether anybody answers. Does nothing to an attachment that is up and has all flushed
 /// before its device is taken apart.
 fn give_up(place: &Place, spec: &Spec, record: &Record) -> (String, bool) {
-    if let Some(told) = told(place)
-        && told.state == State::Up
-        && let Ok(device) = BlockDevice::open(&record.device)
-        && device.is_of(spec)
-        && syncs_in_time(device)
-    {
+    if told(place).is_some_and(|told| told.state == State::Up) && syncs_in_time(spec, record) {
         return (format!("{}: flushed; nothing is given up", spec.grid_disk), true);
     }
     match Ask::GiveUp.of(place) {
@@ -197,11 +192,15 @@ fn give_up(place: &Place, spec: &Spec, record: &Record) -> (String, bool) {
     }
 }
 
-/// A cell that goes away just then has the FLUSH wait, for longer than whoever forces it likes.
-fn syncs_in_time(device: BlockDevice) -> bool {
+/// A cell that goes away just then has the FLUSH wait, for longer than whoever forces it likes. So does opening the device while somebody syncs the whole
+/// host: the kernel holds a lock of the device until what is dirty of it is written.
+fn syncs_in_time(spec: &Spec, record: &Record) -> bool {
     let (done, hear) = std::sync::mpsc::channel();
+    let (spec, path) = (spec.clone(), record.device.clone());
     let sync = move || {
-        let _ = done.send(device.sync().is_ok());
+        let synced = BlockDevice::open(&path).is_ok_and(|device| device.is_of(&spec) && device.sync().is_ok());
+        // Fails when nobody waits any more.
+        let _ = done.send(synced);
     };
     std::thread::Builder::new().name("sync".to_owned()).spawn(sync).is_ok()
         && hear.recv_timeout(FORCED_END).is_ok_and(|synced| synced)

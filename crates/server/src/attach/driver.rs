@@ -30,8 +30,8 @@ const DATA_BYTES_MAX: usize = 64 << 20;
 const KEEP_BYTES_MAX: usize = 64 << 20;
 /// Between two looks at what is told to the keeper, and what it wants.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// Between two questions how large the grid disk is: of these.
-const TELLS_PER_SIZE: u32 = 10;
+/// Between two questions how large the grid disk is.
+const ASK_SIZE_EVERY: Duration = Duration::from_secs(2);
 /// Between two attempts of a new driver to reach the cell.
 const CONNECT_EVERY: Duration = Duration::from_millis(100);
 /// For the last FLUSH, when the device has ended.
@@ -150,6 +150,8 @@ pub fn drive(spec: &std::path::Path, descriptors: DriverDescriptors) -> Result<(
         let drive = Arc::new(Drive::new(world, disk, shared, spec.size_bytes, spec.read_only));
         let beside = drive.clone();
         drive.world.spawn.spawn(Box::pin(async move { beside.keep_telling().await }));
+        let beside = drive.clone();
+        drive.world.spawn.spawn(Box::pin(async move { beside.keep_asking_size().await }));
         drive.begin().await;
         let served = match front {
             Front::Fuse(channel) => fuse_front::serve(&drive, channel, descriptors.resumed).await,
@@ -306,7 +308,6 @@ impl Drive {
     }
 
     async fn keep_telling(self: Arc<Self>) {
-        let mut turn: u32 = 0;
         loop {
             self.world.clock.sleep(TELL_EVERY).await;
             if let Some(disk) = &self.disk {
@@ -315,15 +316,21 @@ impl Drive {
                     disk.give_up();
                 }
                 disk.look_for_loss();
-                turn = turn.wrapping_add(1);
-                if turn.is_multiple_of(TELLS_PER_SIZE) && matches!(disk.standing(), Standing::Up { .. }) {
-                    // A cell that does not answer is seen by the requests.
-                    if let Ok(true) = disk.look_for_growth().await {
-                        info!("the grid disk has grown");
-                    }
-                }
             }
             self.tell();
+        }
+    }
+
+    /// Apart from what is told: a cell that does not answer is waited for here. The requests notice that it does not.
+    async fn keep_asking_size(self: Arc<Self>) {
+        let Some(disk) = &self.disk else { return };
+        loop {
+            self.world.clock.sleep(ASK_SIZE_EVERY).await;
+            if matches!(disk.standing(), Standing::Up { .. })
+                && let Ok(true) = disk.look_for_growth().await
+            {
+                info!("the grid disk has grown");
+            }
         }
     }
 
