@@ -121,7 +121,7 @@ impl BookDisk {
         self.doubt.is_some()
     }
 
-    /// Look what the cell knows by now of what its devices have dropped, and what it has told the clients. Where flash or the flash log holds what is acknowledged,
+    /// Look what the cell knows by now of what its devices have dropped, and what it has told the clients. In write-back, where flash holds what is acknowledged,
     /// nothing of that is lost unless clients are told: after an error NBD promises nothing of what no FLUSH has covered. To be called before
     /// anything is told to the model.
     fn settle(&mut self) {
@@ -475,22 +475,23 @@ impl Book {
                     }
                 }
                 FlushNews::Dropped => {
-                    let written_back = disk.is_written_back() || disk.is_logged();
-                    let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
-                    let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
-                    let rewritten: Vec<Range<u64>> = odd.map(part).collect();
                     let heard = disk.losses_heard();
-                    // What flash holds is not lost with what the disk drops, and flushes of flash are not told here.
-                    if written_back && disk.served.is_some() {
+                    // A drop of the disk loses nothing that flash holds, and flushes of flash are not told here.
+                    if disk.is_written_back() {
                         disk.model.lose_unacknowledged();
                         disk.doubt = Some(Doubt { heard, open: true });
                         continue;
                     }
-                    disk.model.lose_unflushed(if written_back { &EVERYWHERE } else { &rewritten });
-                    disk.doubt = Some(Doubt { heard, open: false });
-                    if written_back {
+                    if disk.is_logged() {
+                        disk.model.lose_unflushed(&EVERYWHERE);
+                        disk.doubt = Some(Doubt { heard, open: false });
                         continue;
                     }
+                    let odd = self.requests.values().filter(|r| r.disk == id && !r.range.is_empty());
+                    let part = |r: &Request| r.range.start / 4096 * 4096..r.range.end.next_multiple_of(4096);
+                    let rewritten: Vec<Range<u64>> = odd.map(part).collect();
+                    disk.model.lose_unflushed(&rewritten);
+                    disk.doubt = Some(Doubt { heard, open: false });
                     let survived = disk.flushed.max(disk.logged);
                     disk.losses.push(survived);
                     if disk.volatile <= survived {
