@@ -48,7 +48,7 @@ pub struct Context {
     pub sync: bool,
     /// Decides whether changes of its connection may still begin. `None`: they always may.
     pub fence: Option<Arc<Fence>>,
-    /// Its client compares the stamp of the instance when it connects: of losses while it was away it is told by that.
+    /// The client compares the stamp of the instance when it connects, which tells it of losses while it was away.
     pub knows_instance: bool,
     /// What the cell keeps of the database: set when the session is opened, whatever stands here.
     pub account: Option<Arc<Account>>,

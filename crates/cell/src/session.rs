@@ -75,7 +75,7 @@ impl Session {
         Err(RequestError::Io)
     }
 
-    /// Whether there was a loss before this session that no client was told of. Where it has what tells it of losses by itself, it has been told.
+    /// Whether there was a loss before this session that no client was told of. A client that compares the stamp of the instance has been told by that.
     fn check_earlier_promises(&self) -> Result<(), RequestError> {
         let is_news = self.disk.broken.tell(self.broken_before);
         if is_news && !self.context.knows_instance { Err(RequestError::Io) } else { Ok(()) }

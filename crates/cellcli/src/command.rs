@@ -136,6 +136,14 @@ pub struct List {
     pub memory: bool,
 }
 
+impl List {
+    /// Whether an object of this name is asked for.
+    #[must_use]
+    pub fn asks_for(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|it| it.eq_ignore_ascii_case(name))
+    }
+}
+
 /// `OVER minutes [AVG] [MAX] [MIN]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {

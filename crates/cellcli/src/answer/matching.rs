@@ -11,7 +11,7 @@ use super::decimal::Decimal;
 use super::size::parse_size;
 use super::timestamp::Timestamp;
 use super::value::{Row, Value};
-use crate::command::{Comparison, Filter, Literal, Operator};
+use crate::command::{Comparison, Filter, List, Literal, Operator};
 use crate::error::ErrorKind;
 use crate::table::{Kind, ObjectType};
 
@@ -59,6 +59,14 @@ impl Matcher {
     /// A LIKE pattern that does not compile, which a parsed filter never has; or an attribute the type does not have.
     pub fn new(object: ObjectType, filter: &Filter) -> Result<Self, ErrorKind> {
         Ok(Self { condition: Condition::new(object, filter)? })
+    }
+
+    /// Prepares the condition of a query, where it has one.
+    ///
+    /// # Errors
+    /// As [`Matcher::new`].
+    pub fn of(list: &List) -> Result<Option<Self>, ErrorKind> {
+        list.filter.as_ref().map(|filter| Self::new(list.object, filter)).transpose()
     }
 
     /// Whether `row` meets the condition.

@@ -110,8 +110,7 @@ pub enum SelectError {
 /// # Errors
 /// A name that no row has; a hand-made condition that does not compile.
 pub fn select(list: &List, source: Box<dyn Source>) -> Result<Answer, SelectError> {
-    let matcher = list.filter.as_ref().map(|filter| Matcher::new(list.object, filter)).transpose();
-    let matcher = matcher.map_err(|reason| SelectError::Filter { reason })?;
+    let matcher = Matcher::of(list).map_err(|reason| SelectError::Filter { reason })?;
     let mut named: BTreeMap<String, bool> = list.names.iter().map(|name| (name.to_lowercase(), false)).collect();
     let mut is_chosen = |row: &Row| {
         let is_named = match named.get_mut(&row.name().to_lowercase()) {

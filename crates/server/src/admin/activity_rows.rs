@@ -89,13 +89,13 @@ fn range_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(RANGES_MAX).next_power_of_two().max(RANGE_BYTES_MIN)
 }
 
-/// What the cache holds of ranges of grid disks.
+/// The part of each range of the grid disks that is in the flash cache.
 pub(super) struct Contents {
     disks: BTreeMap<u64, DiskFacts>,
     ranges: Vec<Range>,
 }
 
-/// What is the same for all ranges of a grid disk.
+/// The facts of a grid disk that all of its ranges share.
 struct DiskFacts {
     name: String,
     size_bytes: u64,
@@ -154,16 +154,15 @@ impl Source for Contents {
     }
 }
 
-/// The ranges that a query asks for. Never more than [`CONTENT_ROWS_MAX`].
-pub(super) fn flash_cache_content(context: &Context, query: &List) -> Result<Contents, String> {
+/// The ranges that a query asks for; the query is left with no condition to look at again. Never more than [`CONTENT_ROWS_MAX`].
+pub(super) fn flash_cache_content(context: &Context, query: &mut List) -> Result<Contents, String> {
     let mut contents = Contents { disks: BTreeMap::new(), ranges: Vec::new() };
-    let matcher = query.filter.as_ref().map(|filter| Matcher::new(ObjectType::FlashCacheContent, filter));
-    // What is wrong with a condition, who selects by it says.
-    let Ok(filter) = matcher.transpose() else { return Ok(contents) };
+    // `cellcli::select` refuses a condition that cannot be evaluated.
+    let Ok(filter) = Matcher::of(query) else { return Ok(contents) };
+    query.filter = None;
     let Some(cache) = context.cell.flash_cache() else { return Ok(contents) };
     let catalog = context.cell.store().catalog();
-    let is_named = |name: &str| query.names.is_empty() || query.names.iter().any(|it| it.eq_ignore_ascii_case(name));
-    let wanted = catalog.grid_disks.iter().filter(|(_, record)| is_named(&record.name));
+    let wanted = catalog.grid_disks.iter().filter(|(_, record)| query.asks_for(&record.name));
     let ranges: BTreeMap<u64, u64> = wanted.map(|(id, record)| (id.0, range_bytes(record.size_bytes))).collect();
     let content = cache.content(&ranges);
     for (id, range_bytes) in ranges {

@@ -16,15 +16,15 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 const KIB: usize = 1 << 10;
-/// What questions of a share hold: the body of one of the longest with the text in it; then that text and what its statement says once it is
+/// Memory of the questions of a share: the body of one of the longest with the text in it; then that text and what its statement says once it is
 /// parsed.
 const QUESTIONS_BYTES: usize = 4 << 20;
-/// What a question holds, in lengths of its body. A list of names of one letter takes this much once it is parsed.
+/// Memory of one question, in lengths of its body. A list of names of one letter takes this much once it is parsed.
 const QUESTION_FACTOR: usize = 32;
 /// While a body becomes a text, or a statement is parsed: on the thread of the service, one at a time. A body is copied twice; a statement has
 /// tokens of 80 bytes.
 const PARSING_BYTES: usize = 6 << 20;
-/// What made answers of a share hold: one of the longest, or one that is made beside those of ordinary length that are not yet taken.
+/// Memory of the made answers of a share: one of the longest, or one that is made beside those of ordinary length that are not yet taken.
 const ANSWERS_BYTES: usize = 16 << 20;
 /// The most that a made answer holds: 50,000 values of the history with OVER. With more than 1,024 grid disks an answer may hold more. The
 /// memory announced for each further grid disk covers that.

@@ -59,12 +59,12 @@ impl Source for Current {
     }
 }
 
-/// The values that a query asks for, of those that the caller may see.
-pub(super) fn rows(context: &Context, query: &List, may_see: impl Fn(&Row) -> bool) -> Result<Current, String> {
-    let matcher = query.filter.as_ref().map(|filter| Matcher::new(ObjectType::MetricCurrent, filter));
+/// The values that a query asks for, of those that the caller may see; the query is left with no condition to look at again.
+pub(super) fn rows(context: &Context, query: &mut List, may_see: impl Fn(&Row) -> bool) -> Result<Current, String> {
     let collected = timestamp(context.world.clock.wall());
-    // What is wrong with a condition, who selects by it says.
-    let Ok(filter) = matcher.transpose() else { return Ok(Current { values: Vec::new(), collected }) };
+    // `cellcli::select` refuses a condition that cannot be evaluated.
+    let Ok(filter) = Matcher::of(query) else { return Ok(Current { values: Vec::new(), collected }) };
+    query.filter = None;
     let now = context.samples();
     let at = context.world.clock.now();
     let rates = match context.history.base() {
@@ -75,10 +75,8 @@ pub(super) fn rows(context: &Context, query: &List, may_see: impl Fn(&Row) -> bo
         let alert_state = context.alerts.of_metric(definition.name, &object);
         Entry { definition, object, value, alert_state }
     };
-    // A name that no metric has is refused by who selects.
-    let is_named = |entry: &Entry| {
-        query.names.is_empty() || query.names.iter().any(|it| it.eq_ignore_ascii_case(entry.definition.name))
-    };
+    // `cellcli::select` refuses a name that no metric has.
+    let is_named = |entry: &Entry| query.asks_for(entry.definition.name);
     let is_wanted = |entry: &Entry| {
         let row = entry.row(&collected);
         may_see(&row) && filter.as_ref().is_none_or(|filter| filter.matches(&row))

@@ -355,10 +355,10 @@ fn answer(context: &Arc<Context>, role: &Role, mut query: List) -> Result<Answer
             Box::new(metric_history::rows(context, &mut query, may_see)?)
         }
         ObjectType::MetricCurrent => {
-            Box::new(metrics_current::rows(context, &query, is_own(context, role, query.object))?)
+            Box::new(metrics_current::rows(context, &mut query, is_own(context, role, ObjectType::MetricCurrent))?)
         }
         ObjectType::AlertHistory => Box::new(alert_statements::AlertHistory::new(context)),
-        ObjectType::FlashCacheContent => Box::new(activity_rows::flash_cache_content(context, &query)?),
+        ObjectType::FlashCacheContent => Box::new(activity_rows::flash_cache_content(context, &mut query)?),
         ObjectType::Pin if !query.names.is_empty() => {
             // A grid disk of which nothing is pinned has no row, and is no mistake; one that does not exist is.
             let names = std::mem::take(&mut query.names);
