@@ -1,12 +1,13 @@
 """Who uses a device: block devices are busy for others while a cell serves, and the claim on each device is heeded."""
 
+import concurrent.futures
 import os
 import shutil
 import struct
 import time
 
 import nbdclient
-from harness import MIB, Place, Skip, binary, check, contains, equal, measured, need, pattern, run, test, timing_alone, wait_until
+from harness import MIB, Failure, Place, Skip, binary, check, contains, equal, measured, need, pattern, run, test, timing_alone, wait_until
 
 CLAIM_OFFSET = MIB - (64 << 10)
 WATCH_SECONDS = 20
@@ -192,3 +193,36 @@ def init_by_force_heeds_a_claim_before_it_changes_anything():
         began = time.monotonic()
         run(init)
         measured(time.monotonic() - began < WATCH_SECONDS, "nobody waits for a process that is gone")
+
+
+@test
+def of_two_cells_that_start_at_one_moment_on_one_export_one_serves():
+    need("nbdkit")
+    with Place("moment") as place:
+        socket = place.path("export.sock")
+        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
+        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
+        uri = f"nbd+unix:///?socket={socket}"
+        first = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",))
+        shutil.copytree(first.dir, place.path("other"), ignore=shutil.ignore_patterns("*.sock"))
+        cells = (first, place.cell(name="other", init=False))
+
+        def start(cell):
+            try:
+                return cell.start(), None
+            except Failure as failure:
+                return None, str(failure)
+
+        for _ in range(3):
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                started = list(pool.map(start, cells))
+            serving = [cell for cell, _ in started if cell]
+            equal(len(serving), 1, f"cells that serve; the others: {[why for _, why in started if why]}")
+            for _, why in started:
+                if why:
+                    contains(why, f"in use by process {serving[0].process.pid}", "the message names who has it")
+            client = nbdclient.Client(serving[0].socket)
+            client.write(0, pattern("mine", MIB))
+            client.flush()
+            client.disconnect()
+            serving[0].stop()

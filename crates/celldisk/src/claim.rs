@@ -1,17 +1,36 @@
-//! The claim on a device: a block of its own that says which process of which host uses it, renewed while it does, so that
+//! The claim on a device: a page that says which process of which host uses it, renewed while it does, so that
 //! two hosts that reach one device (an export of another server, a volume attached twice) do not both write to it.
 //!
-//! As ext4's multi-mount protection: the block is read again before each renewal, and a foreign stamp stops every later
-//! write. A start waits only where another host or another boot has left its stamp without taking it back, or a process that
-//! still lives: as long as a holder may be silent and still believe that the device is its own, or until it renews. (One that
-//! lives and does not renew uses what this is a copy of.) Two starts in the same moment on a device that nobody holds are
-//! told apart by reading back, and at the latest by the first renewal.
+//! A holder reads the claim before each renewal, as ext4's multi-mount protection does; a foreign stamp stops every later
+//! write. A start watches the claim only where another host or another boot has left its stamp without giving it back, or a process that
+//! still lives: for as long as a holder may be silent and still use the device, or until the stamp is renewed. (A process that
+//! lives and does not renew uses what this is a copy of.) Then it races for the device with every other start: [`race`] says why
+//! at most one of them takes it, whatever each request and each process takes. No start waits for that.
 //!
-//! [`judge_start`] and [`judge_renewal`] decide; they do no I/O. [`Claimed`] is the device that a cell gets. Never looks at
+//! Time decides one thing: when a holder that is silent has ended.
+//!
+//! - A holder changes the device for [`OVERDUE_AFTER`] after a look, which is: read the claim, write it anew, read it again. Time is that
+//!   in which the process ran or wall time, whichever shows more. The look counts from its beginning, and only where the one before was not overdue
+//!   at its end: nobody can have watched an unchanged claim for [`WATCH_FOR`] in between.
+//! - A holder that is overdue, also one that was paused within a look, changes nothing and does not renew. It races again, to replace itself, under
+//!   a new instance. A start that has watched its stamp races to replace the same instance, so one of the two at most has the device.
+//! - A start that watches reads both pages. A change of one of them means that the other process lives.
+//!
+//! # What is promised
+//!
+//! Of several starts at one moment at most one changes the device. A holder that another process has replaced changes nothing from its
+//! next look on. A change of the device that was submitted before the holder was overdue must arrive within
+//! `WATCH_FOR - OVERDUE_AFTER`, 5 s. No claim on a disk can exclude a later one: a process that is paused between the check of its claim and the submission of a
+//! write, and a write that is delayed in a network, arrive whenever they do. Only fencing by the storage excludes them (SCSI persistent
+//! reservations), or a watchdog that resets the host (as sanlock has). Two processes of releases before the record existed, or one of
+//! them and one of this release, are told apart at the first renewal only.
+//!
+//! The functions `judge_*` and [`race`] decide; they do no I/O. [`Claimed`] is the device that a cell gets. Never looks at
 //! labels: who has found one takes the claim. Never logs.
 
 mod block;
 mod claimed;
+mod race;
 mod sabotage;
 
 pub use block::{Holder, Stamped, decode};
@@ -31,7 +50,7 @@ pub const OVERDUE_AFTER: Duration = Duration::from_secs(15);
 /// renewed by then, and one that is paused looks first when it goes on.
 pub const WATCH_FOR: Duration = Duration::from_secs(20);
 
-/// What the claim's block holds.
+/// What the claim, or its record, holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Zeroes: formatted since, or never claimed.
@@ -42,25 +61,51 @@ pub enum Found {
     Stamp(Stamped),
 }
 
+impl Found {
+    /// The holder in the stamp, where there is one.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Found::Stamp(stamp) => Some(&stamp.holder),
+            Found::Nothing | Found::Unreadable => None,
+        }
+    }
+
+    /// The instance in the stamp; 0: there is none.
+    #[must_use]
+    pub fn instance(&self) -> u128 {
+        self.holder().map_or(0, |holder| holder.instance)
+    }
+}
+
+/// Both pages. The record is read first: what a start concludes from a record and an older claim may be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The stamp of the holder, or of a process that wants to be.
+    pub claim: Found,
+    /// The stamp of the process that took the device last.
+    pub record: Found,
+}
+
 /// How often a watched block is read.
 pub const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// What a start may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Take the claim.
+    /// Race for the device.
     Take,
-    /// Watch the block for [`WATCH_FOR`] first. The holder, where the block names one.
+    /// Watch the pages for [`WATCH_FOR`] first. The holder, where a page names one.
     Watch(Option<Holder>),
 }
 
 /// What has come of watching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// Nobody has renewed the stamp.
+    /// Neither page has changed.
     Still,
-    /// It was given back meanwhile.
-    Free,
+    /// A page can be read that could not be, or a holder has given the device back, or a race has gone on: the time begins anew.
+    Anew,
     /// The device is used.
     Renewed(Holder),
 }
@@ -70,43 +115,60 @@ pub enum Watched {
 pub enum Renewal {
     /// Write its stamp anew.
     Renew,
+    /// The stamp of another race, which may have failed: the record says whether the holder was replaced.
+    Replaced(Holder),
     /// Never write to the device again.
     Lost(Holder),
 }
 
-/// Whether a process that starts may take the claim. `is_alive`: whether the process of a holder of this host and boot is.
+/// Whether a process that starts may race for the device. `is_alive`: whether the process of a holder of this host and boot is.
+///
+/// A stamp counts as the last one only where the record names the same process: a write that was delayed for long may have put it
+/// over that of a successor.
 #[must_use]
-pub fn judge_start(found: &Found, us: &Holder, is_alive: impl Fn(&Holder) -> bool) -> Start {
-    match found {
-        Found::Nothing => Start::Take,
-        Found::Unreadable => Start::Watch(None),
-        Found::Stamp(stamp) if stamp.released => Start::Take,
-        Found::Stamp(Stamped { holder, .. })
-            if (holder.host, holder.boot) == (us.host, us.boot) && !is_alive(holder) =>
-        {
-            Start::Take
+pub fn judge_start(pages: &Pages, us: &Holder, is_alive: impl Fn(&Holder) -> bool) -> Start {
+    let Found::Stamp(stamp) = &pages.claim else {
+        return match (&pages.claim, &pages.record) {
+            (Found::Nothing, Found::Nothing) => Start::Take,
+            _ => Start::Watch(pages.record.holder().cloned()),
+        };
+    };
+    let holder = &stamp.holder;
+    let is_gone = (holder.host, holder.boot) == (us.host, us.boot) && !is_alive(holder);
+    let has_ended = match (stamp.over, &pages.record) {
+        (None, _) | (Some(_), Found::Nothing) => stamp.released || is_gone,
+        (Some(_), Found::Unreadable) => false,
+        // One that is gone has ended before it wrote the record where that names the instance it was to replace.
+        (Some(over), Found::Stamp(record)) => match record.holder.instance {
+            instance if instance == holder.instance => stamp.released || is_gone,
+            instance => is_gone && instance == over,
+        },
+    };
+    if has_ended { Start::Take } else { Start::Watch(Some(holder.clone())) }
+}
+
+/// What pages that are watched tell: `before` is what they held at first. A page that cannot be read just now says nothing.
+#[must_use]
+pub fn judge_watched(before: &Pages, now: &Pages) -> Watched {
+    let has_changed = |before: &Found, now: &Found| now != before && *now != Found::Unreadable;
+    match &now.claim {
+        Found::Stamp(stamp) if now.claim != before.claim && before.claim != Found::Unreadable && !stamp.released => {
+            Watched::Renewed(stamp.holder.clone())
         }
-        Found::Stamp(Stamped { holder, .. }) => Start::Watch(Some(holder.clone())),
+        claim if has_changed(&before.claim, claim) || has_changed(&before.record, &now.record) => Watched::Anew,
+        _ => Watched::Still,
     }
 }
 
-/// What a block that is watched tells: `before` is what it held at first.
-#[must_use]
-pub fn judge_watched(before: &Found, now: &Found) -> Watched {
-    match now {
-        Found::Stamp(stamp) if stamp.released => Watched::Free,
-        Found::Stamp(stamp) if now != before => Watched::Renewed(stamp.holder.clone()),
-        Found::Nothing | Found::Unreadable | Found::Stamp(_) => Watched::Still,
-    }
-}
-
-/// Whether the process with the stamp `instance` still holds the claim. What is gone or cannot be read names nobody else: it
+/// Whether a process still holds the claim; `is_own`: whether an instance is one of its own. What is gone or cannot be read names nobody else: it
 /// is written anew.
 #[must_use]
-pub fn judge_renewal(found: &Found, instance: u128) -> Renewal {
-    match found {
-        Found::Stamp(stamp) if stamp.holder.instance != instance => Renewal::Lost(stamp.holder.clone()),
-        Found::Nothing | Found::Unreadable | Found::Stamp(_) => Renewal::Renew,
+pub fn judge_renewal(claim: &Found, is_own: impl Fn(u128) -> bool) -> Renewal {
+    match claim {
+        Found::Stamp(stamp) if is_own(stamp.holder.instance) => Renewal::Renew,
+        Found::Stamp(Stamped { holder, over: Some(_), .. }) => Renewal::Replaced(holder.clone()),
+        Found::Stamp(Stamped { holder, over: None, .. }) => Renewal::Lost(holder.clone()),
+        Found::Nothing | Found::Unreadable => Renewal::Renew,
     }
 }
 
@@ -124,25 +186,66 @@ mod tests {
         Holder { host, boot, instance, process: 7, process_started: 70, host_name: format!("host{host}") }
     }
 
+    /// As a release without a record writes it.
+    fn earlier(holder: Holder, counter: u64, released: bool) -> Found {
+        Found::Stamp(Stamped { holder, counter, released, over: None })
+    }
+
     fn stamp(holder: Holder, counter: u64, released: bool) -> Found {
-        Found::Stamp(Stamped { holder, counter, released })
+        Found::Stamp(Stamped { holder, counter, released, over: Some(4) })
+    }
+
+    #[test]
+    fn every_start_after_an_earlier_release() {
+        let us = holder(1, 1, 9);
+        // What the record holds is not what the last holder has written.
+        for record in [Found::Nothing, Found::Unreadable, stamp(holder(3, 3, 3), 1, false)] {
+            for alive in [false, true] {
+                let judged = |claim: Found| judge_start(&Pages { claim, record: record.clone() }, &us, |_| alive);
+                for (host, boot) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+                    let other = holder(host, boot, 5);
+                    assert_eq!(judged(earlier(other.clone(), 3, true)), Start::Take, "a clean stop, whoever it was");
+                    let expected = match (host, boot) {
+                        (1, 1) if !alive => Start::Take,
+                        _ => Start::Watch(Some(other.clone())),
+                    };
+                    assert_eq!(judged(earlier(other, 3, false)), expected, "host {host}, boot {boot}, alive {alive}");
+                }
+            }
+        }
     }
 
     #[test]
     fn every_start() {
         let us = holder(1, 1, 9);
+        let recorded = |instance| stamp(holder(3, 3, instance), 1, false);
+        let judged = |claim, record, alive| judge_start(&Pages { claim, record }, &us, |_| alive);
         for alive in [false, true] {
-            let judged = |found: &Found| judge_start(found, &us, |_| alive);
-            assert_eq!(judged(&Found::Nothing), Start::Take);
-            assert_eq!(judged(&Found::Unreadable), Start::Watch(None));
+            assert_eq!(judged(Found::Nothing, Found::Nothing, alive), Start::Take);
+            assert_eq!(judged(Found::Unreadable, Found::Nothing, alive), Start::Watch(None));
+            let first = Found::Stamp(Stamped { holder: us.clone(), counter: 1, released: true, over: Some(0) });
+            assert_eq!(judged(first, Found::Unreadable, alive), Start::Watch(Some(us.clone())), "it may name another");
+            let taken = Start::Watch(Some(holder(3, 3, 5)));
+            assert_eq!(judged(Found::Nothing, recorded(5), alive), taken, "the claim was wiped under its holder");
             for (host, boot) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-                let other = holder(host, boot, 5);
-                assert_eq!(judged(&stamp(other.clone(), 3, true)), Start::Take, "a clean stop, whoever it was");
-                let expected = match (host, boot) {
-                    (1, 1) if !alive => Start::Take,
-                    _ => Start::Watch(Some(other.clone())),
-                };
-                assert_eq!(judged(&stamp(other, 3, false)), expected, "host {host}, boot {boot}, alive {alive}");
+                for released in [false, true] {
+                    let other = holder(host, boot, 5);
+                    let is_gone = (host, boot) == (1, 1) && !alive;
+                    for (record, takes) in [
+                        (Found::Nothing, released || is_gone),
+                        (recorded(5), released || is_gone),
+                        // It ended before it came to write the record.
+                        (recorded(4), is_gone),
+                        // Another has taken the device since.
+                        (recorded(6), false),
+                        (Found::Unreadable, false),
+                    ] {
+                        let claim = stamp(other.clone(), 3, released);
+                        let found = judged(claim, record.clone(), alive);
+                        let expected = if takes { Start::Take } else { Start::Watch(Some(other.clone())) };
+                        assert_eq!(found, expected, "{host} {boot} {released} {alive}, {record:?}");
+                    }
+                }
             }
         }
     }
@@ -150,39 +253,51 @@ mod tests {
     #[test]
     fn every_end_of_watching() {
         let (a, b) = (holder(2, 2, 5), holder(3, 3, 6));
-        let all = [
+        let claims = [
             Found::Nothing,
             Found::Unreadable,
             stamp(a.clone(), 3, false),
             stamp(a.clone(), 4, false),
             stamp(a, 4, true),
-            stamp(b, 3, false),
+            stamp(b.clone(), 3, false),
         ];
-        for before in &all {
-            for now in &all {
-                let expected = match now {
-                    Found::Stamp(stamp) if stamp.released => Watched::Free,
-                    Found::Stamp(stamp) if before != now => Watched::Renewed(stamp.holder.clone()),
+        let records = [Found::Nothing, Found::Unreadable, stamp(b.clone(), 1, false)];
+        let all = || claims.iter().flat_map(|claim| records.iter().map(move |record| (claim, record)));
+        for (claim, record) in all() {
+            let before = Pages { claim: claim.clone(), record: record.clone() };
+            for (claim, record) in all() {
+                let now = Pages { claim: claim.clone(), record: record.clone() };
+                let is_new = |before: &Found, now: &Found| before != now && *now != Found::Unreadable;
+                let expected = match claim {
+                    Found::Stamp(stamp)
+                        if *claim != before.claim && before.claim != Found::Unreadable && !stamp.released =>
+                    {
+                        Watched::Renewed(stamp.holder.clone())
+                    }
+                    _ if is_new(&before.claim, claim) || is_new(&before.record, record) => Watched::Anew,
                     _ => Watched::Still,
                 };
-                assert_eq!(judge_watched(before, now), expected, "{before:?}, then {now:?}");
+                assert_eq!(judge_watched(&before, &now), expected, "{before:?}, then {now:?}");
             }
-            assert!(!matches!(judge_watched(before, before), Watched::Renewed(_)), "nobody has renewed it");
+            assert_eq!(judge_watched(&before, &before), Watched::Still, "nobody has written");
         }
     }
 
     #[test]
     fn every_renewal() {
-        assert_eq!(judge_renewal(&Found::Nothing, 9), Renewal::Renew);
-        assert_eq!(judge_renewal(&Found::Unreadable, 9), Renewal::Renew);
+        let is_own = |instance| instance == 9;
+        assert_eq!(judge_renewal(&Found::Nothing, is_own), Renewal::Renew);
+        assert_eq!(judge_renewal(&Found::Unreadable, is_own), Renewal::Renew);
         for released in [false, true] {
             // An older stamp of its own: an export that went back to what had been flushed.
             for counter in [0, 3, u64::MAX] {
-                assert_eq!(judge_renewal(&stamp(holder(1, 1, 9), counter, released), 9), Renewal::Renew);
+                assert_eq!(judge_renewal(&stamp(holder(1, 1, 9), counter, released), is_own), Renewal::Renew);
             }
             for (host, boot) in [(1, 1), (1, 2), (2, 2)] {
                 let other = holder(host, boot, 5);
-                assert_eq!(judge_renewal(&stamp(other.clone(), 3, released), 9), Renewal::Lost(other));
+                let judged = |found| judge_renewal(&found, is_own);
+                assert_eq!(judged(earlier(other.clone(), 3, released)), Renewal::Lost(other.clone()));
+                assert_eq!(judged(stamp(other.clone(), 3, released)), Renewal::Replaced(other));
             }
         }
     }

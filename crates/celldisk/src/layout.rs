@@ -40,6 +40,9 @@ pub const LABEL_SECTION_BYTES: u64 = CATALOG_OFFSET - LABEL_OFFSET;
 /// lost of it is written anew.
 pub const CLAIM_OFFSET: u64 = PLACE_STRIDE_BYTES - TRUE_PAGE_BYTES_MAX;
 
+/// The claim's record: the process that took the device last. At the end of the second place, on a true page of its own.
+pub const CLAIM_RECORD_OFFSET: u64 = CLAIM_OFFSET + PLACE_STRIDE_BYTES;
+
 /// Longest name of a host in a claim: host names are cut there by the kernel.
 pub const CLAIM_HOST_NAME_BYTES_MAX: usize = 64;
 
@@ -201,6 +204,7 @@ const _: () = {
     assert!(HEADER_BYTES + LABEL_PAYLOAD_BYTES <= LABEL_SECTION_BYTES as usize, "the label fits its section");
     assert!(PLACE_STRIDE_BYTES.is_multiple_of(TRUE_PAGE_BYTES_MAX), "places share no true page");
     assert!(CLAIM_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX), "the claim shares no true page");
+    assert!(CLAIM_RECORD_OFFSET.is_multiple_of(TRUE_PAGE_BYTES_MAX), "nor does its record");
     assert!(DATA_OFFSET.is_multiple_of(2 << 20), "allocation units start on an erase block");
     assert!(
         GRID_DISKS_UNPACKED_MAX * GRID_DISK_BYTES_FULL + REST_BYTES_FULL + CATALOG_RESERVE_BYTES

@@ -13,13 +13,14 @@ const SECTOR_BYTES: usize = 512;
 fn stamp(host_name: String, released: bool) -> Stamped {
     let holder =
         Holder { host: 0x1111 << 64, boot: u128::MAX, instance: 3, process: 4711, process_started: 5, host_name };
-    Stamped { holder, counter: 6, released }
+    Stamped { holder, counter: 6, released, over: None }
 }
 
-fn corpus() -> [(&'static str, u8, Stamped); 3] {
+fn corpus() -> [(&'static str, u8, Stamped); 4] {
     [
         ("held", REPAIRED, stamp("exa1cel01".to_owned(), false)),
         ("released", REPAIRED, stamp(String::new(), true)),
+        ("recorded", REPAIRED, Stamped { over: Some(2), ..stamp("exa1cel01".to_owned(), false) }),
         ("long-name", AS_IT_IS, stamp("ü".repeat(CLAIM_HOST_NAME_BYTES_MAX / 2), false)),
     ]
 }

@@ -11,7 +11,7 @@ pub struct Holder {
     pub host: u128,
     /// Since when that has been up, and within which set of processes; random.
     pub boot: u128,
-    /// This use of the device; random.
+    /// This use of the device: random, and counted up with each race for the device (see [`super::race`]).
     pub instance: u128,
     /// Its process id.
     pub process: u32,
@@ -37,6 +37,9 @@ pub struct Stamped {
     pub counter: u64,
     /// The holder has stopped clean.
     pub released: bool,
+    /// The instance that the record named when this holder's race began (see [`super::race`]); 0: nobody. `None`: the stamp of a
+    /// release that keeps no record.
+    pub over: Option<u128>,
 }
 
 const MAGIC: [u8; 8] = *b"FCCLAIM\n";
@@ -50,7 +53,7 @@ impl Stamped {
     /// One page.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let Stamped { holder, counter, released } = self;
+        let Stamped { holder, counter, released, over } = self;
         let mut end = holder.host_name.len().min(CLAIM_HOST_NAME_BYTES_MAX);
         while !holder.host_name.is_char_boundary(end) {
             end -= 1;
@@ -68,6 +71,9 @@ impl Stamped {
         e.u32(holder.process);
         e.u8(u8::from(*released));
         e.u8(name.len() as u8);
+        e.u8(u8::from(over.is_some()));
+        e.u8(0);
+        e.u128(over.unwrap_or_default());
         e.pad_to(NAME_OFFSET);
         e.bytes(name);
         e.pad_to(BYTES);
@@ -104,10 +110,20 @@ fn stamp(bytes: &[u8]) -> Result<Stamped, DecodeError> {
     let (counter, process_started, process) = (d.u64(what)?, d.u64(what)?, d.u32(what)?);
     let released = d.flag(what)?;
     let name_bytes = d.count8(CLAIM_HOST_NAME_BYTES_MAX, what)?;
+    // Earlier releases write zeroes from here to the name, and do not look at them.
+    let has_record = d.flag(what)?;
+    d.take(1, what)?;
+    let over = d.u128(what)?;
+    let over = has_record.then_some(over);
     let mut name = Decoder(&bytes[NAME_OFFSET..]);
     let host_name = std::str::from_utf8(name.take(name_bytes, what)?).map_err(|_| DecodeError::Value { what })?;
     let host_name = host_name.to_owned();
-    Ok(Stamped { holder: Holder { host, boot, instance, process, process_started, host_name }, counter, released })
+    Ok(Stamped {
+        holder: Holder { host, boot, instance, process, process_started, host_name },
+        counter,
+        released,
+        over,
+    })
 }
 
 const _: () =
@@ -126,13 +142,17 @@ mod tests {
             process_started: 5,
             host_name: "exa1cel01".to_owned(),
         };
-        Stamped { holder, counter: 6, released }
+        Stamped { holder, counter: 6, released, over: None }
     }
 
     #[test]
     fn a_stamp_reads_back() {
         for released in [false, true] {
             assert_eq!(decode(&sample(released).encode()), Found::Stamp(sample(released)));
+        }
+        for over in [0, 7, u128::MAX] {
+            let recorded = Stamped { over: Some(over), ..sample(false) };
+            assert_eq!(decode(&recorded.encode()), Found::Stamp(recorded));
         }
         let mut long = sample(false);
         long.holder.host_name = "ü".repeat(CLAIM_HOST_NAME_BYTES_MAX);
@@ -149,6 +169,8 @@ mod tests {
             assert_eq!(decode(&bad), Found::Unreadable, "bit {bit}");
         }
         assert_eq!(decode(&[0; 4096]), Found::Nothing);
+        let earlier = sample(false).encode();
+        assert!(earlier[86..NAME_OFFSET].iter().all(|&b| b == 0), "as every earlier release has written it");
         assert_eq!(decode(&[1; 4096]), Found::Unreadable);
         assert_eq!(decode(&[]), Found::Unreadable);
     }

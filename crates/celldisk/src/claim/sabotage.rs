@@ -7,6 +7,12 @@
 pub enum Sabotage {
     /// A start takes the claim whatever stamp it finds.
     StampIgnored,
+    /// A start in a race does not read the record.
+    RecordUnread,
+    /// A start in a race does not read the claim again.
+    ClaimUnread,
+    /// A holder that is overdue renews, where its old stamp is still there, instead of racing.
+    LateRenewed,
     /// A renewal writes its stamp over another holder's.
     RenewedBlindly,
     /// A holder that has not looked for long writes without a look.
@@ -17,6 +23,16 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 4] =
-        [Sabotage::StampIgnored, Sabotage::RenewedBlindly, Sabotage::OverdueIgnored, Sabotage::ReleaseForgotten];
+    pub const ALL: [Sabotage; 7] = [
+        Sabotage::StampIgnored,
+        Sabotage::RecordUnread,
+        Sabotage::ClaimUnread,
+        Sabotage::LateRenewed,
+        Sabotage::RenewedBlindly,
+        Sabotage::OverdueIgnored,
+        Sabotage::ReleaseForgotten,
+    ];
+
+    /// Those that show only where several starts meet, or a process is paused within a look.
+    pub const RACES: [Sabotage; 3] = [Sabotage::RecordUnread, Sabotage::ClaimUnread, Sabotage::LateRenewed];
 }

@@ -388,7 +388,8 @@ impl Director {
         let us = Holder {
             host: 1,
             boot: self.boots,
-            instance: u128::from(self.lives),
+            // Counted up from there by each race.
+            instance: u128::from(self.lives) << 64,
             process: self.lives as u32,
             process_started: self.lives,
             host_name: "cell".to_owned(),

@@ -21,7 +21,8 @@ use std::time::Duration;
 const SIZE: u64 = 16 << 20;
 
 fn holder(host: u128, boot: u128, instance: u128) -> Holder {
-    Holder { host, boot, instance, process: 1, process_started: 1, host_name: format!("host{host}") }
+    // Each race of a process has an instance of its own, counted up.
+    Holder { host, boot, instance: instance << 64, process: 1, process_started: 1, host_name: format!("host{host}") }
 }
 
 /// A clock whose wall time can be moved: what a host sees that was suspended.
@@ -350,7 +351,8 @@ fn nobody_writes_to_what_another_uses_whatever_the_history() {
 
 #[test]
 fn a_broken_claim_is_caught() {
-    for sabotage in Sabotage::ALL {
+    // The others are caught by `claim_races`.
+    for sabotage in Sabotage::ALL.into_iter().filter(|sabotage| !Sabotage::RACES.contains(sabotage)) {
         let seen = check(Some(sabotage), 500);
         assert!(seen.violation.is_some(), "{sabotage:?} is not caught");
     }

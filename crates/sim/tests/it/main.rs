@@ -4,6 +4,7 @@ mod adopted;
 mod busy_flash;
 mod change_flash_cache;
 mod claim_losses;
+mod claim_races;
 mod claims;
 mod counts;
 mod dead_disk;
