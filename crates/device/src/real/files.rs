@@ -4,6 +4,7 @@
 //! Never splits, never bounces a buffer, tries again only what `again` says.
 
 use super::again;
+use super::exclusive::Held;
 use super::executor;
 use super::inbox::Message;
 use super::request::Request;
@@ -15,7 +16,6 @@ use crate::buf::Bufs;
 use crate::io::{Completed, Completer, Completion, DeviceExtent, FailKind, Geometry, Io, Op, Outcome};
 use crate::sync::lock;
 use smallvec::SmallVec;
-use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -71,7 +71,7 @@ pub(crate) struct DeviceFile {
     read_only: bool,
     locked: bool,
     /// Of a block device; others find it busy as long as this is there.
-    _exclusive: Option<Arc<File>>,
+    _exclusive: Option<Held>,
     in_memory: bool,
     fua_by_flush: bool,
     keeps_space: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Opened {
     pub(crate) direct: bool,
     pub(crate) read_only: bool,
     pub(crate) locked: bool,
-    pub(crate) exclusive: Option<Arc<File>>,
+    pub(crate) exclusive: Option<Held>,
     /// Its content lives in memory: short transfers are carried out at once.
     pub(crate) in_memory: bool,
     /// A durable write is a write and a flush: the file system does not honour the flag.

@@ -40,7 +40,8 @@ pub struct OpenOptions {
     pub direct: Direct,
     /// Take the advisory lock of a writable device, so that a second opening, here or in another process, is refused
     /// until the last request of the first has completed; of a block device also the exclusive claim, which others than
-    /// ourselves heed (mkfs, mount); of a file look for loop devices on it. On by default.
+    /// ourselves heed (mkfs, mount); of a file look for loop devices on it; of a loop device take the lock of its file. On by
+    /// default.
     pub lock: bool,
     /// True page in bytes: a power of two from 512 to 1 MiB, at least the logical unit.
     pub page_override: Option<u32>,
@@ -272,7 +273,17 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(None),
             claimed => claimed.map(Some),
         });
-        Some(claimed.map_err(fail)?.ok_or_else(|| fail(io::ErrorKind::ResourceBusy.into()))?)
+        let claimed = claimed.map_err(fail)?.ok_or_else(|| fail(io::ErrorKind::ResourceBusy.into()))?;
+        let content = exclusive::content_of_loop_device(path);
+        // A lock that the file system does not have keeps nobody out, as with a file that is opened itself.
+        let is_locked = |file: &File| patiently(|| Ok(sys::lock_file(file.as_raw_fd())?.then_some(())));
+        if let Some(file) = &content
+            && matches!(is_locked(file), Ok(None))
+        {
+            let by = "the file that it is a loop device of is open, here or in another process".to_owned();
+            return Err(OpenError::InUse { path: name, by });
+        }
+        Some(exclusive::Held::new(claimed, content))
     } else {
         None
     };

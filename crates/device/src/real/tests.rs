@@ -1,6 +1,6 @@
 //! The real world under test, both back-ends: executor, files, sockets, shutdown.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod again;
 mod executor;

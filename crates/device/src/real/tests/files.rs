@@ -5,7 +5,10 @@ use crate::buf::{Arena, Buf, Bufs, SharedBufs};
 use crate::io::{Device, FailKind, Op, Outcome};
 use crate::prng::Prng;
 use crate::real::backend::Engine;
-use crate::real::{Backend, Direct, OpenError, OpenOptions, Space, create_file, free_bytes};
+use crate::real::sys::lock_file;
+use crate::real::{Backend, Direct, LoopDevice, OpenError, OpenOptions, Space, create_file, free_bytes};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -231,6 +234,48 @@ fn a_file_is_written_once_with_progress() {
     assert_eq!((std::fs::metadata(&path).unwrap().len(), allocated_bytes(&path)), (9 * MIB, 9 * MIB));
     assert!(create_file(&path, MIB, Space::Written { progress: &mut |_| () }).is_err(), "never overwrites");
     assert!(free_bytes(path.parent().unwrap()).unwrap() > 0);
+}
+
+/// The same bytes by two names: an image, by each path that leads to it, and a loop device on it.
+#[test]
+fn a_file_and_a_loop_device_on_it_are_not_open_together() {
+    let directory = Directory::new(false);
+    let (path, link) = (directory.file("a"), directory.file("hard-link"));
+    create_file(&path, MIB, Space::Sparse).unwrap();
+    std::fs::hard_link(&path, &link).unwrap();
+    let backing = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let device = match LoopDevice::configure(&backing, 512, false, "device-test") {
+        Ok(device) => Cleared(device),
+        Err(error) => {
+            eprintln!("skipped: no loop device is to be had: {error}");
+            return;
+        }
+    };
+    drop(backing);
+    for runtime in runtimes(1) {
+        let open = |path: &Path| runtime.open(path, &OpenOptions::default());
+        let is_refused = |path: &Path| matches!(open(path), Err(OpenError::InUse { .. }));
+        // As a cell has it that opened the file before the loop device was set up.
+        let locked = std::fs::File::open(&link).unwrap();
+        assert!(lock_file(locked.as_raw_fd()).unwrap());
+        let on_open = is_refused(device.0.path());
+        drop(locked);
+        let found = [is_refused(&path), is_refused(&link), on_open, open(device.0.path()).is_err()];
+        assert_eq!(
+            found,
+            [true, true, true, false],
+            "the file, its hard link, the device while the file is open, or by itself"
+        );
+    }
+}
+
+/// A loop device that goes with its value.
+struct Cleared(LoopDevice);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.clear().unwrap();
+    }
 }
 
 #[test]
