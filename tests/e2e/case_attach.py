@@ -14,7 +14,7 @@ import threading
 import time
 
 from attached import Host, hosted
-from harness import MIB, binary, check, contains, equal, measured, run, test, timing, wait_until
+from harness import MIB, binary, check, contains, equal, measured, run, served, test, timing, wait_until
 
 MODE = "write-through"
 
@@ -312,6 +312,9 @@ def force_ends_while_the_host_is_synced():
                         return "sync_bdevs" in stack.read()
 
                 wait_until(holds_the_lock, 60, "sync waits for a device")
+                # A start looks for loop devices on its files, and must not wait for this one.
+                with served("beside"):
+                    pass
                 command = [binary(), "detach", "data", "--force"]
                 detached = subprocess.Popen(command, env=host.env, stderr=subprocess.PIPE, text=True)
                 wait_until(lambda: detached.poll() is not None, 60, "detach --force ends")

@@ -4,12 +4,12 @@
 //!
 //! No request goes through that descriptor: no ring holds it open beyond its users.
 
-use super::loop_device::LoopDevice;
 use crate::probe::sysfs_device;
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
@@ -47,6 +47,9 @@ impl Held {
     }
 }
 
+/// Of sysfs, whatever sectors the device has.
+const SECTOR_BYTES: u64 = 512;
+
 /// What the kernel tells a file by, whatever path, hard link or bind mount leads to it: device and inode.
 type FileId = (u64, u64);
 
@@ -54,34 +57,47 @@ fn id_of(metadata: &Metadata) -> FileId {
     (metadata.dev(), metadata.ino())
 }
 
-/// The file that the loop device `name` is on, and the path of it that the kernel has; none when it is not configured. `sysfs`: its
-/// directory there. Where the device may not be opened the path tells.
-fn content_of(name: &str, sysfs: &Path) -> Option<(FileId, PathBuf)> {
-    let path = std::fs::read_to_string(sysfs.join("loop/backing_file")).ok()?;
-    let path = PathBuf::from(path.trim_end_matches('\n'));
-    let told = LoopDevice::open(&Path::new("/dev").join(name)).ok().and_then(|device| device.backing());
-    let id = told.or_else(|| std::fs::metadata(&path).ok().map(|metadata| id_of(&metadata)))?;
-    Some((id, path))
+/// What the kernel tells of a loop device in sysfs. The device itself is not opened: that waits while others sync or close it, for as long
+/// as what is below it does not answer.
+struct LoopInSysfs {
+    /// The path that its file was opened by.
+    file: PathBuf,
+    /// Where in the file it begins and ends, in bytes; the end is at a whole sector.
+    bytes: Range<u64>,
+}
+
+impl LoopInSysfs {
+    /// By its directory there. `None`: it is no loop device, or is not configured.
+    fn read(sysfs: &Path) -> Option<LoopInSysfs> {
+        let text = |name: &str| std::fs::read_to_string(sysfs.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let file = PathBuf::from(text("loop/backing_file")?.trim_end_matches('\n'));
+        let start = number("loop/offset")?;
+        Some(LoopInSysfs { file, bytes: start..start + number("size")? * SECTOR_BYTES })
+    }
+
+    /// Whether its file is this one.
+    fn is_on(&self, file: &Metadata) -> bool {
+        // Before its path is followed, which asks a file system that may be another, and not answer.
+        self.bytes.end <= file.len() && std::fs::metadata(&self.file).is_ok_and(|found| id_of(&found) == id_of(file))
+    }
 }
 
 /// The loop device that has the file at `path` as its content, if there is one.
 pub(crate) fn loop_device_on(path: &Path) -> Option<String> {
-    let wanted = id_of(&std::fs::metadata(path).ok()?);
+    let file = std::fs::metadata(path).ok()?;
     std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
         let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("loop"))?;
-        let (id, _) = content_of(&name, &entry.path())?;
-        (id == wanted).then(|| format!("/dev/{name}"))
+        LoopInSysfs::read(&entry.path()).filter(|found| found.is_on(&file)).map(|_| format!("/dev/{name}"))
     })
 }
 
-/// The file of the loop device at `path` (or of which that is a partition), open for its lock; none for another device, and for a
-/// file that no path of this process leads to.
+/// The file of the loop device at `path`, open for its lock; `None` for another device, and for a file that no path of this process leads
+/// to.
 pub(crate) fn content_of_loop_device(path: &Path) -> Option<File> {
     let sysfs = sysfs_device(std::fs::metadata(path).ok()?.rdev())?;
-    let name = sysfs.file_name()?.to_str().filter(|name| name.starts_with("loop"))?;
-    let (id, path) = content_of(name, &sysfs)?;
-    let is_regular = |file: &File| file.metadata().is_ok_and(|it| it.is_file() && id_of(&it) == id);
+    let found = LoopInSysfs::read(&sysfs)?;
     // Looked at before it is opened: opening another kind of file may wait.
-    std::fs::metadata(&path).ok().filter(Metadata::is_file)?;
-    File::open(&path).ok().filter(is_regular)
+    let file = std::fs::metadata(&found.file).ok().filter(Metadata::is_file)?;
+    File::open(&found.file).ok().filter(|opened| opened.metadata().is_ok_and(|opened| id_of(&opened) == id_of(&file)))
 }
