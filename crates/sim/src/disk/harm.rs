@@ -4,8 +4,8 @@ use super::faults::{Armed, FaultAtlas, FaultKind};
 use super::medium::Medium;
 use super::outcome::tell;
 use super::{PART_BITS, PART_RELEASE, SECTOR_BYTES, STRUCK, SimDevice, Snapshot, Stall, State};
-use device::Verb;
 use device::sync::lock;
+use device::{FailKind, Verb};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -120,6 +120,11 @@ impl SimDevice {
             state.armed.push(armed);
         }
         permitted
+    }
+
+    /// No request fails like this any more by a fault that was armed.
+    pub fn disarm(&self, fail: FailKind) {
+        lock(&self.state).armed.retain(|armed| armed.fail != fail);
     }
 
     /// Rot one sector of `range` (bytes, whole sectors). False when the atlas forbids it.

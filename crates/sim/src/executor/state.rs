@@ -12,6 +12,7 @@ use device::{Instant, Prng, Task};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 /// The main future's task number.
 pub(super) const MAIN: u64 = 0;
@@ -473,6 +474,14 @@ impl Handle {
     pub(crate) fn wall_ns(&self) -> u64 {
         let state = lock(&self.shared.state);
         state.config.wall_ns + state.now_ns
+    }
+
+    /// Set the wall clock of the host forward or back.
+    pub(crate) fn step_wall(&self, by: Duration, forward: bool) {
+        let by_ns = by.as_nanos() as u64;
+        let mut state = lock(&self.shared.state);
+        let wall_ns = state.config.wall_ns;
+        state.config.wall_ns = if forward { wall_ns + by_ns } else { wall_ns - by_ns };
     }
 
     pub(super) fn threads(&self) -> usize {

@@ -121,12 +121,14 @@ impl Run {
     }
 
     /// Something happens to a device under a running process.
-    pub(super) fn mishap(&self, life: &Life, mishap: &Mishap) {
+    pub(super) fn mishap(self: &Arc<Self>, life: &Life, mishap: &Mishap) {
         if self.life().is_none_or(|now| now.number != life.number) {
             return;
         }
-        let harms_disk =
-            matches!(mishap, Mishap::DiskFault { .. } | Mishap::DiskStall { .. } | Mishap::DiskVanishes { .. });
+        let harms_disk = matches!(
+            mishap,
+            Mishap::DiskFault { .. } | Mishap::DiskFull { .. } | Mishap::DiskStall { .. } | Mishap::DiskVanishes { .. }
+        );
         if harms_disk && lock(&self.admin).pending == Some(super::admin::Pending::GivingUp) {
             return;
         }
@@ -134,6 +136,9 @@ impl Run {
         let harmless = matches!(
             mishap,
             Mishap::FlashSnapshot { .. }
+                | Mishap::FlashFull { .. }
+                | Mishap::DiskFull { .. }
+                | Mishap::ClockStep { .. }
                 | Mishap::DiskFault { .. }
                 | Mishap::DiskHealed { .. }
                 | Mishap::DiskStall { .. }
@@ -184,8 +189,38 @@ impl Run {
                 }
             }
             Mishap::DiskSnapshot { disk } => self.keep_disk(life, self.disk_place(disk)),
+            Mishap::FlashFull { flash, time } => {
+                if let Some(n) = self.flash_place(flash) {
+                    self.situations.hit("no room below a flash device");
+                    self.machine.flash_full(n);
+                    self.later(time, move |run| run.machine.flash_has_room(n));
+                }
+            }
+            Mishap::DiskFull { disk, time } => {
+                let n = self.disk_place(disk);
+                self.situations.hit("no room below a disk");
+                self.machine.disk_full(n);
+                self.later(time, move |run| run.machine.disk_healed(n, run.now()));
+            }
+            Mishap::ClockStep { by, forward } => {
+                self.situations.hit(if forward {
+                    "the wall clock is set forward"
+                } else {
+                    "the wall clock is set back"
+                });
+                self.handle.step_wall(by, forward);
+            }
             Mishap::Pause { time, host } => self.pause(life, time, host),
         }
+    }
+
+    /// Do something to the machine after `time`, whatever has become of the cell.
+    fn later(self: &Arc<Self>, time: Duration, action: impl FnOnce(&Run) + Send + 'static) {
+        let run = self.clone();
+        self.root.spawn(Box::pin(async move {
+            run.sleep(time).await;
+            action(&run);
+        }));
     }
 
     fn pause(&self, life: &Life, time: Duration, host: bool) {

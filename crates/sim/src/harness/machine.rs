@@ -19,6 +19,7 @@ use device::{Device, FailKind, Instant, Prng, World};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,6 +81,11 @@ fn flash_atlas(size_bytes: u64) -> FaultAtlas {
         atlas = atlas.with(kind, DATA_OFFSET..size_bytes, 0);
     }
     atlas
+}
+
+/// Every write of these bytes finds no room.
+fn no_room(range: Range<u64>) -> Armed {
+    Armed { kind: FaultKind::WriteFails, range, fail: FailKind::NoSpace, times: u32::MAX }
 }
 
 impl Machine {
@@ -223,6 +229,14 @@ impl Machine {
         let _ = unit.device.arm(Armed { kind, range: area, fail: FailKind::Media, times });
     }
 
+    pub(super) fn disk_full(&self, n: usize) {
+        let unit = &mut lock(&self.disks)[n];
+        Machine::worsen(unit);
+        let area = DATA_OFFSET..unit.device.size_bytes();
+        unit.device.set_atlas(FaultAtlas::none().with(FaultKind::WriteFails, area.clone(), 0));
+        let _ = unit.device.arm(no_room(area));
+    }
+
     pub(super) fn disk_healed(&self, n: usize, now: Instant) {
         let unit = &mut lock(&self.disks)[n];
         if unit.health.faulty && !unit.device.is_gone() {
@@ -250,6 +264,18 @@ impl Machine {
         let all = 0..unit.device.size_bytes();
         unit.device.set_atlas(flash_atlas(all.end));
         let _ = unit.device.arm(Armed { kind, range: DATA_OFFSET..all.end, fail, times });
+    }
+
+    pub(super) fn flash_full(&self, n: usize) {
+        let unit = &mut lock(&self.flashes)[n];
+        unit.harmed = true;
+        let all = 0..unit.device.size_bytes();
+        unit.device.set_atlas(flash_atlas(all.end));
+        let _ = unit.device.arm(no_room(DATA_OFFSET..all.end));
+    }
+
+    pub(super) fn flash_has_room(&self, n: usize) {
+        lock(&self.flashes)[n].device.disarm(FailKind::NoSpace);
     }
 
     /// So many of a million requests go wrong from now on, to labels and catalog as well.

@@ -298,6 +298,20 @@ pub(super) enum Mishap {
     DiskSnapshot {
         disk: u64,
     },
+    /// No room is left below a flash device for so long (a sparse image on a full file system).
+    FlashFull {
+        flash: u64,
+        time: Duration,
+    },
+    DiskFull {
+        disk: u64,
+        time: Duration,
+    },
+    /// Somebody sets the wall clock of the host.
+    ClockStep {
+        by: Duration,
+        forward: bool,
+    },
     /// Nothing of the cell's process runs for so long, and its clocks stand still.
     Pause {
         time: Duration,
@@ -434,6 +448,8 @@ impl Plan {
         stay_bad(&mut steps, &mut prng.fork("bad sectors"));
         cut_one(&mut steps, &mut prng.fork("one device"));
         pause(&mut steps, &mut prng.fork("pauses"));
+        fill_up(&mut steps, &setup, &mut prng.fork("room"));
+        step_clocks(&mut steps, &mut prng.fork("clock steps"));
         end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
         sweeps::add(&mut steps, &setup, &mut prng.fork("sweeps"));
         Plan { seed, setup, steps }
@@ -484,6 +500,35 @@ fn pause(steps: &mut Vec<Step>, prng: &mut Prng) {
         let time = Duration::from_millis(pick(prng, &[20, 300, 3_000, 30_000, 90_000]) + prng.below(20));
         let at = prng.below(steps.len() as u64 + 1) as usize;
         steps.insert(at, Step::Mishap(Mishap::Pause { time, host: prng.chance(1, 2) }));
+    }
+}
+
+/// In one world of four there is no room below a device some times: below flash for less than it is waited
+/// for in all. Drawn apart from everything else.
+fn fill_up(steps: &mut Vec<Step>, setup: &Setup, prng: &mut Prng) {
+    if !prng.chance(1, 4) {
+        return;
+    }
+    for _ in 0..prng.between(1, 4) {
+        let mishap = if prng.chance(2, 3) {
+            Mishap::FlashFull { flash: prng.below(64), time: setup.hard_limit / pick(prng, &[50, 20, 8]) }
+        } else {
+            Mishap::DiskFull { disk: prng.below(64), time: Duration::from_millis(prng.between(1, 4_000)) }
+        };
+        let at = prng.below(steps.len() as u64 + 1) as usize;
+        steps.insert(at, Step::Mishap(mishap));
+    }
+}
+
+/// In one world of four somebody sets the wall clock some times. Drawn apart from everything else.
+fn step_clocks(steps: &mut Vec<Step>, prng: &mut Prng) {
+    if !prng.chance(1, 4) {
+        return;
+    }
+    for _ in 0..prng.between(1, 4) {
+        let by = Duration::from_secs(pick(prng, &[1, 20, 3_600, 86_400]) + prng.below(20));
+        let at = prng.below(steps.len() as u64 + 1) as usize;
+        steps.insert(at, Step::Mishap(Mishap::ClockStep { by, forward: prng.chance(1, 2) }));
     }
 }
 

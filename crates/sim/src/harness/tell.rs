@@ -178,6 +178,10 @@ impl Display for Mishap {
             Mishap::DiskStall { disk, time } => write!(f, "disk {disk} stalls for {time:?}"),
             Mishap::DiskVanishes { disk } => write!(f, "disk {disk} vanishes"),
             Mishap::DiskSnapshot { disk } => write!(f, "take a snapshot of disk {disk}"),
+            Mishap::FlashFull { flash, time } => write!(f, "flash {flash} has no room for {time:?}"),
+            Mishap::DiskFull { disk, time } => write!(f, "disk {disk} has no room for {time:?}"),
+            Mishap::ClockStep { by, forward: true } => write!(f, "the wall clock is set forward by {by:?}"),
+            Mishap::ClockStep { by, forward: false } => write!(f, "the wall clock is set back by {by:?}"),
             Mishap::Pause { time, host: false } => write!(f, "the process is paused for {time:?}"),
             Mishap::Pause { time, host: true } => write!(f, "the host is paused for {time:?}"),
         }
