@@ -281,6 +281,9 @@ struct Sim {
     /// With --seeds: run all of them and list every failing seed
     #[arg(long, requires = "seeds")]
     keep_going: bool,
+    /// With --seeds: write the trace hash of each seed to a file; two builds that behave alike write the same
+    #[arg(long, value_name = "FILE", requires = "seeds")]
+    hashes: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -653,7 +656,18 @@ fn simulate(sim: &Sim) -> Result<sim::cli::Answer, Failure> {
         return Ok(sim::cli::twice(sim::cli::parse_seed(seed)?));
     }
     if let Some(seeds) = &sim.seeds {
-        return Ok(sim::cli::range(sim::cli::parse_range(seeds)?, operations, threads, sim.keep_going, &talk));
+        let cannot = |path: &PathBuf, error| format!("{} cannot be written: {error}", path.display());
+        let seeds = sim::cli::parse_range(seeds)?;
+        // Before the run: it may take an hour.
+        if let Some(path) = &sim.hashes {
+            std::fs::write(path, "").map_err(|error| cannot(path, error))?;
+        }
+        let mut hashes = String::new();
+        let answer = sim::cli::range(seeds, operations, threads, sim.keep_going, &mut hashes, &talk);
+        if let Some(path) = &sim.hashes {
+            std::fs::write(path, hashes).map_err(|error| cannot(path, error))?;
+        }
+        return Ok(answer);
     }
     if sim.operations.is_some() {
         return Err("--operations goes with --seed or --seeds: broken builds run plans of the usual length".into());

@@ -331,9 +331,17 @@ where
 
 /// Run a range of seeds on `threads` threads. The lowest failing seed ends it, or, to `keep_going`, each is listed.
 ///
-/// Plans have `operations_min` client operations at least. A long range that misses a situation fails as well.
+/// Plans have `operations_min` client operations at least. A long range that misses a situation fails as well. `hashes` receives a
+/// line `SEED HASH EVENTS` for each seed: a change that should change nothing leaves all of them as they were.
 #[must_use]
-pub fn range(seeds: Range<u64>, operations_min: u64, threads: usize, keep_going: bool, talk: Talk<'_>) -> Answer {
+pub fn range(
+    seeds: Range<u64>,
+    operations_min: u64,
+    threads: usize,
+    keep_going: bool,
+    hashes: &mut String,
+    talk: Talk<'_>,
+) -> Answer {
     let case = |seed| Case { operations: operations_min, ..Case::of_seed(seed) };
     let situations = Situations::new();
     situations.expect(SITUATIONS);
@@ -345,6 +353,7 @@ pub fn range(seeds: Range<u64>, operations_min: u64, threads: usize, keep_going:
         operations += report.operations;
         crashes += report.crashes;
         situations.merge(&report.situations);
+        let _ = writeln!(hashes, "{} {:016x} {}", report.seed, report.trace_hash, report.trace_events);
         if seeds_run.is_multiple_of(100) {
             talk(&format!("{seeds_run} seeds, {failed_count} failed"));
         }
