@@ -223,7 +223,15 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
     };
     let (footer, witness) = match read_footer(member, Some(life), id).await {
         Ok(found) => return Ok(Read::Found(found)),
-        Err(NoFooter { footer, witness }) => (footer, witness),
+        Err(NoFooter { is_later: true, .. }) => {
+            // Where a page was discarded and its write was lost, what was there before may come back, at any read.
+            let first = Bytes::Copied(first.to_vec());
+            match read_headless(member, id, Ok(first)).await? {
+                Read::Found(found) if found.life.opening > life.opening => return Ok(Read::Found(found)),
+                _ => (Footer::None, None),
+            }
+        }
+        Err(NoFooter { footer, witness, .. }) => (footer, witness),
     };
     walk(member, life, Some(first), footer, witness).await.map(Read::Found)
 }
@@ -349,7 +357,7 @@ async fn read_headless<R: Gather>(
 ) -> Result<Read<R>, Unread> {
     let footer = read_footer(member, None, id).await;
     let is_blank = first.as_ref().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
-    if is_blank && matches!(footer, Err(NoFooter { footer: Footer::None, witness: None })) {
+    if is_blank && matches!(footer, Err(NoFooter { footer: Footer::None, witness: None, .. })) {
         return Ok(Read::Blank);
     }
     let mut remnant: Option<Found<R>> = None;
@@ -360,7 +368,7 @@ async fn read_headless<R: Gather>(
     let why = first.map_or_else(Headless::Unread, |_| Headless::Other);
     let with_why = |found: Found<R>| Found { headless: Some(why), ..found };
     // The witness may be of an opening before, too.
-    if let Err(NoFooter { footer, witness: Some(witness) }) = &footer
+    if let Err(NoFooter { footer, witness: Some(witness), .. }) = &footer
         && remnant.as_ref().is_none_or(|remnant| remnant.life.opening <= witness.life.opening)
     {
         let found = walk(member, witness.life, None, *footer, Some(witness.clone())).await?;
@@ -439,11 +447,13 @@ struct NoFooter {
     footer: Footer,
     /// What lies there in its place while the segment is being appended to.
     witness: Option<Witness>,
+    /// There is one of a later opening than that which was asked for.
+    is_later: bool,
 }
 
 impl From<Footer> for NoFooter {
     fn from(footer: Footer) -> NoFooter {
-        NoFooter { footer, witness: None }
+        NoFooter { footer, witness: None, is_later: false }
     }
 }
 
@@ -501,10 +511,14 @@ async fn read_footer_bytes(
     let last = last.map_err(|_| Footer::Unreadable)?;
     let Ok(trailer) = format::decode_trailer(&last[unit - TRAILER_BYTES..], owner) else {
         let witness = format::decode_witness(&last, owner).ok().filter(|witness| witness.life.segment == id);
-        return Err(NoFooter { footer: Footer::None, witness });
+        return Err(NoFooter { footer: Footer::None, witness, is_later: false });
     };
-    if trailer.life.segment != id || life.is_some_and(|life| life != trailer.life) {
+    if trailer.life.segment != id {
         return Err(Footer::None.into());
+    }
+    if let Some(life) = life.filter(|life| *life != trailer.life) {
+        let is_later = trailer.life.opening > life.opening;
+        return Err(NoFooter { footer: Footer::None, witness: None, is_later });
     }
     let bytes = format::footer_bytes(trailer.records_bytes, unit);
     if bytes == unit {
