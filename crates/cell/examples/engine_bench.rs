@@ -55,7 +55,7 @@ fn main() {
             arena: Arena::new(16 << 20),
             block_bytes: 4096,
             alarm: Arc::new(Notify::new()),
-            sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+            sequential_cutoff_bytes: cell::SEQUENTIAL_CUTOFF_BYTES,
             sabotage: None,
         });
         let handle = cache.disk(CachedDisk { id: 7, generation: 1, home: 1, is_home_there: true });

@@ -3,16 +3,24 @@
 //! Never serves a state that the catalog does not have: what narrows (drop, shrink, NONE) stops first and is recorded
 //! then; what widens is recorded first.
 
-mod error;
-
-pub use error::AdminError;
-
-use crate::cell::{Cell, cached_disk, mode_in_force, mode_wanted};
-use crate::grid_disk::GridDisk;
-use crate::open::{CellError, OpenReport};
-use crate::ordered::{Journal, Owner, journal_space_bytes, needs_journal};
-use crate::request::CachingMode;
-use crate::write_back::Drying;
+pub(crate) mod activate;
+pub(crate) mod cache_mode;
+pub(crate) mod flush;
+pub(crate) mod freeze;
+pub(crate) mod iorm;
+pub(crate) mod pin;
+pub(crate) mod redo;
+pub(crate) mod stale;
+use crate::backing::ordered::{Journal, Owner, journal_space_bytes, needs_journal};
+use crate::backing::write_back::Drying;
+use crate::base::request::CachingMode;
+use crate::base::units::GRID_DISK_BYTES_MAX;
+use crate::base::work::Progress;
+use crate::disk::error::AdminError;
+use crate::disk::error::CellError;
+use crate::disk::grid_disk::GridDisk;
+use crate::lifecycle::cell::{Cell, cached_disk, mode_in_force, mode_wanted};
+use crate::lifecycle::open::OpenReport;
 use celldisk::{Changed, DeviceId, FlashCacheSpec, GridDiskError, GridDiskId, GridDiskSpec, Renewal, Role, Stamp};
 use device::Io;
 use device::sync::lock;
@@ -33,9 +41,6 @@ pub struct GridDiskLabels {
     pub read_only: Option<bool>,
 }
 
-/// The largest grid disk: as many blocks of the smallest size as an index entry of the flash cache can name, 1 PiB.
-pub const GRID_DISK_BYTES_MAX: u64 = flashcache::BLOCKS_MAX * flashcache::PART_BYTES;
-
 /// Whether a grid disk may be of this size.
 fn check_size(name: &str, size_bytes: u64) -> Result<(), AdminError> {
     if size_bytes > GRID_DISK_BYTES_MAX { Err(AdminError::TooLarge(name.to_owned(), size_bytes)) } else { Ok(()) }
@@ -51,9 +56,6 @@ pub(crate) fn check_redo_mode(
     let is_write_back = matches!(mode, celldisk::CachingMode::WriteBack | celldisk::CachingMode::WriteBackOrdered);
     if is_redo && is_write_back { Err(AdminError::RedoInWriteBack(name.to_owned())) } else { Ok(()) }
 }
-
-/// Calls back with bytes done and bytes in all.
-pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 
 impl Cell {
     pub(crate) async fn turn(&self) -> Result<device::sync::Permits, AdminError> {

@@ -16,6 +16,7 @@ mod keep;
 mod member;
 mod ordered;
 pub(crate) mod redo;
+pub(crate) mod saving;
 mod totals;
 
 pub use held::Held;
@@ -23,10 +24,10 @@ pub use interconnect::HostUse;
 pub use redo::LogTotals;
 pub use totals::CacheTotals;
 
-use crate::Cell;
-use crate::counters::GridDiskCounters;
-use crate::grid_disk::GridDisk;
-use crate::iorm::{Account, OTHER_DATABASE};
+use crate::base::counters::GridDiskCounters;
+use crate::disk::grid_disk::GridDisk;
+use crate::lifecycle::cell::Cell;
+use crate::plan::{Account, OTHER_DATABASE};
 use flashcache::{EnduranceFigures, Tenant};
 use held::AllHeld;
 use member::MemberFigures;
@@ -57,7 +58,7 @@ pub enum MetricObject {
     FlashLog,
     /// A grid disk.
     GridDisk,
-    /// A database, by the tag of its connections; those without are [`OTHER_DATABASE`](crate::iorm::OTHER_DATABASE).
+    /// A database, by the tag of its connections; those without are [`OTHER_DATABASE`](crate::plan::OTHER_DATABASE).
     Database,
     /// The host of clients, by its address.
     ClientHost,
@@ -138,7 +139,7 @@ pub enum Reading {
     /// From what has passed to and from each client host.
     ClientHost(fn(&HostUse) -> u64),
     /// From the I/O plan; none where there is nothing to tell.
-    Plan(fn(&crate::iorm::Iorm) -> Option<u64>),
+    Plan(fn(&crate::plan::Iorm) -> Option<u64>),
 }
 
 impl Definition {
@@ -165,7 +166,7 @@ pub struct IoTotals {
 }
 
 /// What has passed to one physical device, counted below the cell. Small is up to
-/// [`SMALL_BYTES_MAX`](crate::counters::SMALL_BYTES_MAX).
+/// [`SMALL_BYTES_MAX`](crate::base::counters::SMALL_BYTES_MAX).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceIo {
     /// Cell disk name.
@@ -340,7 +341,7 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
         flash_cache::ROWS,
         grid_disk::ROWS,
         member::ROWS,
-        crate::saving::ROWS,
+        crate::metrics::saving::ROWS,
         keep::ROWS,
         ordered::ROWS,
         redo::ROWS,

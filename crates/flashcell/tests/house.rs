@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The picture of DESIGN section 1: who stands directly on whom. An edge is allowed along any way down.
@@ -91,6 +92,97 @@ fn arrows_go_down_only() {
     assert!(edges >= 8, "the test sees the edges it is about");
 }
 
+/// The rooms of a crate, the top one first: a file uses its own room and those below it.
+struct Rooms {
+    krate: &'static str,
+    rooms: &'static [&'static str],
+    /// Arrows up that there still are, by file and room. The list may only become shorter.
+    up: &'static [(&'static str, &'static str)],
+}
+
+const ROOMS: &[Rooms] = &[Rooms {
+    krate: "cell",
+    rooms: &[
+        "metrics",
+        "admin",
+        "redo",
+        "lifecycle",
+        "request",
+        "fill",
+        "backing",
+        "disk",
+        "plan",
+        "durability",
+        "base",
+    ],
+    up: &[
+        // A read that misses asks whether its fill may be late.
+        ("backing/cached.rs", "fill"),
+        // A request carries the account of its database.
+        ("base/request.rs", "plan"),
+        // A grid disk holds the state of its stages.
+        ("disk/grid_disk.rs", "backing"),
+        ("disk/grid_disk.rs", "fill"),
+        ("disk/grid_disk.rs", "request"),
+        // A buffer cache offers by its session.
+        ("fill/offer.rs", "request"),
+    ],
+}];
+
+/// The source files below a directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What the product code of a file names behind `crate::`: the room, or a name of the crate's root.
+fn named_from_root(text: &str) -> BTreeSet<String> {
+    let product = text.split("#[cfg(test)]").next().unwrap();
+    let code = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '{')).collect();
+    code.flat_map(|line| line.split("crate::").skip(1).map(word).collect::<Vec<String>>()).collect()
+}
+
+#[test]
+fn rooms_of_a_crate_use_those_below_them() {
+    for Rooms { krate, rooms, up } in ROOMS {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");
+        let rank = |room: &str| rooms.iter().position(|one| *one == room);
+        let (mut found, mut down) = (BTreeSet::new(), 0);
+        for path in sources(&source) {
+            let file = path.strip_prefix(&source).unwrap().to_str().unwrap().to_owned();
+            if file == "lib.rs" || file.ends_with("tests.rs") {
+                continue;
+            }
+            let room = file.split(['/', '.']).next().unwrap();
+            let from = rank(room).unwrap_or_else(|| panic!("{krate}: {file} is in no room of the house"));
+            for to in named_from_root(&std::fs::read_to_string(&path).unwrap()) {
+                let Some(to_rank) = rank(&to) else { panic!("{krate}: {file} names crate::{to}, not a room") };
+                if to_rank < from {
+                    found.insert((file.clone(), to));
+                } else {
+                    down += 1;
+                }
+            }
+        }
+        let allowed: BTreeSet<(String, String)> =
+            up.iter().map(|(file, room)| ((*file).to_owned(), (*room).to_owned())).collect();
+        let new: Vec<_> = found.difference(&allowed).collect();
+        assert!(new.is_empty(), "{krate}: arrows up between rooms: {new:?}");
+        let gone: Vec<_> = allowed.difference(&found).collect();
+        assert!(gone.is_empty(), "{krate}: these arrows up are no more, take them off the list: {gone:?}");
+        assert!(down > rooms.len(), "{krate}: the test sees the arrows it is about");
+    }
+}
+
 #[test]
 fn engine_crates_have_no_runtime_of_their_own() {
     let metadata = metadata();
@@ -142,7 +234,7 @@ fn a_label_says_all_formats_of_its_device() {
         number("flashcache/src/format.rs", "FORMAT_VERSION"),
         number("flashcache/src/checkpoint.rs", "CHECKPOINT_VERSION"),
         number("flashlog/src/format.rs", "FORMAT_VERSION"),
-        number("cell/src/ordered/format.rs", "VERSION"),
+        number("cell/src/backing/ordered/format.rs", "VERSION"),
     ];
     assert_eq!((number("celldisk/src/layout.rs", "FORMAT_VERSION"), of_label), (1, [3, 4, 2, 2]));
 }

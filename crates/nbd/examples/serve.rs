@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         arena: bounce,
         block_bytes: 16 << 10,
         alarm: Arc::default(),
-        sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+        sequential_cutoff_bytes: cell::SEQUENTIAL_CUTOFF_BYTES,
         sabotage: None,
     });
     let cell = cell::Cell::of_grid_disks(vec![grid_disk], 1, world.clone());

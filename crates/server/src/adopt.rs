@@ -16,7 +16,7 @@ use crate::dir::{Dir, GROUP, PRIVATE};
 use crate::init::{caching_mode_name, seed};
 use crate::lock::{DirLock, LockError};
 use crate::serve::{ServeError, cell_config};
-use cell::ordered::journal_space_bytes;
+use cell::journal_space_bytes;
 use cell::{AdminError, Cell, CellConfig};
 use celldisk::layout::{AU_BYTES_MIN, DATA_OFFSET};
 use celldisk::{CachingMode, Catalog, DeviceId, GridDiskError, GridDiskSpec, Label, METADATA_BYTES, Probe};

@@ -6,7 +6,7 @@
 use crate::claim::{self, Teller};
 use crate::config::{Config, ConfigError, DeviceConfig, DeviceKind, Located};
 use crate::{images, init};
-use cell::counters::SMALL_BYTES_MAX;
+use cell::SMALL_BYTES_MAX;
 use cell::metrics::{DeviceIo, IoTotals};
 use cell::{CellDevice, NewDevice};
 use celldisk::claim::{ClaimError, Claimed, Holder};

@@ -2,7 +2,7 @@
 //!
 //! Never keeps a value: read when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
 
 /// Time spent on requests of one kind and how long one took.
 macro_rules! latency {
@@ -26,7 +26,7 @@ macro_rules! busy {
 }
 
 /// The metrics of it.
-pub(super) const ROWS: &[&[Definition]] = &[
+pub(crate) const ROWS: &[&[Definition]] = &[
     metric!(
         CellDisk,
         "CD_BY_FC_DIRTY",

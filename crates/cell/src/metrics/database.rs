@@ -4,7 +4,7 @@
 //! What counts requests counts them plan or no plan; what is measured in the plan (waits, times, utilisation, load) stands still while
 //! nothing is delayed by one, so that it costs nothing then.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric, time, utilisation};
 
 /// Device time and its part of the time of one device.
 macro_rules! device_time {

@@ -2,7 +2,7 @@
 //!
 //! Never keeps a value: read from the counters of the grid disk when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter};
 
 /// The metrics of inserts.
 pub(crate) const ROWS: &[&[Definition]] = &[

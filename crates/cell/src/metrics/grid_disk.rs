@@ -2,10 +2,10 @@
 //!
 //! Never keeps a value: read when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 
 /// The metrics of it.
-pub(super) const ROWS: &[&[Definition]] = &[
+pub(crate) const ROWS: &[&[Definition]] = &[
     metric!(
         GridDisk,
         "GD_BY_FC_DIRTY",

@@ -2,8 +2,8 @@
 //!
 //! Read once for all rows of a sample, since it is a walk over what is dirty. Never keeps a value.
 
-use crate::Cell;
-use crate::grid_disk::GridDisk;
+use crate::disk::grid_disk::GridDisk;
+use crate::lifecycle::cell::Cell;
 use celldisk::Role;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ pub struct Held {
 }
 
 /// Of a cell.
-pub(super) struct AllHeld {
+pub(crate) struct AllHeld {
     /// Every grid disk served, in that order.
-    pub(super) grid_disks: Vec<Held>,
+    pub(crate) grid_disks: Vec<Held>,
     /// Every hard disk of the catalog, in the order of their identities.
-    pub(super) cell_disks: Vec<Held>,
+    pub(crate) cell_disks: Vec<Held>,
 }
 
 impl AllHeld {
-    pub(super) fn of(cell: &Cell, served: &[Arc<GridDisk>]) -> AllHeld {
+    pub(crate) fn of(cell: &Cell, served: &[Arc<GridDisk>]) -> AllHeld {
         let now = cell.world.clock.now();
         let held = |disk: &Arc<GridDisk>| {
             let dirty = disk.dirty();

@@ -2,10 +2,10 @@
 //!
 //! Never keeps a value: read when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, metric, milli_percent};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, metric, milli_percent};
 
 /// The metrics of it.
-pub(super) const ROWS: &[&[Definition]] = &[
+pub(crate) const ROWS: &[&[Definition]] = &[
     metric!(
         Cell,
         "CL_CPUT_CS",

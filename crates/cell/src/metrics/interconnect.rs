@@ -2,7 +2,7 @@
 //!
 //! Never keeps a value: read when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter};
 
 /// What one client host has sent and received. The front end bounds how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct HostUse {
 }
 
 /// The metrics of it.
-pub(super) const ROWS: &[&[Definition]] = &[
+pub(crate) const ROWS: &[&[Definition]] = &[
     counter!(ClientHost, "N_MB_RECEIVED", Bytes, "data received from a client host: what it wrote", |h| h
         .received_bytes),
     counter!(ClientHost, "N_MB_SENT", Bytes, "data sent to a client host: what it read", |h| h.sent_bytes),

@@ -2,7 +2,7 @@
 //!
 //! Never keeps a value: read from the cache's totals when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, counter, metric};
 
 /// The metrics of KEEP data in the flash cache.
 pub(crate) const ROWS: &[&[Definition]] = &[

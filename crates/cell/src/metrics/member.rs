@@ -2,8 +2,8 @@
 //!
 //! Never keeps a value: read from the members when asked.
 
-use super::{Base, Definition, Formula, MetricObject, Reading, metric};
-use crate::Cell;
+use crate::lifecycle::cell::Cell;
+use crate::metrics::{Base, Definition, Formula, MetricObject, Reading, metric};
 use flashcache::EnduranceFigures;
 
 /// The metrics of members: about the cell disk a member lies on.
@@ -47,7 +47,7 @@ pub(crate) const ROWS: &[&[Definition]] = &[
 
 /// The figures of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct MemberFigures {
+pub(crate) struct MemberFigures {
     /// Name of its cell disk.
     pub name: String,
     /// What it has written and may write.

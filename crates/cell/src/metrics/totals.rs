@@ -2,8 +2,8 @@
 //!
 //! Read once for all rows of a sample. Never keeps a value.
 
-use crate::Cell;
-use crate::counters::Traffic;
+use crate::base::counters::Traffic;
+use crate::lifecycle::cell::Cell;
 use device::sync::lock;
 use flashcache::KeepUsage;
 use std::collections::BTreeMap;
@@ -11,45 +11,45 @@ use std::collections::BTreeMap;
 /// What all members of the flash cache and all grid disks have counted, together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheTotals {
-    pub(super) members: BTreeMap<&'static str, u64>,
-    pub(super) used_bytes: u64,
-    pub(super) size_bytes: u64,
-    pub(super) dirty_bytes: u64,
-    pub(super) stale_dirty_bytes: u64,
-    pub(super) suspect_bytes: u64,
-    pub(super) unverified_bytes: u64,
-    pub(super) dirty_age_ns: u64,
-    pub(super) entries: u64,
-    pub(super) refills: u64,
-    pub(super) index_bytes: u64,
-    pub(super) memory_bytes: u64,
-    pub(super) memory_bytes_max: u64,
-    pub(super) hits: Sum,
-    pub(super) partial: Sum,
-    pub(super) misses: Sum,
-    pub(super) read_skips: Sum,
-    pub(super) read_skips_large: Sum,
-    pub(super) read_skips_flash: Sum,
-    pub(super) read_skips_busy: Sum,
-    pub(super) populates: u64,
-    pub(super) inserts: u64,
-    pub(super) writes: Sum,
-    pub(super) destages: Sum,
-    pub(super) write_skips: Sum,
-    pub(super) fill_skips_busy: Sum,
-    pub(super) fill_skips_scan: Sum,
-    pub(super) write_skips_scan: Sum,
-    pub(super) write_skips_large: Sum,
-    pub(super) keep: KeepUsage,
-    pub(super) keep_hits: Sum,
-    pub(super) keep_misses: Sum,
-    pub(super) write_fill_skips_busy: Sum,
+    pub(crate) members: BTreeMap<&'static str, u64>,
+    pub(crate) used_bytes: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) dirty_bytes: u64,
+    pub(crate) stale_dirty_bytes: u64,
+    pub(crate) suspect_bytes: u64,
+    pub(crate) unverified_bytes: u64,
+    pub(crate) dirty_age_ns: u64,
+    pub(crate) entries: u64,
+    pub(crate) refills: u64,
+    pub(crate) index_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) hits: Sum,
+    pub(crate) partial: Sum,
+    pub(crate) misses: Sum,
+    pub(crate) read_skips: Sum,
+    pub(crate) read_skips_large: Sum,
+    pub(crate) read_skips_flash: Sum,
+    pub(crate) read_skips_busy: Sum,
+    pub(crate) populates: u64,
+    pub(crate) inserts: u64,
+    pub(crate) writes: Sum,
+    pub(crate) destages: Sum,
+    pub(crate) write_skips: Sum,
+    pub(crate) fill_skips_busy: Sum,
+    pub(crate) fill_skips_scan: Sum,
+    pub(crate) write_skips_scan: Sum,
+    pub(crate) write_skips_large: Sum,
+    pub(crate) keep: KeepUsage,
+    pub(crate) keep_hits: Sum,
+    pub(crate) keep_misses: Sum,
+    pub(crate) write_fill_skips_busy: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) requests: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Sum {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Sum {
@@ -60,7 +60,7 @@ impl Sum {
 }
 
 impl CacheTotals {
-    pub(super) fn of(cell: &Cell) -> CacheTotals {
+    pub(crate) fn of(cell: &Cell) -> CacheTotals {
         let mut totals = CacheTotals::default();
         if let Some(cache) = cell.flash_cache() {
             (totals.dirty_bytes, totals.stale_dirty_bytes) = cache.all_dirty_bytes();

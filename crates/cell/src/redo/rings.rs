@@ -4,9 +4,9 @@
 //! Each step is durable in the disk's label before anybody relies on it. A disk whose label cannot be written keeps nobody
 //! waiting but those who write to it.
 
-use super::open::void_redo;
-use super::{LogAtWork, is_paired};
-use crate::cell::Cell;
+use crate::lifecycle::cell::Cell;
+use crate::lifecycle::flash_log::{LogAtWork, is_paired};
+use crate::lifecycle::replay::void_redo;
 use celldisk::{DeviceId, GridDiskId, Role};
 use device::sync::lock;
 use flashlog::{LogConfig, RedoDisk};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Cell {
-    pub(super) fn log_config(&self, outlier_ms: u32) -> LogConfig {
+    pub(crate) fn log_config(&self, outlier_ms: u32) -> LogConfig {
         LogConfig {
             hard_limit: self.config.cache.hard_limit,
             outlier: Duration::from_millis(u64::from(outlier_ms)),
@@ -29,7 +29,7 @@ impl Cell {
     }
 
     /// Watch over a flash log from here on.
-    pub(super) fn start_flash_log(self: &Arc<Self>, at_work: LogAtWork) {
+    pub(crate) fn start_flash_log(self: &Arc<Self>, at_work: LogAtWork) {
         for (ring, flash) in at_work.devices.iter().enumerate() {
             let listeners = lock(&self.losses).get(flash).cloned();
             if let Some(listeners) = listeners {
@@ -44,7 +44,7 @@ impl Cell {
     }
 
     /// The redo disks of a cell disk's grid disks, and those that are leaving the log and still have requests.
-    pub(super) fn redo_on(&self, home: DeviceId) -> Vec<Arc<RedoDisk>> {
+    pub(crate) fn redo_on(&self, home: DeviceId) -> Vec<Arc<RedoDisk>> {
         let mut all: Vec<_> = self.grid_disks_on(home).iter().filter_map(|disk| disk.port.redo()).collect();
         let catalog = self.store().catalog();
         let here = |redo: &Arc<RedoDisk>| {

@@ -577,7 +577,7 @@ pub(crate) fn grid_disk(name: &str, disk: &Arc<MemoryDisk>) -> Arc<cell::GridDis
         arena: Arena::new(8 << 20),
         block_bytes: 16384,
         alarm: Arc::default(),
-        sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+        sequential_cutoff_bytes: cell::SEQUENTIAL_CUTOFF_BYTES,
         sabotage: None,
     })
 }

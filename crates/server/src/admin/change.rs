@@ -7,7 +7,7 @@ use super::rows::{flash_cache_name, flash_log_mode_name, flash_log_name, rows, r
 use super::{Context, alert_statements, alter_cell, cell_disks, in_service};
 use crate::console::WRITES_WAIT;
 use crate::init::{caching_mode_named, default_mode_on_disk, purpose_named};
-use cell::freeze::FrozenDisk;
+use cell::FrozenDisk;
 use cell::{AdminError, CellError, GridDiskLabels};
 use cellcli::command::{Change, DiskType, Operation, Target};
 use cellcli::{ErrorCode, ObjectType, failure_text, format};
@@ -357,7 +357,7 @@ async fn alter_grid_disks(context: &Arc<Context>, change: &Change, lines: &mut V
             } else {
                 targets(context, change)?
             };
-            let time = change.number("seconds").map_or(cell::freeze::FREEZE_DEFAULT, Duration::from_secs);
+            let time = change.number("seconds").map_or(cell::FREEZE_DEFAULT, Duration::from_secs);
             for FrozenDisk { name, as_of, writes_wait } in context.cell.freeze(&names, time).await? {
                 let as_of = timestamp(as_of).text();
                 let wait = if writes_wait { WRITES_WAIT } else { "" };

@@ -4,7 +4,8 @@
 
 use super::Context;
 use super::change::{Refusal, Step};
-use cell::iorm::{Directive, Objective, Plan, PlanChange, Subject, text};
+use cell::PlanChange;
+use cell::plan::{Directive, Objective, Plan, Subject, text};
 use cellcli::command::{Change, Operation, SettingValue, Target};
 use cellcli::{ErrorCode, ObjectType, Row, Value, format};
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ pub(super) fn databases(context: &Context) -> Vec<Row> {
             names.insert(name.to_lowercase(), name.clone());
         }
     }
-    for account in iorm.accounts().iter().filter(|account| account.name() != cell::iorm::OTHER_DATABASE) {
+    for account in iorm.accounts().iter().filter(|account| account.name() != cell::plan::OTHER_DATABASE) {
         names.entry(account.name().to_lowercase()).or_insert_with(|| account.name().to_owned());
     }
     names.into_values().map(|name| database(context, &plan, name)).collect()

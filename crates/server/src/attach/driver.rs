@@ -467,7 +467,7 @@ mod tests {
             arena: Arena::new(8 << 20),
             block_bytes: 16384,
             alarm: Arc::default(),
-            sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+            sequential_cutoff_bytes: cell::SEQUENTIAL_CUTOFF_BYTES,
             sabotage: None,
         });
         let cell = cell::Cell::of_grid_disks(vec![grid_disk], stamp, world.clone());

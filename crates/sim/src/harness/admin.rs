@@ -42,7 +42,7 @@ pub(super) enum Pending {
     /// What a disk does not take is given up: the operator has asked for that.
     GivingUp,
     Growth,
-    Plan(Box<cell::iorm::Plan>),
+    Plan(Box<cell::plan::Plan>),
 }
 
 /// What the administrator remembers.
@@ -59,7 +59,7 @@ pub(super) struct AdminState {
     ids_seen: BTreeSet<u64>,
     pub(super) pins: super::pins::Pins,
     /// The I/O plan as last acknowledged, or found.
-    pub(super) plan: cell::iorm::Plan,
+    pub(super) plan: cell::plan::Plan,
     /// Flash devices that have left the cache.
     pub(super) flash_left: BTreeSet<celldisk::DeviceId>,
 }

@@ -4,7 +4,8 @@
 
 use super::admin::Pending;
 use super::stage::{Life, Run};
-use cell::iorm::{Assignment, Directive, Objective, Plan, PlanChange, Subject};
+use cell::PlanChange;
+use cell::plan::{Assignment, Directive, Objective, Plan, Subject};
 use cell::{AdminError, Cell};
 use device::Prng;
 use device::sync::lock;

@@ -8,7 +8,7 @@
 use super::book::{Book, Request};
 use super::plan::Verb;
 use super::stage::{Life, Run};
-use cell::ordered::BatchStage;
+use cell::BatchStage;
 use cell::{Cell, GridDisk, OpenReport};
 use celldisk::{DeviceId, FlashState, GridDiskId};
 use device::Instant;

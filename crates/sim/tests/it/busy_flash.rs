@@ -143,7 +143,7 @@ impl Cached {
             arena: Arena::new(16 << 20),
             block_bytes: 16 << 10,
             alarm: Arc::new(Notify::new()),
-            sequential_cutoff_bytes: cell::cell::SEQUENTIAL_CUTOFF_BYTES,
+            sequential_cutoff_bytes: cell::SEQUENTIAL_CUTOFF_BYTES,
             sabotage: None,
         });
         grid_disk.set_cache(Some((cache.clone(), cache.disk(named))), CachingMode::WriteThrough);

@@ -5,8 +5,9 @@
 //! is compared with what was really read from the disk.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::iorm::{Directive, PlanChange, Subject};
+use cell::PlanChange;
 use cell::metrics::{ProcessUse, samples};
+use cell::plan::{Directive, Subject};
 use cell::{Cell, CellConfig, Context, GridDisk, Session};
 use celldisk::{CachingMode, CachingPolicy, FillStrategy, GridDiskSpec, Role};
 use device::layers::{Action, Delay, Fault, Faults, Memory, Model};

@@ -4,7 +4,8 @@
 //! flash log clients write durably, as a database does.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::iorm::{Directive, Objective, PlanChange, Subject};
+use cell::PlanChange;
+use cell::plan::{Directive, Objective, Subject};
 use cell::{Cell, CellConfig, Context};
 use celldisk::layout::au_bytes_for;
 use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};

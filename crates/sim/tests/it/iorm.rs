@@ -4,7 +4,8 @@
 //! must not hold.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests, and the figures they go by")]
 
-use cell::iorm::{Directive, Objective, PlanChange, Subject};
+use cell::PlanChange;
+use cell::plan::{Directive, Objective, Subject};
 use cell::{Cell, CellConfig, Context, Session};
 use celldisk::{CachingMode, GridDiskSpec, Purpose, Role};
 use device::layers::{Delay, Memory, Model};

@@ -4,8 +4,9 @@
 //! cache looked at every few milliseconds; each claim has a control arm without the plan.
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests, and the figures they go by")]
 
-use cell::iorm::{Directive, PlanChange, Subject};
+use cell::PlanChange;
 use cell::metrics::{ProcessUse, samples};
+use cell::plan::{Directive, Subject};
 use cell::{Cell, CellConfig, Context, Session};
 use celldisk::{CachingMode, GridDiskSpec, Role};
 use device::layers::{Delay, Memory, Model};

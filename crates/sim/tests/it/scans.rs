@@ -2,7 +2,7 @@
 //! grid disk over a small flash cache, read and written as databases do it; hits counted by the grid disk.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use cell::cell::SEQUENTIAL_CUTOFF_BYTES;
+use cell::SEQUENTIAL_CUTOFF_BYTES;
 use cell::{CachingMode, CellConfig, Context, GridDisk, GridDiskParts, Session};
 use celldisk::{GridDiskSpec, Role};
 use device::layers::Memory;

@@ -1,0 +1,3 @@
+//! What a device may have lost, and who is told of it.
+
+pub(crate) mod promises;
