@@ -105,6 +105,9 @@ class Cell(Server):
         command = [self.binary, "init", "--sparse", self.dir, "--disk", disk, "--griddisk", grid_disk]
         command += ["--flash", flash] if flash else []
         command += ["--disk-model", model] if model else []
+        # Files in memory count as durable only where that is said; a base from before that does not know the word.
+        if "--durable" in place.run([self.binary, "init", "--help"]):
+            command += ["--durable", "yes"]
         place.run(command)
 
     def start(self):
