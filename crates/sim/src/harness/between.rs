@@ -7,13 +7,13 @@
 use super::canary::HostSabotage;
 use super::plan::{Between, Mishap};
 use super::stage::{Life, Run};
-use crate::disk::Snapshot;
+use crate::disk::{FaultKind, Snapshot};
 use crate::executor::PausedClock;
 use crate::model::Model;
 use cell::{Cell, HotLists};
 use celldisk::{Catalog, Extent, GridDiskId};
 use device::sync::lock;
-use device::{Clock, Spawn};
+use device::{Clock, FailKind, Spawn};
 use flashcache::format::Owner;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -178,7 +178,9 @@ impl Run {
                     self.machine.keep_flash(n, Renewals { opens: lock(&self.history).opens, in_service });
                 }
             }
-            Mishap::DiskFault { disk, kind, times } => self.machine.disk_fault(self.disk_place(disk), kind, times),
+            Mishap::DiskFault { disk, kind, times } => {
+                self.machine.disk_fault(self.disk_place(disk), kind, times, FailKind::Media);
+            }
             Mishap::DiskHealed { disk } => self.machine.disk_healed(self.disk_place(disk), self.now()),
             Mishap::DiskStall { disk, time } => self.machine.disk_stall(self.disk_place(disk), time, self.now()),
             Mishap::DiskVanishes { disk } => {
@@ -192,14 +194,14 @@ impl Run {
             Mishap::FlashFull { flash, time } => {
                 if let Some(n) = self.flash_place(flash) {
                     self.situations.hit("no room below a flash device");
-                    self.machine.flash_full(n);
+                    self.machine.flash_fault(n, FaultKind::WriteFails, u32::MAX, FailKind::NoSpace);
                     self.later(time, move |run| run.machine.flash_has_room(n));
                 }
             }
             Mishap::DiskFull { disk, time } => {
                 let n = self.disk_place(disk);
                 self.situations.hit("no room below a disk");
-                self.machine.disk_full(n);
+                self.machine.disk_fault(n, FaultKind::WriteFails, u32::MAX, FailKind::NoSpace);
                 self.later(time, move |run| run.machine.disk_healed(n, run.now()));
             }
             Mishap::ClockStep { by, forward } => {

@@ -19,7 +19,6 @@ use device::{Device, FailKind, Instant, Prng, World};
 use flashcache::checkpoint::{CHECKPOINT_MAGIC, PART_BYTES};
 use flashcache::format::{self, Owner};
 use std::cmp::Ordering;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -81,11 +80,6 @@ fn flash_atlas(size_bytes: u64) -> FaultAtlas {
         atlas = atlas.with(kind, DATA_OFFSET..size_bytes, 0);
     }
     atlas
-}
-
-/// Every write of these bytes finds no room.
-fn no_room(range: Range<u64>) -> Armed {
-    Armed { kind: FaultKind::WriteFails, range, fail: FailKind::NoSpace, times: u32::MAX }
 }
 
 impl Machine {
@@ -221,20 +215,12 @@ impl Machine {
         unit.health.count += 1;
     }
 
-    pub(super) fn disk_fault(&self, n: usize, kind: FaultKind, times: u32) {
+    pub(super) fn disk_fault(&self, n: usize, kind: FaultKind, times: u32, fail: FailKind) {
         let unit = &mut lock(&self.disks)[n];
         Machine::worsen(unit);
         let area = DATA_OFFSET..unit.device.size_bytes();
         unit.device.set_atlas(FaultAtlas::none().with(kind, area.clone(), 0));
-        let _ = unit.device.arm(Armed { kind, range: area, fail: FailKind::Media, times });
-    }
-
-    pub(super) fn disk_full(&self, n: usize) {
-        let unit = &mut lock(&self.disks)[n];
-        Machine::worsen(unit);
-        let area = DATA_OFFSET..unit.device.size_bytes();
-        unit.device.set_atlas(FaultAtlas::none().with(FaultKind::WriteFails, area.clone(), 0));
-        let _ = unit.device.arm(no_room(area));
+        let _ = unit.device.arm(Armed { kind, range: area, fail, times });
     }
 
     pub(super) fn disk_healed(&self, n: usize, now: Instant) {
@@ -264,14 +250,6 @@ impl Machine {
         let all = 0..unit.device.size_bytes();
         unit.device.set_atlas(flash_atlas(all.end));
         let _ = unit.device.arm(Armed { kind, range: DATA_OFFSET..all.end, fail, times });
-    }
-
-    pub(super) fn flash_full(&self, n: usize) {
-        let unit = &mut lock(&self.flashes)[n];
-        unit.harmed = true;
-        let all = 0..unit.device.size_bytes();
-        unit.device.set_atlas(flash_atlas(all.end));
-        let _ = unit.device.arm(no_room(DATA_OFFSET..all.end));
     }
 
     pub(super) fn flash_has_room(&self, n: usize) {
