@@ -41,6 +41,14 @@ def claim_of(path):
     return int.from_bytes(sector[48:64], "little"), *struct.unpack("<Q", sector[64:72]), sector[84]
 
 
+def export_of_memory(place):
+    """The address of an export of 256 MiB that a server outside the project keeps in memory."""
+    socket = place.path("export.sock")
+    place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
+    wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
+    return f"nbd+unix:///?socket={socket}"
+
+
 def put(path, sector):
     with open(path, "r+b") as file:
         file.seek(CLAIM_OFFSET)
@@ -134,10 +142,7 @@ def a_cell_whose_disk_another_host_has_taken_writes_no_more_to_it():
 def two_cells_on_one_export():
     need("nbdkit")
     with Place("twice") as place:
-        socket = place.path("export.sock")
-        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
-        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
-        uri = f"nbd+unix:///?socket={socket}"
+        uri = export_of_memory(place)
         cell = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",)).start()
         shutil.copytree(cell.dir, place.path("other"), ignore=shutil.ignore_patterns("*.sock"))
         other = place.cell(name="other", init=False)
@@ -160,10 +165,7 @@ def two_cells_on_one_export():
 def init_by_force_heeds_a_claim_before_it_changes_anything():
     need("nbdkit")
     with Place("force") as place:
-        socket = place.path("export.sock")
-        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
-        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
-        uri = f"nbd+unix:///?socket={socket}"
+        uri = export_of_memory(place)
         cell = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",)).start()
         client = nbdclient.Client(cell.socket)
         client.write(0, pattern("mine", MIB))
@@ -199,10 +201,7 @@ def init_by_force_heeds_a_claim_before_it_changes_anything():
 def of_two_cells_that_start_at_one_moment_on_one_export_one_serves():
     need("nbdkit")
     with Place("moment") as place:
-        socket = place.path("export.sock")
-        place.spawn(["nbdkit", "-f", "-U", socket, "memory", "256M"])
-        wait_until(lambda: os.path.exists(socket), 30, "nbdkit listens")
-        uri = f"nbd+unix:///?socket={socket}"
+        uri = export_of_memory(place)
         first = place.cell(disks=(uri,), flash=(), griddisks=("data:32M:data:none",))
         shutil.copytree(first.dir, place.path("other"), ignore=shutil.ignore_patterns("*.sock"))
         cells = (first, place.cell(name="other", init=False))
