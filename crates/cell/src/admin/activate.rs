@@ -120,8 +120,8 @@ impl Cell {
         let drying = (!how.no_wait && disk.frozen_until().is_none()).then(|| disk.start_drying());
         let mut settled = false;
         if drying.is_some() {
-            let epoch = disk.lost_epoch();
-            settled = disk.dry(&self.world).await.is_ok() && disk.flush_since(epoch).await;
+            let epoch = disk.losses.epoch();
+            settled = disk.dry(&self.world).await.is_ok() && disk.flush_since(epoch).await.is_some();
             if !settled && !how.force {
                 return Err(AdminError::StillDirty(disk.name()));
             }

@@ -9,7 +9,7 @@ use crate::base::log_room::{NoRoomForLog, default_bytes_on_each};
 use crate::base::request::CachingMode;
 use crate::disk::error::AdminError;
 use crate::disk::error::CellError;
-use crate::disk::grid_disk::{GridDisk, Promises};
+use crate::disk::grid_disk::GridDisk;
 use crate::lifecycle::cell::Cell;
 use crate::lifecycle::flash_log::LogAtWork;
 use crate::lifecycle::replay::void_redo;
@@ -258,7 +258,7 @@ impl Cell {
         if in_write_back {
             return Ok(());
         }
-        disk.latch_lost(Promises::Broken);
+        disk.latch_lost(true);
         if let Some(record) = record {
             self.rebind(disk, &record).await;
         }

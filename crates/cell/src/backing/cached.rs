@@ -34,7 +34,7 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillPermit {
     membership: u64,
-    /// See [`GridDisk::disk_drops`].
+    /// See [`crate::durability::losses::Losses::drops`].
     pub(crate) disk_drops: u64,
     /// Whose it will be.
     tenant: Tenant,
@@ -226,7 +226,7 @@ impl GridDisk {
 
     /// To be taken before data is read from disk or a write is marked, and before the look whether fills are allowed.
     pub(crate) fn fill_permit(&self, context: &Context, binding: &Binding) -> FillPermit {
-        FillPermit { membership: binding.cache.membership(), disk_drops: self.disk_drops(), tenant: context.tenant() }
+        FillPermit { membership: binding.cache.membership(), disk_drops: self.losses.drops(), tenant: context.tenant() }
     }
 
     /// Offer data to the cache unless it may not be what the disk holds any more.
@@ -240,7 +240,7 @@ impl GridDisk {
     ) -> FillReport {
         let report = binding.cache.fill(&binding.disk.of(permit.tenant), parts.clone(), data, cause, permit.membership);
         // After the fill, so that a loss is either seen here or finds the filled blocks to distrust.
-        if self.disk_drops() != permit.disk_drops {
+        if self.losses.drops() != permit.disk_drops {
             binding.cache.end_copies(&binding.disk, parts);
             return FillReport { stale: true, ..FillReport::default() };
         }
@@ -518,11 +518,11 @@ impl GridDisk {
         let (offset, len) = (parts.start * PART_BYTES, (parts.end - parts.start) * PART_BYTES);
         let bufs = self.arena.alloc(len as usize).await;
         let guard = self.lock_bytes(offset, len, LockMode::Exclusive).await;
-        let drops = self.disk_drops();
+        let drops = self.losses.drops();
         let (result, bufs) = self.read_disk(offset, bufs).await;
         result?;
         binding.cache.revalidate(&binding.disk, parts, bufs.view(0..len as usize));
-        if self.disk_drops() != drops {
+        if self.losses.drops() != drops {
             // What was compared may have been lost since.
             binding.cache.distrust(&binding.disk);
             return Err(RequestError::Io);

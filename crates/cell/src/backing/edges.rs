@@ -101,7 +101,7 @@ impl GridDisk {
         // Before the look: what was lost after it is known by this. What was lost before it and not heard of yet is in no permit: a
         // block that this write ends is not there to be distrusted any more.
         let permit = self.fill_permit(context, &binding);
-        if !self.has_heard_of_disk_drops(permit.disk_drops) {
+        if !self.losses.has_heard_of_drops(permit.disk_drops) {
             return None;
         }
         // The write counts as a hit by itself, and this is not one more.

@@ -390,7 +390,7 @@ impl GridDisk {
         if !may_open() {
             return;
         }
-        let flushed = self.flush_since(self.lost_epoch()).await;
+        let flushed = self.flush_since(self.losses.epoch()).await.is_some();
         let as_of = binding.cache.world().clock.wall();
         let opened = flushed && journal.make_void(as_of).await.is_ok() && gate.pass().await;
         let mut shared = lock(&self.ordered.shared);

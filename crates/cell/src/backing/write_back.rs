@@ -12,6 +12,7 @@ use crate::base::units::PART_BYTES;
 use crate::base::units::cover;
 use crate::base::work::StopSignal;
 use crate::disk::grid_disk::{Binding, GridDisk};
+use crate::durability::losses::Epoch;
 use celldisk::{CellDisk, DeviceId, FlashState};
 use device::sync::Semaphore;
 use device::{Buf, Bufs, Instant, Outcome, SharedBufs, World};
@@ -370,7 +371,7 @@ impl GridDisk {
         for member in 0..binding.cache.members().count() {
             let mut from = Some(blocks.start);
             while let Some(block) = from {
-                let losses = self.lost_epoch();
+                let losses = self.losses.epoch();
                 let (runs, next) = binding.cache.dirty_runs(member, &binding.disk, block, ONE);
                 from = next.filter(|next| *next < blocks.end);
                 if runs.is_empty() {
@@ -455,12 +456,12 @@ impl GridDisk {
     }
 
     /// Confirm what the disk was given since loss epoch `losses`; whether that is durable now.
-    async fn commit(&self, binding: &Binding, member: usize, list: &DestagedList, losses: u64) -> bool {
+    async fn commit(&self, binding: &Binding, member: usize, list: &DestagedList, losses: Epoch) -> bool {
         if list.is_empty() {
             return true;
         }
         // What a loss may have dropped is written again.
-        let durable = self.sabotage == Some(Sabotage::DestageNotFlushed) || self.flush_since(losses).await;
+        let durable = self.sabotage == Some(Sabotage::DestageNotFlushed) || self.flush_since(losses).await.is_some();
         durable && binding.cache.commit_destaged(member, list).await.is_ok()
     }
 
@@ -476,7 +477,7 @@ impl GridDisk {
                 if pace == Pace::WhileDrying && !self.is_drying() || binding.cache.is_retired() {
                     return false;
                 }
-                let losses = self.lost_epoch();
+                let losses = self.losses.epoch();
                 let (mut runs, more) = binding.cache.dirty_runs(member, &binding.disk, from, ROUND);
                 next = more;
                 // Until its turn comes, and while the disk takes it, cleaning may have its segment: a round takes seconds, and what it has

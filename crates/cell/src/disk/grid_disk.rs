@@ -19,7 +19,7 @@ use crate::disk::freeze::Freeze;
 use crate::disk::port::RedoPort;
 use crate::disk::seat::PlanSeat;
 use crate::disk::traced::Records;
-use crate::durability::promises::BrokenPromises;
+use crate::durability::losses::{Covered, Epoch, Losses};
 use crate::fill::feed::{Filling, Streams};
 use crate::fill::note::Changes;
 use crate::request::session::Session;
@@ -50,22 +50,9 @@ pub struct GridDisk {
     pub(crate) sessions: AtomicUsize,
     /// Their requests under way.
     pub(crate) active: Sessions,
-    /// Raised when its device may have dropped something: nothing that was under way then may be called durable (I6).
-    lost_epoch: AtomicU64,
-    /// Raised after it where acknowledged writes may be among that.
-    pub(crate) broken: BrokenPromises,
-    /// Raised at every loss of its device, also where the flash log has lost nothing by it: what was read from the device before may not
-    /// be there any more.
-    disk_drops: AtomicU64,
-    /// How many of these the cache has heard of in full: until it has, what it calls good may be suspect.
-    disk_drops_heard: AtomicU64,
+    pub(crate) losses: Losses,
     /// Bars held.
     barred: AtomicUsize,
-    told_of_losses: AtomicBool,
-    /// Changes of the disk itself that have ended and are not durable by themselves, and those a flush of it has covered.
-    /// The first stands for what earlier lives of the cell left un-flushed.
-    disk_writes: AtomicU64,
-    disk_writes_flushed: AtomicU64,
     /// Why nobody may read or write it, if so.
     offline: Mutex<Option<String>>,
     is_offline: AtomicBool,
@@ -103,15 +90,6 @@ pub struct GridDisk {
 fn zeroes() -> SharedBuf {
     static ZEROES: OnceLock<SharedBuf> = OnceLock::new();
     ZEROES.get_or_init(|| Buf::zeroed(crate::base::units::PIECE_BYTES_MAX as usize).freeze()).clone()
-}
-
-/// Whether a loss of the device concerns writes that were acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promises {
-    /// Where the disk has changes that no flush has covered.
-    AsCounted,
-    /// Certainly.
-    Broken,
 }
 
 /// Held while a grid disk must not hit or fill its cache, see [`GridDisk::bar`].
@@ -179,12 +157,7 @@ impl GridDisk {
             stopping: AtomicBool::new(false),
             sessions: AtomicUsize::new(0),
             active: Sessions::default(),
-            lost_epoch: AtomicU64::new(0),
-            broken: BrokenPromises::default(),
-            disk_drops: AtomicU64::new(0),
-            disk_drops_heard: AtomicU64::new(0),
-            disk_writes: AtomicU64::new(1),
-            disk_writes_flushed: AtomicU64::new(0),
+            losses: Losses::new(parts.sabotage),
             offline: Mutex::default(),
             is_offline: AtomicBool::new(false),
             write_back: WriteBackState::default(),
@@ -197,7 +170,6 @@ impl GridDisk {
             records: OnceLock::new(),
             seat: OnceLock::new(),
             barred: AtomicUsize::new(0),
-            told_of_losses: AtomicBool::new(false),
             cache: Mutex::new(None),
             gone: Flag::default(),
             last_cache: Mutex::default(),
@@ -333,34 +305,25 @@ impl GridDisk {
     /// before is suspect.
     #[must_use]
     pub fn lost_epoch(&self) -> u64 {
-        self.lost_epoch.load(Ordering::SeqCst)
+        self.losses.epoch().number()
     }
 
     /// How often acknowledged writes of it may have been lost since it is served. Follows the loss epoch.
     #[must_use]
     pub fn promises_broken(&self) -> u64 {
-        self.broken.count()
-    }
-
-    /// Failed flushes of the device are told by [`crate::durability::loss`] from now on, whoever asked for them.
-    pub(crate) fn hears_of_losses(&self) {
-        self.told_of_losses.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn told_of_losses(&self) -> bool {
-        self.told_of_losses.load(Ordering::Acquire)
+        self.losses.promises().count()
     }
 
     /// Its device has dropped what it had not made durable. What the flash log holds of that is written again.
     pub(crate) fn disk_has_lost(&self) {
         let redo_lost = self.port.redo().map(|redo| redo.disk_has_lost());
         match redo_lost {
-            Some(true) => self.latch_lost(Promises::Broken),
+            Some(true) => self.latch_lost(true),
             // No client has lost anything that it was not told of before. But a change that has failed, or that the log has counted as lost,
             // may have been there to be read and cached until now.
             Some(false) if !self.is_write_back() => self.doubt_cached(),
             // What is destaged, and the journal beside it, is not the log's to write again.
-            Some(false) | None => self.latch_lost(Promises::AsCounted),
+            Some(false) | None => self.latch_lost(false),
         }
     }
 
@@ -371,42 +334,27 @@ impl GridDisk {
     }
 
     /// Its device may have dropped what was written and not flushed: that is suspect for every open session, and so is
-    /// what is cached of it.
-    pub(crate) fn latch_lost(&self, promises: Promises) {
-        // The epoch first: a write that ends now either sees it, or is among those counted below.
-        self.lost_epoch.fetch_add(1, Ordering::SeqCst);
-        let broken = promises == Promises::Broken || self.disk_writes() > self.disk_writes_flushed();
-        if broken && self.sabotage != Some(Sabotage::LossUntold) {
-            self.broken.again();
-        }
+    /// what is cached of it. `broken`: acknowledged writes are certainly among it.
+    pub(crate) fn latch_lost(&self, broken: bool) {
+        self.losses.lost(broken);
         self.doubt_cached();
     }
 
     /// Its device may have dropped what it has shown and not made durable: what is cached of that is compared with it again.
     fn doubt_cached(&self) {
-        // First: a fill either sees it, or is among what is distrusted below.
-        self.disk_drops.fetch_add(1, Ordering::SeqCst);
-        if let Some(binding) = self.cache() {
-            binding.cache.distrust(&binding.disk);
-        }
-        self.disk_drops_heard.fetch_add(1, Ordering::SeqCst);
+        self.losses.dropped(|| {
+            if let Some(binding) = self.cache() {
+                binding.cache.distrust(&binding.disk);
+            }
+        });
         self.alarm.notify_all();
     }
 
-    /// How often its device may have dropped something that it has shown: what was read from it before is not worth keeping.
-    pub(crate) fn disk_drops(&self) -> u64 {
-        self.disk_drops.load(Ordering::SeqCst)
-    }
-
-    /// Whether what the cache calls good is so, as far as the first `since` drops go.
-    pub(crate) fn has_heard_of_disk_drops(&self, since: u64) -> bool {
-        self.disk_drops_heard.load(Ordering::SeqCst) == since
-    }
-
-    /// Flush the disk. Whether everything that reads of it show is durable: nothing was lost since loss epoch `since`.
-    pub(crate) async fn flush_since(&self, since: u64) -> bool {
+    /// Flush the disk: everything that reads of it show is durable, if nothing was lost since `since`.
+    pub(crate) async fn flush_since(&self, since: Epoch) -> Option<Covered> {
         let flushed = self.disk.flush().await.outcome == Outcome::Done;
-        flushed && self.flush_behind_redo().await == Outcome::Done && self.has_kept(since)
+        let flushed = flushed && self.flush_behind_redo().await == Outcome::Done;
+        self.losses.covers_change(since).ok().filter(|_| flushed)
     }
 
     /// Flush the disk itself where the flash log is before it, which answers a flush without it. The flash log knows nothing of a change that has
@@ -416,16 +364,6 @@ impl GridDisk {
             return Outcome::Done;
         }
         self.port.below().flush().await.outcome
-    }
-
-    /// A deliberate fault: a flush that waits behind a failing one is acknowledged when the next succeeds.
-    pub(crate) fn believes_later_flush(&self) -> bool {
-        self.sabotage == Some(Sabotage::FlushBehindLoss)
-    }
-
-    /// Whether the device has lost nothing since loss epoch `since`.
-    pub(crate) fn has_kept(&self, since: u64) -> bool {
-        self.lost_epoch() == since
     }
 
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), RequestError> {
@@ -520,21 +458,8 @@ impl GridDisk {
     /// The disk itself was changed, well or not; `durable`: well, and a flush has nothing to add.
     pub(crate) fn wrote_to_disk(&self, durable: bool) {
         if !durable {
-            self.disk_writes.fetch_add(1, Ordering::SeqCst);
+            self.losses.changed();
         }
-    }
-
-    pub(crate) fn disk_writes(&self) -> u64 {
-        self.disk_writes.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn disk_writes_flushed(&self) -> u64 {
-        self.disk_writes_flushed.load(Ordering::Acquire)
-    }
-
-    /// A flush of the disk has covered that many changes.
-    pub(crate) fn disk_flushed(&self, covered: u64) {
-        self.disk_writes_flushed.fetch_max(covered, Ordering::AcqRel);
     }
 
     pub(crate) fn cache(&self) -> Option<Arc<Binding>> {

@@ -360,7 +360,7 @@ impl Cell {
         let listeners = lock(&self.losses).get(&record.cell_disk).cloned();
         if let Some(listeners) = listeners {
             listeners.add(&disk);
-            disk.hears_of_losses();
+            disk.losses.watch();
         }
         {
             let state = lock(&self.state);

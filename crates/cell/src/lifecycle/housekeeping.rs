@@ -96,7 +96,7 @@ impl GridDisk {
             return true;
         }
         // What is compared must not change its mind at a later power cut.
-        if !self.flush_since(self.lost_epoch()).await {
+        if self.flush_since(self.losses.epoch()).await.is_none() {
             return false;
         }
         let mut all_read = true;

@@ -10,8 +10,9 @@ use crate::base::request::{Context, RequestError, ZeroFlags};
 use crate::base::units::PART_BYTES;
 use crate::base::units::cover;
 use crate::disk::client_io::{ClientRead, ClientWrite, ReadSkip};
-use crate::disk::grid_disk::{Binding, GridDisk, Promises};
+use crate::disk::grid_disk::{Binding, GridDisk};
 use crate::disk::seat::Leave;
+use crate::durability::losses::{Covered, Lost};
 use device::{Bufs, Completion, FailKind, Instant, Op, Outcome, SharedBufs};
 use flashlog::{Errand, RedoDisk, Skip};
 use futures_util::future::join;
@@ -140,7 +141,7 @@ impl GridDisk {
     ) -> Result<(), RequestError> {
         let len = data.len_bytes() as u64;
         if len == 0 {
-            return if fua { self.flush_for(write.context).await } else { Ok(()) };
+            return if fua { self.flush_for(write.context).await.map(drop) } else { Ok(()) };
         }
         let (mut offset, mut len, mut data) = (offset, len, data);
         loop {
@@ -477,22 +478,23 @@ impl GridDisk {
 
     /// Make every acknowledged write durable, where it is: on flash, on the disk, or some of it on either.
     pub(crate) async fn flush_all(&self) -> Result<(), RequestError> {
-        self.flush_for(&Context::default()).await
+        self.flush_for(&Context::default()).await.map(drop)
     }
 
     /// The same for a database.
-    pub(crate) async fn flush_for(&self, context: &Context) -> Result<(), RequestError> {
+    pub(crate) async fn flush_for(&self, context: &Context) -> Result<Covered, RequestError> {
         if self.sabotage == Some(flashcache::Sabotage::FlushNotWaiting) {
-            return Ok(());
+            return self.losses.covers_change(self.losses.epoch()).map_err(|Lost| RequestError::Io);
         }
         self.cut_at_flush().await;
         let begun = self.redo_begins();
         let (on_disk, on_flash) = futures_util::future::join(self.flush_disk(context), self.sync_dirty()).await;
         on_flash?;
-        if !on_disk? {
+        let (covered, flushed) = on_disk?;
+        if !flushed {
             self.redo_went_to_flash(begun);
         }
-        Ok(())
+        Ok(covered)
     }
 
     /// The same, and the disk itself: see [`GridDisk::flush_behind_redo`].
@@ -502,22 +504,18 @@ impl GridDisk {
     }
 
     /// Flush the disk; in write-back only if it was written to since it was last flushed. Whether it was flushed.
-    async fn flush_disk(&self, context: &Context) -> Result<bool, RequestError> {
-        let covered = self.disk_writes();
-        if self.on_flash().is_some() && covered == self.disk_writes_flushed() {
-            return Ok(false);
+    async fn flush_disk(&self, context: &Context) -> Result<(Covered, bool), RequestError> {
+        if self.on_flash().is_some()
+            && let Some(covered) = self.losses.all_flushed()
+        {
+            return Ok((covered, false));
         }
-        let epoch = self.lost_epoch();
+        let begun = self.losses.begin_flush();
         match self.submit_redo(context, Op::Flush).await.outcome.ok() {
-            // A flush that follows a failed one succeeds with nothing left to flush.
-            Ok(()) if !self.has_kept(epoch) && !self.believes_later_flush() => Err(RequestError::Io),
-            Ok(()) => {
-                self.disk_flushed(covered);
-                Ok(true)
-            }
+            Ok(()) => self.losses.flushed(&begun).map(|covered| (covered, true)).map_err(|Lost| RequestError::Io),
             Err(kind) => {
-                if !self.told_of_losses() {
-                    self.latch_lost(Promises::AsCounted);
+                if !self.losses.is_watched() {
+                    self.latch_lost(false);
                 }
                 Err(to_request_error(kind))
             }

@@ -11,6 +11,7 @@ use crate::disk::client_io::{ClientRead, ClientWrite};
 use crate::disk::grid_disk::GridDisk;
 use crate::disk::seat::{Leave, Verb};
 use crate::disk::traced::Begun;
+use crate::durability::losses::{Covered, Epoch, Lost};
 use crate::plan::Ticket;
 use device::{Bufs, SharedBufs};
 use std::sync::Arc;
@@ -54,9 +55,9 @@ impl Session {
     }
 
     /// Whether a request may begin; the loss epoch it begins in.
-    fn check(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
+    fn check(&self, offset: u64, len: u64) -> Result<Epoch, RequestError> {
         self.disk.check(offset, len)?;
-        let epoch = self.disk.lost_epoch();
+        let epoch = self.disk.losses.epoch();
         self.check_promises()?;
         Ok(epoch)
     }
@@ -68,14 +69,14 @@ impl Session {
             return Ok(());
         }
         if self.context.fence.as_ref().is_none_or(|fence| !fence.is_closed()) {
-            self.disk.broken.tell(broken);
+            self.disk.losses.promises().tell(broken);
         }
         Err(RequestError::Io)
     }
 
     /// Whether there was a loss before this session that no client was told of. A client that compares the stamp of the instance has been told by that.
     fn check_earlier_promises(&self) -> Result<(), RequestError> {
-        let is_news = self.disk.broken.tell(self.broken_before);
+        let is_news = self.disk.losses.promises().tell(self.broken_before);
         if is_news && !self.context.knows_instance { Err(RequestError::Io) } else { Ok(()) }
     }
 
@@ -83,6 +84,11 @@ impl Session {
     fn answer<T>(&self, begun: Begun, result: Result<T, RequestError>) -> Result<T, RequestError> {
         let heard = self.check_promises();
         self.ends(begun, result.and_then(|answer| heard.map(|()| answer)))
+    }
+
+    /// A change or a flush is acknowledged with what covers it.
+    fn acknowledge(&self, begun: Begun, covered: Result<Covered, RequestError>) -> Result<(), RequestError> {
+        self.answer(begun, covered.map(drop))
     }
 
     /// A request has this answer.
@@ -93,7 +99,7 @@ impl Session {
         self.counted(result)
     }
 
-    fn check_change(&self, offset: u64, len: u64) -> Result<u64, RequestError> {
+    fn check_change(&self, offset: u64, len: u64) -> Result<Epoch, RequestError> {
         let checked = self.check(offset, len).and_then(|epoch| self.disk.check_writable().map(|()| epoch));
         self.counted(checked)
     }
@@ -190,7 +196,7 @@ impl Session {
         let result = self.write_pieces(&mut write, offset, data, fua).await;
         write.count(&self.disk.counters);
         self.counted(result)?;
-        self.answer(begun, self.wrote(epoch))
+        self.acknowledge(begun, self.wrote(epoch))
     }
 
     async fn write_pieces(
@@ -214,11 +220,9 @@ impl Session {
         Ok(())
     }
 
-    /// A change that began in loss epoch `epoch` is done. It is not acknowledged when the device has lost something
-    /// meanwhile: the change had perhaps reached the device before that, and the next flush, on whichever session, would
-    /// call it durable.
-    fn wrote(&self, epoch: u64) -> Result<(), RequestError> {
-        if self.disk.has_kept(epoch) { Ok(()) } else { Err(RequestError::Io) }
+    /// A change that began in loss epoch `epoch` is done.
+    fn wrote(&self, epoch: Epoch) -> Result<Covered, RequestError> {
+        self.disk.losses.covers_change(epoch).map_err(|Lost| RequestError::Io)
     }
 
     /// Make durable every write acknowledged before, on any session of the grid disk.
@@ -234,7 +238,10 @@ impl Session {
         self.disk.counters.flushes.one();
         self.disk.watch.flushes();
         let result = self.disk.flush_for(&self.context).await;
-        if self.disk.believes_later_flush() { self.ends(begun, result) } else { self.answer(begun, result) }
+        if self.disk.losses.believes_later_flush() {
+            return self.ends(begun, result.map(drop));
+        }
+        self.acknowledge(begun, result)
     }
 
     /// The content of a range is dead. It reads as zeroes or as before afterwards, and stays so.
@@ -258,7 +265,7 @@ impl Session {
         let (start, end) = (offset.next_multiple_of(logical), (offset + len) / logical * logical);
         if start < end {
             let result = self.zero_pieces(start, end - start, ZeroFlags { fua, ..ZeroFlags::default() }, epoch).await;
-            return self.answer(begun, result);
+            return self.acknowledge(begun, result);
         }
         self.ends(begun, Ok(()))
     }
@@ -279,10 +286,16 @@ impl Session {
         self.disk.counters.zeroes.requests.one();
         self.disk.counters.zeroes.bytes.add(len);
         let result = self.zero_pieces(offset, len, flags, epoch).await;
-        self.answer(begun, result)
+        self.acknowledge(begun, result)
     }
 
-    async fn zero_pieces(&self, offset: u64, len: u64, flags: ZeroFlags, epoch: u64) -> Result<(), RequestError> {
+    async fn zero_pieces(
+        &self,
+        offset: u64,
+        len: u64,
+        flags: ZeroFlags,
+        epoch: Epoch,
+    ) -> Result<Covered, RequestError> {
         let mut done = 0;
         while done < len {
             let at = offset + done;

@@ -173,7 +173,7 @@ impl GridDisk {
         journal: &Journal,
         cut: Cut,
     ) -> Option<(BTreeMap<usize, DestagedList>, (crate::backing::ordered::journal::Draft, u32))> {
-        let losses = self.lost_epoch();
+        let losses = self.losses.epoch();
         let mut lists: BTreeMap<usize, DestagedList> = BTreeMap::new();
         for (member, run) in &cut.runs {
             lists.entry(*member).or_default().push(run);
@@ -221,7 +221,7 @@ impl GridDisk {
         }
         let table_crc = journal.finish(&draft).await.ok()?;
         // A flush that failed, whoever asked for it, may have dropped some of the journal.
-        self.has_kept(losses).then_some((lists, (draft, table_crc)))
+        self.losses.covers_change(losses).ok().map(|_covered| (lists, (draft, table_crc)))
     }
 
     /// Await something; when it takes longer than flash may be held, what is held is let go.
@@ -261,12 +261,12 @@ impl GridDisk {
                 world.clock.sleep(YIELD).await;
             }
         };
-        let losses = self.lost_epoch();
+        let losses = self.losses.epoch();
         let applied = journal.apply(&self.disk, how, between).await;
         let as_of = match applied {
             Ok(Applied { writes, bytes }) => {
                 self.counters.count_destages(writes, bytes);
-                if !self.flush_since(losses).await {
+                if self.flush_since(losses).await.is_none() {
                     self.counters.destage_errors.one();
                     return Err(StillDirty);
                 }
@@ -292,7 +292,7 @@ impl GridDisk {
 
     /// A deliberate fault: what the cut holds goes to the disk at once.
     async fn batch_in_place(&self, binding: &Binding, cut: Cut) -> Result<(), StillDirty> {
-        let (losses, number) = (self.lost_epoch(), cut.number);
+        let (losses, number) = (self.losses.epoch(), cut.number);
         let mut lists: BTreeMap<usize, DestagedList> = BTreeMap::new();
         for (member, mut run) in cut.runs {
             if binding.cache.prepare_destage(member).await.is_err() || !self.destage_run(binding, &mut run).await {
@@ -300,7 +300,7 @@ impl GridDisk {
             }
             lists.entry(member).or_default().push(&run);
         }
-        if !self.flush_since(losses).await {
+        if self.flush_since(losses).await.is_none() {
             return Err(StillDirty);
         }
         self.counters.ordered_batches.one();
