@@ -9,6 +9,7 @@
 pub mod buf;
 pub mod clock;
 mod durability;
+pub mod fields;
 pub mod io;
 pub mod layers;
 pub mod net;
@@ -22,6 +23,7 @@ pub mod sync;
 pub use buf::{Arena, Buf, Bufs, SharedBuf, SharedBufs, View};
 pub use clock::{Clock, Instant, Timer, WallTime};
 pub use durability::{Durability, Ground, durability};
+pub use fields::Fields;
 pub use io::{
     Class, Completed, Completer, Completion, Device, DeviceExtent, FailKind, Geometry, Io, Op, Outcome, Verb,
 };

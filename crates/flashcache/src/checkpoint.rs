@@ -5,6 +5,7 @@
 
 use crate::format::{FormatError, HeadKind, Owner};
 use crate::units::{DISK_SLOTS_MAX, Opening, SegmentId};
+use device::Fields;
 
 /// "FCcp", a part of a checkpoint.
 pub const CHECKPOINT_MAGIC: u32 = 0x7063_4346;
@@ -277,7 +278,7 @@ fn seal(binding: &Binding, index: u32, part: &mut Vec<u8>) {
 
 /// The items of a part, still encoded.
 fn open<'a>(binding: &Binding, index: u32, part: &'a [u8]) -> Result<&'a [u8], FormatError> {
-    let mut from = Cursor(part);
+    let mut from = Fields::new(part);
     if from.u32()? != CHECKPOINT_MAGIC {
         return Err(FormatError::Checksum);
     }
@@ -304,12 +305,12 @@ fn open<'a>(binding: &Binding, index: u32, part: &'a [u8]) -> Result<&'a [u8], F
 /// # Errors
 /// Anything that is not the whole first part of this checkpoint.
 pub fn decode_root(binding: &Binding, part: &[u8]) -> Result<Root, FormatError> {
-    let mut from = Cursor(open(binding, 0, part)?);
+    let mut from = Fields::new(open(binding, 0, part)?);
     let parts = from.u32()?;
     let shape = [from.u32()?, from.u32()?, from.u32()?];
     let sequence = from.u64()?;
     let count = from.u32()? as usize;
-    if count > CHECKPOINT_SEGMENTS_MAX || from.0.len() != count * 4 {
+    if count > CHECKPOINT_SEGMENTS_MAX || from.rest().len() != count * 4 {
         return Err(FormatError::Limits("segments of a checkpoint"));
     }
     let segments = (0..count).map(|_| from.u32().map(SegmentId)).collect::<Result<Vec<_>, _>>()?;
@@ -321,14 +322,14 @@ pub fn decode_root(binding: &Binding, part: &[u8]) -> Result<Root, FormatError> 
 /// # Errors
 /// Anything that is not that whole part of this checkpoint.
 pub fn visit_part(binding: &Binding, index: u32, part: &[u8], f: &mut dyn FnMut(Item<'_>)) -> Result<(), FormatError> {
-    let mut from = Cursor(open(binding, index, part)?);
-    while !from.0.is_empty() {
+    let mut from = Fields::new(open(binding, index, part)?);
+    while !from.rest().is_empty() {
         f(item(&mut from)?);
     }
     Ok(())
 }
 
-fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
+fn item<'a>(from: &mut Fields<'a>) -> Result<Item<'a>, FormatError> {
     let [kind, flag] = from.u16()?.to_le_bytes();
     match kind {
         KIND_DISK => {
@@ -359,33 +360,6 @@ fn item<'a>(from: &mut Cursor<'a>) -> Result<Item<'a>, FormatError> {
             Ok(Item::Index(IndexItem { disk, block, page, mask, valid, frequency: flag & 0b11, dirty, aged, sums }))
         }
         other => Err(FormatError::UnknownKind(other)),
-    }
-}
-
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
-        let (head, rest) = self.0.split_at_checked(len).ok_or(FormatError::Truncated)?;
-        self.0 = rest;
-        Ok(head)
-    }
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(FormatError::Truncated)?;
-        self.0 = rest;
-        Ok(*head)
-    }
-    fn u16(&mut self) -> Result<u16, FormatError> {
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-    fn u32(&mut self) -> Result<u32, FormatError> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-    fn u64(&mut self) -> Result<u64, FormatError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-    fn u128(&mut self) -> Result<u128, FormatError> {
-        Ok(u128::from_le_bytes(self.take()?))
     }
 }
 

@@ -5,6 +5,8 @@
 
 pub use crate::head::HeadKind;
 use crate::units::{Opening, Page, Position, SEGMENT_PAGES_MAX, SegmentId};
+use device::Fields;
+use device::fields::Truncated;
 
 /// The format this code writes.
 pub const FORMAT_VERSION: u16 = 3;
@@ -43,6 +45,12 @@ pub enum FormatError {
     /// A record kind that this version does not have.
     #[error("unknown record kind {0}")]
     UnknownKind(u8),
+}
+
+impl From<Truncated> for FormatError {
+    fn from(_: Truncated) -> FormatError {
+        FormatError::Truncated
+    }
 }
 
 /// Who wrote it: checked before anything else is believed.
@@ -334,7 +342,7 @@ fn crcs_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
 }
 
 impl<'a> Seen<'a> {
-    fn decode(from: &mut Cursor<'a>) -> Result<Seen<'a>, FormatError> {
+    fn decode(from: &mut Fields<'a>) -> Result<Seen<'a>, FormatError> {
         let kind = from.u8()?;
         let flag = from.u8()?;
         let mask = from.u16()?;
@@ -348,7 +356,7 @@ impl<'a> Seen<'a> {
             KIND_INVALIDATION => {
                 let segment = SegmentId(from.u32()?);
                 let opening = Opening(from.u64()?);
-                let position = from.position()?;
+                let position = position(from)?;
                 let cleaned = flag != 0;
                 return Ok(Seen::Other(Record::Invalidation { segment, opening, position, mask, cleaned }));
             }
@@ -362,7 +370,7 @@ impl<'a> Seen<'a> {
                 return Ok(Seen::Other(Record::Free { segment, opening }));
             }
             KIND_CHUNK => {
-                let (position, sequence) = (from.position()?, from.u64()?);
+                let (position, sequence) = (position(from)?, from.u64()?);
                 return Ok(Seen::Other(Record::Chunk { position, sequence }));
             }
             KIND_LINK => {
@@ -378,7 +386,7 @@ impl<'a> Seen<'a> {
             KIND_POLICY_NOTE => return Ok(Seen::Other(Record::PolicyNote { note: flag })),
             other => return Err(FormatError::UnknownKind(other)),
         };
-        let position = from.position()?;
+        let position = position(from)?;
         let disk = from.u64()?;
         let block = from.u64()?;
         let generation = from.u32()?;
@@ -389,41 +397,6 @@ impl<'a> Seen<'a> {
         }
         let name = BlockName { disk, generation, block };
         Ok(Seen::Entry(SeenEntry { kind: entry_kind, name, mask, position, sums }))
-    }
-}
-
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
-        let (head, rest) = self.0.split_at_checked(len).ok_or(FormatError::Truncated)?;
-        self.0 = rest;
-        Ok(head)
-    }
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(FormatError::Truncated)?;
-        let head = *head;
-        self.0 = rest;
-        Ok(head)
-    }
-    fn u8(&mut self) -> Result<u8, FormatError> {
-        Ok(self.take::<1>()?[0])
-    }
-    fn u16(&mut self) -> Result<u16, FormatError> {
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-    fn u32(&mut self) -> Result<u32, FormatError> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-    fn u64(&mut self) -> Result<u64, FormatError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-    fn u128(&mut self) -> Result<u128, FormatError> {
-        Ok(u128::from_le_bytes(self.take()?))
-    }
-    fn position(&mut self) -> Result<Position, FormatError> {
-        let position = self.u32()?;
-        if position < SEGMENT_PAGES_MAX { Ok(Position(position)) } else { Err(FormatError::Limits("position")) }
     }
 }
 
@@ -482,7 +455,7 @@ struct Fixed {
 }
 
 fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, FormatError> {
-    let mut from = Cursor(fixed);
+    let mut from = Fields::new(fixed);
     if from.u32()? != magic {
         return Err(FormatError::Checksum);
     }
@@ -513,11 +486,11 @@ fn decode_fixed(magic: u32, fixed: &[u8], owner: &Owner) -> Result<Fixed, Format
 }
 
 fn visit_records<'a>(bytes: &'a [u8], count: u32, f: &mut dyn FnMut(Seen<'a>)) -> Result<(), FormatError> {
-    let mut from = Cursor(bytes);
+    let mut from = Fields::new(bytes);
     for _ in 0..count {
         f(Seen::decode(&mut from)?);
     }
-    if from.0.is_empty() { Ok(()) } else { Err(FormatError::Limits("bytes after the last record")) }
+    if from.rest().is_empty() { Ok(()) } else { Err(FormatError::Limits("bytes after the last record")) }
 }
 
 /// Encode a chunk header and its records into `page`, the chunk's first page or pages.
@@ -706,6 +679,12 @@ pub fn decode_witness(page: &[u8], owner: &Owner) -> Result<Witness, FormatError
 #[must_use]
 pub fn page_of(segment: SegmentId, position: Position, segment_pages: u32) -> Page {
     Page(segment.0 * segment_pages + position.0)
+}
+
+/// A page of a segment.
+fn position(from: &mut Fields<'_>) -> Result<Position, FormatError> {
+    let position = from.u32()?;
+    if position < SEGMENT_PAGES_MAX { Ok(Position(position)) } else { Err(FormatError::Limits("position")) }
 }
 
 const _: () = assert!(CHUNK_FIXED_BYTES == 4 + 4 + 4 + 4 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4 + 8 + 4 + 4);

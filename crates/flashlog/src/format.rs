@@ -4,6 +4,8 @@
 //! and is padded to whole ones, so that no write makes a flash device read before it writes (S3 of the field). The layout is
 //! drawn in `docs/internals/flash-log.md`.
 
+use device::Fields;
+use device::fields::Truncated;
 use std::ops::Range;
 
 /// The format this code writes.
@@ -38,6 +40,12 @@ pub enum FormatError {
     /// A field is outside its limits.
     #[error("field out of limits: {0}")]
     Limits(&'static str),
+}
+
+impl From<Truncated> for FormatError {
+    fn from(_: Truncated) -> FormatError {
+        FormatError::Truncated
+    }
 }
 
 /// Who wrote it: checked before anything else is believed.
@@ -192,7 +200,7 @@ pub fn decode_head(
     page_bytes: usize,
     pages_max: u32,
 ) -> Result<(BatchHeader, Vec<Record>), FormatError> {
-    let mut from = Cursor(bytes);
+    let mut from = Fields::new(bytes);
     if from.u32()? != BATCH_MAGIC {
         return Err(FormatError::Checksum);
     }
@@ -276,32 +284,6 @@ mod documented {
             }
             assert_eq!(at, bytes, "{table}");
         }
-    }
-}
-
-struct Cursor<'a>(&'a [u8]);
-
-impl Cursor<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(FormatError::Truncated)?;
-        let head = *head;
-        self.0 = rest;
-        Ok(head)
-    }
-    fn u8(&mut self) -> Result<u8, FormatError> {
-        Ok(self.take::<1>()?[0])
-    }
-    fn u16(&mut self) -> Result<u16, FormatError> {
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-    fn u32(&mut self) -> Result<u32, FormatError> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-    fn u64(&mut self) -> Result<u64, FormatError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-    fn u128(&mut self) -> Result<u128, FormatError> {
-        Ok(u128::from_le_bytes(self.take()?))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::base::range_lock::LockMode;
 use crate::base::request::{CachingMode, Context, RequestError};
 use crate::base::units::PART_BYTES;
 use crate::base::units::cover;
+use crate::base::work::RETRY_AFTER;
 use crate::base::work::StopSignal;
 use crate::disk::grid_disk::{Binding, GridDisk};
 use crate::durability::losses::Epoch;
@@ -35,8 +36,6 @@ const ROUND: RunLimits = RunLimits { parts_max: 8192, runs_max: 1024, run_parts_
 const ONE: RunLimits = RunLimits { parts_max: 1, runs_max: 1, run_parts_max: 16 };
 /// How long destaging lets requests go first, unless dirty data crowds the cache.
 const YIELD: Duration = Duration::from_millis(1);
-/// Pause after the disk has refused.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Attempts of an operator's command to dry up a grid disk whose disk or flash refuses.
 const DRY_ATTEMPTS_MAX: usize = 5;
 

@@ -5,6 +5,9 @@ use device::sync::Flag;
 use futures_util::future::{Either, select};
 use std::time::Duration;
 
+/// Pause before another attempt where a device has refused: it costs nothing beside what a device takes to come back.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Ends background work.
 #[derive(Debug, Default)]
 pub struct StopSignal(Flag);

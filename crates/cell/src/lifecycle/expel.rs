@@ -4,6 +4,7 @@
 //! Each disk by itself: one that stalls or refuses its label keeps nobody waiting but those who write to it. Never takes a
 //! flash device back: that is for the next open, which voids its content.
 
+use crate::base::work::RETRY_AFTER;
 use crate::disk::grid_disk::GridDisk;
 use crate::lifecycle::cell::{CacheAtWork, Cell};
 use crate::lifecycle::open::{expel_from, offline_note};
@@ -12,10 +13,6 @@ use device::sync::lock;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Pause between attempts to write the label of a disk that refuses it.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Cell {
     /// Expel members as they fail, until the cache has stopped.

@@ -7,6 +7,7 @@ use crate::backing::ordered::run_ordered;
 use crate::backing::write_back::run_destage;
 use crate::base::units::PART_BYTES;
 use crate::base::units::PIECE_BYTES_MAX;
+use crate::base::work::RETRY_AFTER;
 use crate::base::work::StopSignal;
 use crate::disk::grid_disk::{Binding, GridDisk};
 use device::World;
@@ -16,9 +17,6 @@ use std::time::Duration;
 
 /// Regions settled in one round of one grid disk: bounds the records of a round.
 const SETTLE_REGIONS_MAX: usize = 4096;
-/// Pause after a disk has refused a comparison.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
 /// Settle the regions of a grid disk that have been quiet for a while, until it is dropped.
 pub(crate) async fn run_settle(disk: Arc<GridDisk>, world: World, every: Duration, stop: Arc<StopSignal>) {
     let mut before: Option<Vec<u64>> = None;

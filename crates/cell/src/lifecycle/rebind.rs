@@ -6,15 +6,12 @@
 //! before hits and fills begin, those writes have ended and a flush has covered them.
 
 use crate::base::request::CachingMode;
+use crate::base::work::RETRY_AFTER;
 use crate::base::work::StopSignal;
 use crate::disk::grid_disk::{Bar, GridDisk};
 use crate::lifecycle::cell::Cell;
 use device::World;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Pause between attempts to flush a disk that refuses.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Cell {
     /// Cache a grid disk as its record says from now on; for records whose generation is new, or that were not cached.

@@ -4,6 +4,7 @@
 //! Each step is durable in the disk's label before anybody relies on it. A disk whose label cannot be written keeps nobody
 //! waiting but those who write to it.
 
+use crate::base::work::RETRY_AFTER;
 use crate::lifecycle::cell::Cell;
 use crate::lifecycle::flash_log::{LogAtWork, is_paired};
 use crate::lifecycle::replay::void_redo;
@@ -14,9 +15,6 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Pause between attempts to write the label of a disk that refuses it.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Cell {
     pub(crate) fn log_config(&self, outlier_ms: u32) -> LogConfig {

@@ -13,6 +13,7 @@ use crate::backing::ordered::{Door, OrderedParts};
 use crate::backing::write_back::{Pace, StillDirty};
 use crate::base::range_lock::LockMode;
 use crate::base::units::PART_BYTES;
+use crate::base::work::RETRY_AFTER;
 use crate::base::work::StopSignal;
 use crate::disk::grid_disk::{Binding, GridDisk};
 use device::sync::lock;
@@ -24,8 +25,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause after an attempt that has failed.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long a batch lets requests go first before each stretch.
 const YIELD: Duration = Duration::from_millis(1);
 /// How long what is in a batch is held on flash for a piece of the journal. A disk that takes longer stalls, and what it
