@@ -83,11 +83,13 @@ pub enum Sabotage {
     CleanLossGivesUp,
     /// A link that is written again calls its chunk durable where the opening of its segment is of an earlier life.
     LinkCertainByOpening,
+    /// A first page of an earlier opening counts beside a later footer.
+    EarlierFirstPageCounts,
 }
 
 impl Sabotage {
     /// Every one of them.
-    pub const ALL: [Sabotage; 39] = [
+    pub const ALL: [Sabotage; 40] = [
         Sabotage::InvalidationForgotten,
         Sabotage::FreeRecordSkipped,
         Sabotage::TombstoneLostAtReclaim,
@@ -127,6 +129,7 @@ impl Sabotage {
         Sabotage::FooterNotWrittenAgain,
         Sabotage::CleanLossGivesUp,
         Sabotage::LinkCertainByOpening,
+        Sabotage::EarlierFirstPageCounts,
     ];
 
     /// Its name on the command line.
@@ -172,6 +175,7 @@ impl Sabotage {
             Sabotage::FooterNotWrittenAgain => "footer-not-written-again",
             Sabotage::CleanLossGivesUp => "clean-loss-gives-up",
             Sabotage::LinkCertainByOpening => "link-certain-by-opening",
+            Sabotage::EarlierFirstPageCounts => "earlier-first-page-counts",
         }
     }
 }

@@ -223,7 +223,7 @@ pub(crate) async fn read_segment<R: Gather>(member: &Member, id: SegmentId) -> R
     };
     let (footer, witness) = match read_footer(member, Some(life), id).await {
         Ok(found) => return Ok(Read::Found(found)),
-        Err(NoFooter { is_later: true, .. }) => {
+        Err(NoFooter { is_later: true, .. }) if !member.sabotaged(Sabotage::EarlierFirstPageCounts) => {
             // Where a page was discarded and its write was lost, what was there before may come back, at any read.
             let first = Bytes::Copied(first.to_vec());
             match read_headless(member, id, Ok(first)).await? {

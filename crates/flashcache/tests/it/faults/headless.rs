@@ -85,40 +85,46 @@ fn the_footer_says_what_a_rotten_first_page_said() {
 /// A device may lose a discard with the write that came after it.
 #[test]
 fn the_footer_counts_where_a_first_page_is_of_an_earlier_opening() {
-    run(|world| async move {
-        let rig = filled(world).await;
-        let opening_of =
-            |page: &[u8]| format::decode_chunk(page, &OWNER).map_or(0, |(header, _)| header.life.opening.0);
-        let mut earlier = BTreeMap::new();
-        for id in segments(&rig).await.into_keys() {
-            earlier.insert(id, rig.media[0].read_at(id * u64::from(SEGMENT_BYTES)).await);
-        }
-        for block in 1000..1800 {
-            let _ = rig.offer(block);
-            rig.on_flash().await;
-        }
-        rig.cache.sync(&rig.disk).await.unwrap();
-        let all = |rig: &Rig| (0..1800).map(|block| rig.residence(block)).collect::<Vec<_>>();
-        let (before, mut count) = (all(&rig), 0);
-        for (id, is_full) in segments(&rig).await {
-            let start = id * u64::from(SEGMENT_BYTES);
-            let now = rig.media[0].read_at(start).await;
-            if let Some(page) = earlier.get(&id).filter(|page| is_full && opening_of(page) < opening_of(&now)) {
-                rig.media[0].write_at(start, page).await;
-                count += 1;
+    for sabotage in [None, Some(Sabotage::EarlierFirstPageCounts)] {
+        run(move |world| async move {
+            let rig = filled(world).await;
+            let opening_of =
+                |page: &[u8]| format::decode_chunk(page, &OWNER).map_or(0, |(header, _)| header.life.opening.0);
+            let mut earlier = BTreeMap::new();
+            for id in segments(&rig).await.into_keys() {
+                earlier.insert(id, rig.media[0].read_at(id * u64::from(SEGMENT_BYTES)).await);
             }
-        }
-        assert!(count >= 3, "{count} segments were opened again and are full");
-        let rig = rig.again().await;
-        let found = rig.recovered[0].clone().unwrap();
-        assert_eq!((found.headless, all(&rig) == before), (count, true), "{found:?}");
-        // Each is read once more where it is reclaimed.
-        for block in 2000..2200 {
-            let _ = rig.offer(block);
-            rig.on_flash().await;
-        }
-        assert!(!rig.member().has_failed());
-    });
+            for block in 1000..1800 {
+                let _ = rig.offer(block);
+                rig.on_flash().await;
+            }
+            rig.cache.sync(&rig.disk).await.unwrap();
+            let all = |rig: &Rig| (0..1800).map(|block| rig.residence(block)).collect::<Vec<_>>();
+            let (before, mut count) = (all(&rig), 0);
+            for (id, is_full) in segments(&rig).await {
+                let start = id * u64::from(SEGMENT_BYTES);
+                let now = rig.media[0].read_at(start).await;
+                if let Some(page) = earlier.get(&id).filter(|page| is_full && opening_of(page) < opening_of(&now)) {
+                    rig.media[0].write_at(start, page).await;
+                    count += 1;
+                }
+            }
+            assert!(count >= 3, "{count} segments were opened again and are full");
+            let rig = rig.again_with(CacheConfig { sabotage, ..config() }).await;
+            let Ok(found) = rig.recovered[0].clone() else {
+                assert!(sabotage.is_some());
+                return;
+            };
+            assert!(sabotage.is_none(), "nothing can be believed with it");
+            assert_eq!((found.headless, all(&rig) == before), (count, true), "{found:?}");
+            // Each is read once more where it is reclaimed.
+            for block in 2000..2200 {
+                let _ = rig.offer(block);
+                rig.on_flash().await;
+            }
+            assert!(!rig.member().has_failed());
+        });
+    }
 }
 
 #[test]
