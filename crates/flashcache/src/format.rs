@@ -3,8 +3,11 @@
 //! Pure bytes in, values out: no I/O, no allocation beyond the limits, no panic on any input. Every entry kind that later
 //! work needs is there. The layout is drawn in `docs/internals/flash-cache.md`.
 
-pub use crate::head::HeadKind;
-use crate::units::{Opening, Page, Position, SEGMENT_PAGES_MAX, SegmentId};
+pub mod checkpoint;
+pub(crate) mod head;
+
+use crate::base::units::{Opening, Page, Position, SEGMENT_PAGES_MAX, SegmentId};
+pub use crate::format::head::HeadKind;
 use device::Fields;
 use device::fields::Truncated;
 
@@ -207,7 +210,7 @@ pub enum Record {
         /// and the sequence that was next then.
         sequence: u64,
     },
-    /// What the policy asks to be told after a restart: [`crate::policy::Policy::note`]. For warmth alone.
+    /// What the policy asks to be told after a restart: [`crate::admission::policy::Policy::note`]. For warmth alone.
     PolicyNote {
         /// Its note.
         note: u8,

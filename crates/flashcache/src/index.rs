@@ -9,10 +9,11 @@
 
 mod ending;
 mod entry;
+pub(crate) mod live;
 
-use crate::live::Live;
-use crate::tenant::{Tally, Tenant};
-use crate::units::{BlockKey, Page};
+use crate::base::tenant::{Tally, Tenant};
+use crate::base::units::{BlockKey, Page};
+use crate::index::live::Live;
 use device::sync::lock;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use ending::{Dead, Ending};
 use entry::EMPTY;
-pub use entry::{Entry, Killed};
+pub(crate) use entry::{Entry, Killed};
 
 /// How many shards at least: enough that threads seldom meet.
 const SHARDS_MIN: usize = 64;
@@ -39,14 +40,14 @@ const fn places_next(places: usize) -> usize {
 }
 
 /// The dead of one operation.
-pub type KilledList = SmallVec<[Killed; 2]>;
+pub(crate) type KilledList = SmallVec<[Killed; 2]>;
 
 /// The index has reached the size it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexFull;
+pub(crate) struct IndexFull;
 
 /// The sharded index of one member.
-pub struct Index {
+pub(crate) struct Index {
     shards: Vec<Mutex<Shard>>,
     entries: AtomicUsize,
     entries_max: usize,
@@ -199,7 +200,7 @@ impl Shard {
 impl Index {
     /// An index that never holds more than `entries_max` entries.
     #[must_use]
-    pub fn new(entries_max: usize) -> Index {
+    pub(crate) fn new(entries_max: usize) -> Index {
         let shards = Index::shards_for(entries_max);
         let shards: Vec<_> = (0..shards).map(|_| Mutex::new(Shard::new())).collect();
         let places_max = Index::memory_bytes_max(entries_max as u64) / std::mem::size_of::<Entry>() as u64;
@@ -262,58 +263,52 @@ impl Index {
 
     /// The most entries.
     #[must_use]
-    pub fn entries_max(&self) -> usize {
+    pub(crate) fn entries_max(&self) -> usize {
         self.entries_max
     }
 
     /// The same, but with room for up to `dirty_max` entries when one that is dirty comes: it is nowhere else. Whoever makes
     /// new ones looks before.
     #[must_use]
-    pub fn with_dirty_max(self, dirty_max: usize) -> Index {
+    pub(crate) fn with_dirty_max(self, dirty_max: usize) -> Index {
         Index { dirty_max: dirty_max.max(self.entries_max), ..self }
     }
 
     /// Whether an entry was refused since this was asked last.
     #[must_use]
-    pub fn take_refused(&self) -> bool {
+    pub(crate) fn take_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed) && self.refused.swap(false, Ordering::Relaxed)
     }
 
     /// Whether it holds as many entries as it may.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.entries_max
     }
 
     /// Entries now.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Bytes of its tables.
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.shards.iter().map(|s| lock(s).table.len() * std::mem::size_of::<Entry>()).sum()
     }
 
     /// Bytes of the tables of an index made for `entries` when they are all there: a table that has just grown has 9/8 of
     /// 16/15 places an entry.
     #[must_use]
-    pub fn memory_bytes_max(entries: u64) -> u64 {
+    pub(crate) fn memory_bytes_max(entries: u64) -> u64 {
         let entry_bytes = std::mem::size_of::<Entry>() as u64;
         let fresh = Index::shards_for(usize::try_from(entries).unwrap_or(usize::MAX)) * (SHARD_PLACES_MIN + 2);
         fresh as u64 * entry_bytes + (entries * 6).div_ceil(5) * entry_bytes
     }
 
     /// Look at, and change the meta bits of, every entry of a block, under the shard's lock.
-    pub fn visit(&self, key: BlockKey, mut f: impl FnMut(&mut Entry)) {
+    pub(crate) fn visit(&self, key: BlockKey, mut f: impl FnMut(&mut Entry)) {
         let mut shard = lock(self.shard(key));
         let mut at = shard.home(key);
         let mut distance = 0;
@@ -330,14 +325,14 @@ impl Index {
 
     /// The entry of a block whose data starts at `page`.
     #[must_use]
-    pub fn get_at(&self, key: BlockKey, page: Page) -> Option<Entry> {
+    pub(crate) fn get_at(&self, key: BlockKey, page: Page) -> Option<Entry> {
         let shard = lock(self.shard(key));
         shard.position(key, |e| e.page == page.0).map(|at| shard.table[at])
     }
 
     /// Whether parts of a block are valid in any entry.
     #[must_use]
-    pub fn has_any(&self, key: BlockKey, mask: u16) -> bool {
+    pub(crate) fn has_any(&self, key: BlockKey, mask: u16) -> bool {
         let mut any = false;
         self.visit(key, |entry| any |= entry.valid & mask != 0);
         any
@@ -461,7 +456,7 @@ impl Index {
     }
 
     /// Call `f` with every entry, shard by shard, each under its lock.
-    pub fn for_each(&self, mut f: impl FnMut(&mut Entry)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&mut Entry)) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let all = shard.table.iter_mut().filter(|e| !e.is_empty());
@@ -471,7 +466,7 @@ impl Index {
 
     /// How many shards it has.
     #[must_use]
-    pub fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         self.shards.len()
     }
 
@@ -479,7 +474,7 @@ impl Index {
     ///
     /// # Panics
     /// When there is no such shard.
-    pub fn for_each_of(&self, shard: usize, mut f: impl FnMut(&mut Entry)) {
+    pub(crate) fn for_each_of(&self, shard: usize, mut f: impl FnMut(&mut Entry)) {
         let mut shard = lock(&self.shards[shard]);
         let all = shard.table.iter_mut().filter(|e| !e.is_empty());
         all.for_each(|entry| Self::shown(&self.tally, entry, &mut f));
@@ -516,7 +511,7 @@ impl Index {
     }
 
     /// Forget everything.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let all = shard.table.iter().filter(|e| !e.is_empty());

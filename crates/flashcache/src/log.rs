@@ -3,8 +3,10 @@
 //! Pure state: every method works on memory under the member's log lock and returns the writes to issue. It never does
 //! I/O and never waits.
 
+pub(crate) mod carry;
 mod freeing;
 mod needed;
+pub(crate) mod sizing;
 mod space;
 mod victims;
 mod witness;
@@ -17,9 +19,9 @@ pub(crate) use space::{
 
 pub(crate) use witness::{Parity, WitnessWrite, over};
 
+use crate::base::units::{Opening, Page, Position, SegmentId};
 use crate::format::{self, ChunkHeader, HeadKind, Owner, Record, SegmentLife};
-use crate::undurable::Undurable;
-use crate::units::{Opening, Page, Position, SegmentId};
+use crate::member::undurable::Undurable;
 use device::{Buf, Prng, SharedBuf, SharedBufs};
 use space::DIRTY_SECOND_CHUNK_PAGES;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

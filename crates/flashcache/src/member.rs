@@ -2,30 +2,37 @@
 //!
 //! Never knows the slow disk; never outlives trust: once failed, it answers nothing and is written to no more.
 
-use crate::counters::{Counters, add};
-use crate::dirty::Dirty;
+pub(crate) mod dirty;
+pub(crate) mod health;
+pub(crate) mod memory;
+pub(crate) mod segment;
+pub(crate) mod testimony;
+pub(crate) mod undurable;
+
+use crate::admission::governor::{Endurance, Governor};
+use crate::admission::keep::Keep;
+use crate::admission::lifetimes::Lifetimes;
+use crate::admission::policy::{AdaptiveLog, CacheShape, Policy};
+use crate::admission::quota::{QuotaState, Quotas};
+use crate::admission::returns::Returns;
+use crate::admission::worth::Worths;
+use crate::base::counters::{Counters, add};
+use crate::base::mechanism::Mechanism;
+use crate::base::regions::Regions;
+use crate::base::sabotage::Sabotage;
+use crate::base::tenant::Tally;
+use crate::base::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
+use crate::data::room::Room;
 use crate::format::{self, Owner, Record};
-use crate::governor::{Endurance, Governor};
-use crate::health::{Retry, retry};
+use crate::index::live::Live;
 use crate::index::{Index, KilledList};
-use crate::keep::Keep;
-use crate::lifetimes::Lifetimes;
-use crate::live::Live;
 use crate::log::{LogState, LogWrite, SegmentState, Shape, WitnessWrite};
-use crate::mechanism::Mechanism;
-use crate::memory::{self, MemoryNeed};
-use crate::mirror::Testimony;
-use crate::policy::{AdaptiveLog, CacheShape, Policy};
-use crate::quota::{QuotaState, Quotas};
-use crate::regions::Regions;
-use crate::returns::Returns;
-use crate::room::Room;
-use crate::sabotage::Sabotage;
-use crate::slots::DiskNames;
-use crate::tenant::Tally;
-use crate::undurable::Unflushed;
-use crate::units::{DISK_SLOTS_MAX, DiskSlot, Page, SEGMENT_PAGES_MAX, SEGMENT_PAGES_MIN, SegmentId};
-use crate::worth::Worths;
+use crate::member::dirty::Dirty;
+use crate::member::health::{Retry, retry};
+use crate::member::memory::MemoryNeed;
+use crate::member::testimony::Testimony;
+use crate::member::undurable::Unflushed;
+use crate::placement::slots::DiskNames;
 use device::sync::{Notify, lock};
 use device::{Arena, Completed, Device, Geometry, Outcome, SharedBufs, View, World};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -38,7 +45,7 @@ const SEGMENT_CHUNKS_MIN: u32 = 16;
 /// One in so many segments may be set aside since a write there may take effect late; beyond that the device is given up.
 const SET_ASIDE_ONE_IN: u32 = 8;
 
-/// Lives have 32 bits of an [`crate::units::Opening`]. With a label written every second that is 136 years.
+/// Lives have 32 bits of an [`crate::base::units::Opening`]. With a label written every second that is 136 years.
 const LIVES_SPENT: &str = "the label of the flash device has been written 2^32 times: openings of the flash cache have no number left\n\
     hint: drop the cell disk and create it again";
 
@@ -65,7 +72,7 @@ pub struct MemberConfig {
     pub device: Device,
     /// Who writes.
     pub owner: Owner,
-    /// Higher than at every opening of the device before, durably: see [`crate::cache::MemberDevice::life`].
+    /// Higher than at every opening of the device before, durably: see [`crate::placement::cache::MemberDevice::life`].
     pub life: u64,
     /// Bytes of a segment: a power of two, 64 KiB to 64 MiB.
     pub segment_bytes: u32,
@@ -158,7 +165,7 @@ pub struct Member {
     pub(crate) regions: Regions,
     /// What lives here alone.
     pub(crate) dirty: Dirty,
-    /// What recovery has found out for [`crate::cache::FlashCache::agree_on_dirty`], until that is done.
+    /// What recovery has found out for [`crate::placement::cache::FlashCache::agree_on_dirty`], until that is done.
     pub(crate) testimony: Mutex<Testimony>,
     pub(crate) log: Mutex<LogState>,
     /// Something about the log has changed: a write completed, a segment came free, a sync ended, the member failed.

@@ -5,18 +5,19 @@
 //! cell. It has no time: what waits for a moment in a cell happens at once, chunks close when they are full or a record needs them, and marks
 //! of regions are not written. Records that reclaim carries on are not counted.
 
-use crate::copy::{has_classes, open_heads};
-use crate::format::{HeadKind, Owner};
-use crate::index::Entry;
-use crate::lifetimes::{Lifetimes, Overwritten};
-use crate::live::Live;
-use crate::log::{FILL_RESERVE_SEGMENTS, LogState, MOVE_RESERVE_SEGMENTS, SegmentState, Shape, WRITE_RESERVE_SEGMENTS};
-use crate::meter::Meter;
-use crate::policy::{
+use crate::admission::lifetimes::{Lifetimes, Overwritten};
+use crate::admission::meter::Meter;
+use crate::admission::policy::{
     Admission, CacheShape, HeadPages, Judgement, KEEPS_MAX, MOVED_QUARTERS_MAX, Policy, Resident, Verdict, carried,
 };
-use crate::reclaim::{free_segments_low, must_give_up};
-use crate::units::{BlockKey, DiskSlot, Opening, Page, SegmentId};
+use crate::base::units::{BlockKey, DiskSlot, Opening, Page, SegmentId};
+use crate::data::reclaim::must_give_up;
+use crate::format::{HeadKind, Owner};
+use crate::index::Entry;
+use crate::index::live::Live;
+use crate::log::sizing::free_segments_low;
+use crate::log::sizing::{has_classes, open_heads};
+use crate::log::{FILL_RESERVE_SEGMENTS, LogState, MOVE_RESERVE_SEGMENTS, SegmentState, Shape, WRITE_RESERVE_SEGMENTS};
 use device::Prng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,7 +16,7 @@ use crate::disk::client_io::{ClientRead, ReadSkip};
 use crate::disk::grid_disk::{Binding, GridDisk};
 use device::sync::lock;
 use device::{Bufs, Instant, Outcome};
-use flashcache::busy::SHARE_WHOLE;
+use flashcache::SHARE_WHOLE;
 use flashcache::{BusyFlash, FlashCache, Stretch};
 use futures_util::future::{Either, select};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -5,10 +5,10 @@
 //! was written since. So the index ends entries through [`Ending`] alone, which holds the log, and what has ended is a [`Dead`], which
 //! holds it too: the record goes to the log as it was when the index forgot.
 
-use super::{Entry, Index, IndexFull, KilledList};
+use crate::base::units::{BlockKey, Page};
+use crate::index::{Entry, Index, IndexFull, KilledList};
 use crate::log::LogState;
 use crate::member::Member;
-use crate::units::{BlockKey, Page};
 
 /// An index whose entries may end now: the log's lock is held.
 pub(crate) struct Ending<'a> {

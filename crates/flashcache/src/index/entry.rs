@@ -1,7 +1,7 @@
 //! One entry of the index: parts of a block in consecutive pages, with what is known of them, in 16 bytes.
 
-use crate::tenant::{TENANT_BITS, Tenant};
-use crate::units::{BlockKey, Page};
+use crate::base::tenant::{TENANT_BITS, Tenant};
+use crate::base::units::{BlockKey, Page};
 
 /// Frequency and flags in the lower five, the tenant above.
 const META_BITS: u32 = 12;
@@ -15,18 +15,18 @@ const _: () = assert!(TENANT_SHIFT + TENANT_BITS == META_BITS);
 
 /// One entry: some parts of a block in consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub(super) key_and_meta: u64,
-    pub(super) page: u32,
+pub(crate) struct Entry {
+    pub(crate) key_and_meta: u64,
+    pub(crate) page: u32,
     /// The parts it was written with: gives their places.
-    pub(super) mask: u16,
+    pub(crate) mask: u16,
     /// The parts still valid, a subset of `mask`.
-    pub(super) valid: u16,
+    pub(crate) valid: u16,
 }
 
 const _: () = assert!(std::mem::size_of::<Entry>() == 16);
 
-pub(super) const EMPTY: Entry = Entry { key_and_meta: 0, page: 0, mask: 0, valid: 0 };
+pub(crate) const EMPTY: Entry = Entry { key_and_meta: 0, page: 0, mask: 0, valid: 0 };
 
 impl Entry {
     /// An entry with every part of `mask` valid.
@@ -34,7 +34,7 @@ impl Entry {
     /// # Panics
     /// When `mask` is empty.
     #[must_use]
-    pub fn new(key: BlockKey, page: Page, mask: u16, frequency: u8, suspect: bool) -> Entry {
+    pub(crate) fn new(key: BlockKey, page: Page, mask: u16, frequency: u8, suspect: bool) -> Entry {
         assert!(mask != 0, "an entry has parts");
         let meta = frequency & FREQUENCY_MASK | if suspect { SUSPECT_BIT } else { 0 };
         Entry { key_and_meta: key.0 << META_BITS | u64::from(meta), page: page.0, mask, valid: mask }
@@ -44,106 +44,106 @@ impl Entry {
     /// # Panics
     /// When none is left.
     #[must_use]
-    pub fn without(mut self, dead: u16) -> Entry {
+    pub(crate) fn without(mut self, dead: u16) -> Entry {
         self.valid &= !dead;
         assert!(self.valid != 0, "an entry has valid parts");
         self
     }
     /// The block.
     #[must_use]
-    pub fn key(&self) -> BlockKey {
+    pub(crate) fn key(&self) -> BlockKey {
         BlockKey(self.key_and_meta >> META_BITS)
     }
     /// The first page of its data.
     #[must_use]
-    pub fn page(&self) -> Page {
+    pub(crate) fn page(&self) -> Page {
         Page(self.page)
     }
     /// The parts it was written with.
     #[must_use]
-    pub fn mask(&self) -> u16 {
+    pub(crate) fn mask(&self) -> u16 {
         self.mask
     }
     /// The parts still valid.
     #[must_use]
-    pub fn valid(&self) -> u16 {
+    pub(crate) fn valid(&self) -> u16 {
         self.valid
     }
     /// Where a part of its mask lies.
     #[must_use]
-    pub fn page_of_part(&self, part: u32) -> Page {
+    pub(crate) fn page_of_part(&self, part: u32) -> Page {
         Page(self.page + (self.mask & ((1 << part) - 1)).count_ones())
     }
     /// How often it was asked for, saturating at 3.
     #[must_use]
-    pub fn frequency(&self) -> u8 {
+    pub(crate) fn frequency(&self) -> u8 {
         self.key_and_meta as u8 & FREQUENCY_MASK
     }
     /// KEEP data that counts as DEFAULT data, since it was unused for long, until it is hit.
     #[must_use]
-    pub fn aged(&self) -> bool {
+    pub(crate) fn aged(&self) -> bool {
         self.key_and_meta as u8 & AGED_BIT != 0
     }
     /// It has aged.
-    pub fn set_aged(&mut self) {
+    pub(crate) fn set_aged(&mut self) {
         self.key_and_meta |= u64::from(AGED_BIT);
     }
     /// Count a hit.
-    pub fn touch(&mut self) {
+    pub(crate) fn touch(&mut self) {
         self.key_and_meta &= !u64::from(AGED_BIT);
         if self.frequency() < FREQUENCY_MASK {
             self.key_and_meta += 1;
         }
     }
     /// Count a hit less.
-    pub fn cool(&mut self) {
+    pub(crate) fn cool(&mut self) {
         if self.frequency() > 0 {
             self.key_and_meta -= 1;
         }
     }
     /// It has to be compared with the disk before it is served.
     #[must_use]
-    pub fn suspect(&self) -> bool {
+    pub(crate) fn suspect(&self) -> bool {
         self.key_and_meta as u8 & SUSPECT_BIT != 0
     }
     /// Set or clear [`Entry::suspect`].
-    pub fn set_suspect(&mut self, suspect: bool) {
+    pub(crate) fn set_suspect(&mut self, suspect: bool) {
         let bit = u64::from(SUSPECT_BIT);
         self.key_and_meta = if suspect { self.key_and_meta | bit } else { self.key_and_meta & !bit };
     }
     /// Newer than the slow disk: its parts live here alone.
     #[must_use]
-    pub fn dirty(&self) -> bool {
+    pub(crate) fn dirty(&self) -> bool {
         self.key_and_meta as u8 & DIRTY_BIT != 0
     }
     /// Set or clear [`Entry::dirty`].
-    pub fn set_dirty(&mut self, dirty: bool) {
+    pub(crate) fn set_dirty(&mut self, dirty: bool) {
         let bit = u64::from(DIRTY_BIT);
         self.key_and_meta = if dirty { self.key_and_meta | bit } else { self.key_and_meta & !bit };
     }
     /// Whose it is.
     #[must_use]
-    pub fn tenant(&self) -> Tenant {
+    pub(crate) fn tenant(&self) -> Tenant {
         Tenant::from_bits((self.key_and_meta >> TENANT_SHIFT) as u8)
     }
     /// It is this tenant's. Of one in an index only where the index sees it: in [`Index::visit`] and [`Index::for_each`].
-    pub fn set_tenant(&mut self, tenant: Tenant) {
+    pub(crate) fn set_tenant(&mut self, tenant: Tenant) {
         self.key_and_meta = self.key_and_meta & !TENANT_MASK | u64::from(tenant.bits()) << TENANT_SHIFT;
     }
     /// The same entry, of this tenant.
     #[must_use]
-    pub fn of(mut self, tenant: Tenant) -> Entry {
+    pub(crate) fn of(mut self, tenant: Tenant) -> Entry {
         self.set_tenant(tenant);
         self
     }
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.mask == 0
     }
 }
 
 /// Parts of an entry that died: its first page, which parts, and what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Killed {
+pub(crate) struct Killed {
     /// The entry's first page.
     pub page: Page,
     /// The parts that died.
@@ -159,7 +159,7 @@ pub struct Killed {
 impl Killed {
     /// Parts of a clean entry that nobody has asked for.
     #[must_use]
-    pub fn clean(page: Page, mask: u16) -> Killed {
+    pub(crate) fn clean(page: Page, mask: u16) -> Killed {
         Killed { page, mask, dirty: false, frequency: 0, tenant: Tenant::NOBODY }
     }
 }

@@ -1,7 +1,7 @@
 //! Goal: the tables never lose, duplicate or confuse an entry. Method: random operations against a map from
 //! (block, part) to page.
 use super::*;
-use crate::units::DiskSlot;
+use crate::base::units::DiskSlot;
 use device::Prng;
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ fn memory_stays_within_twenty_bytes_an_entry() {
     let index = Index::new(entries_max);
     let mut prng = Prng::new(1);
     for n in 1..=300_000_u32 {
-        let key = BlockKey::new(DiskSlot(0), prng.below(crate::units::BLOCKS_MAX));
+        let key = BlockKey::new(DiskSlot(0), prng.below(crate::base::units::BLOCKS_MAX));
         index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
         if n >= 50_000 && n % 10_000 == 0 {
             let bytes = index.memory_bytes() as u64;
@@ -156,7 +156,7 @@ fn chains_stay_in_order_when_entries_come_and_go() {
     let mut there = Vec::new();
     for n in 0..40_000_u32 {
         if there.len() < 3_000 && prng.below(3) > 0 {
-            let key = BlockKey::new(DiskSlot(0), prng.below(crate::units::BLOCKS_MAX));
+            let key = BlockKey::new(DiskSlot(0), prng.below(crate::base::units::BLOCKS_MAX));
             index.insert(Entry::new(key, Page(n), 1, 0, false)).expect("room");
             there.push((key, Page(n)));
         } else if !there.is_empty() {
@@ -181,7 +181,7 @@ fn chains_stay_in_order_when_entries_come_and_go() {
 
 #[test]
 fn entries_keep_what_they_are_told_apart() {
-    let key = BlockKey::new(DiskSlot(4095), crate::units::BLOCKS_MAX - 1);
+    let key = BlockKey::new(DiskSlot(4095), crate::base::units::BLOCKS_MAX - 1);
     let mut entry = Entry::new(key, Page(900), 0b1011_0010, 7, true);
     assert_eq!((entry.key(), entry.page(), entry.mask(), entry.valid()), (key, Page(900), 0b1011_0010, 0b1011_0010));
     assert_eq!((entry.frequency(), entry.suspect(), entry.dirty(), entry.aged()), (3, true, false, false));
@@ -219,12 +219,12 @@ fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
         entry.set_dirty(true);
         entry
     };
-    assert!(index.is_empty() && !index.take_refused());
+    assert!(index.len() == 0 && !index.take_refused());
     for n in 0..3 {
         assert!(!index.is_full());
         assert_eq!(index.insert(clean(n)), Ok(KilledList::new()));
     }
-    assert!(index.is_full() && !index.is_empty() && !index.take_refused());
+    assert!(index.is_full() && !index.len() == 0 && !index.take_refused());
     assert_eq!(index.insert(clean(9)), Err(IndexFull));
     assert!(index.take_refused() && !index.take_refused(), "told once");
     assert_eq!((index.len(), index.get_at(at(9), Page(9))), (3, None), "nothing was changed");
@@ -247,7 +247,7 @@ fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
     assert!(index.cut_at(at(1), Page(1), u16::MAX).is_empty(), "it has moved");
     assert_eq!((index.cut_at(at(1), Page(40), u16::MAX)[0].frequency, index.len()), (2, 2));
     index.clear();
-    assert!(index.is_empty() && index.get_at(at(2), Page(2)).is_none());
+    assert!(index.len() == 0 && index.get_at(at(2), Page(2)).is_none());
     assert_eq!(index.memory_bytes(), index.shards() * SHARD_PLACES_MIN * 16);
     assert_eq!(index.places.load(Ordering::Relaxed), index.shards() * SHARD_PLACES_MIN);
 }

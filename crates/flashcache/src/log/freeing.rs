@@ -9,10 +9,10 @@
 //! the raised generation of what is dropped. Costs nothing in write-through, and in write-back one flush where none has been since the last
 //! overwrite in the segment. Never does I/O.
 
-use super::{LogState, SegmentState};
-use crate::carry::Carried;
+use crate::base::units::{Opening, SegmentId};
 use crate::format::Record;
-use crate::units::{Opening, SegmentId};
+use crate::log::carry::Carried;
+use crate::log::{LogState, SegmentState};
 
 /// Proof that whatever took the place of a segment's dirty data is durable.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Which records of a segment that is reclaimed must be written again, since what they say still counts.
 
-use super::{LogState, SegmentState};
-use crate::carry::Carried;
+use crate::base::units::SegmentId;
 use crate::format::Record;
-use crate::units::SegmentId;
+use crate::log::carry::Carried;
+use crate::log::{LogState, SegmentState};
 
 impl LogState {
     /// A link of a segment that is being reclaimed, as it is written again while it is the last chunk of a segment in use: otherwise nobody

@@ -1,10 +1,10 @@
 //! How much room the log has: the shape of segments and chunks, and the free segments that each kind of write leaves to others.
 
-use super::LogState;
-use crate::copy::open_heads;
+use crate::base::units::{Page, Position, SegmentId};
 use crate::format::{self, HeadKind};
-use crate::reclaim::free_segments_low;
-use crate::units::{Page, Position, SegmentId};
+use crate::log::LogState;
+use crate::log::sizing::free_segments_low;
+use crate::log::sizing::open_heads;
 
 /// Data pages of a chunk: 256 KiB, so that one header page costs under 2 %.
 pub(crate) const CHUNK_DATA_PAGES_MAX: u32 = 64;
@@ -21,7 +21,7 @@ pub(crate) const DIRTY_RESERVE_SEGMENTS: usize = WRITE_RESERVE_SEGMENTS + 1;
 pub(crate) const DIRTY_CHUNKS_MAX: usize = 2;
 /// Pages of dirty data that justify a second chunk under way: with fewer, they wait for the first to end, and whoever comes meanwhile shares
 /// their header. A header for each 8 KiB write took a third of the segments of dirty data.
-pub(super) const DIRTY_SECOND_CHUNK_PAGES: u32 = 16;
+pub(crate) const DIRTY_SECOND_CHUNK_PAGES: u32 = 16;
 /// Free segments that blocks moved by reclaim leave to its records.
 pub(crate) const MOVE_RESERVE_SEGMENTS: usize = 1;
 /// Free segments that records of everybody else leave to those of reclaim: with the free record it gives more than it takes.

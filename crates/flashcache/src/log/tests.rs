@@ -2,10 +2,10 @@
 //! without a device; writes complete when a test says so.
 
 use super::*;
+use crate::base::units::{BlockKey, DiskSlot};
 use crate::format::{BlockName, EntryKind};
 use crate::index::Entry;
-use crate::live::Live;
-use crate::units::{BlockKey, DiskSlot};
+use crate::index::live::Live;
 use device::Bufs;
 use smallvec::SmallVec;
 

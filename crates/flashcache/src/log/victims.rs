@@ -1,17 +1,17 @@
 //! Which sealed segment is the next victim, and how segments change heads.
 
-use super::space::{CHUNK_DATA_PAGES_MAX, CLEANED_GAIN_MIN};
-use super::{LogState, Segment, SegmentState};
+use crate::base::units::SegmentId;
 use crate::format::{HeadKind, Record};
-use crate::live::Live;
-use crate::units::SegmentId;
+use crate::index::live::Live;
+use crate::log::space::{CHUNK_DATA_PAGES_MAX, CLEANED_GAIN_MIN};
+use crate::log::{LogState, Segment, SegmentState};
 
 /// Chunks that are closed before they are full for one segment that is cleaned: of its copies, at two heads, and of records.
 const CHUNKS_CLOSED: u64 = 3;
 
 impl LogState {
     /// Take a sealed segment out of a head; false when it is not there any more.
-    pub(super) fn take_out(&mut self, id: SegmentId, head: HeadKind) -> bool {
+    pub(crate) fn take_out(&mut self, id: SegmentId, head: HeadKind) -> bool {
         let queue = &mut self.sealed[head as usize];
         queue.iter().position(|&other| other == id).is_some_and(|at| queue.remove(at).is_some())
     }
@@ -47,7 +47,7 @@ impl LogState {
     }
 
     /// Pages of sealed and open segments of the two clean heads.
-    pub(crate) fn held(&self) -> crate::policy::HeadPages {
+    pub(crate) fn held(&self) -> crate::admission::policy::HeadPages {
         let pages = |side: HeadKind| {
             let of = |head: &HeadKind| {
                 let open = u64::from(self.heads[*head as usize].is_some());
@@ -55,7 +55,7 @@ impl LogState {
             };
             HeadKind::ALL.iter().filter(|head| head.side() == Some(side)).map(of).sum()
         };
-        crate::policy::HeadPages { small: pages(HeadKind::Small), main: pages(HeadKind::Main) }
+        crate::admission::policy::HeadPages { small: pages(HeadKind::Small), main: pages(HeadKind::Main) }
     }
 
     /// The oldest sealed segment of a head, or of those that are one to the policy, whose writes are all done.

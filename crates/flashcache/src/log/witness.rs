@@ -5,9 +5,9 @@
 //! headers of a full segment are said twice by its footer; until then the parity in the witness is what makes a lost one again. Never written
 //! once the footer is on its way.
 
-use super::{HeadKind, LogState, LogWrite, Shape};
+use crate::base::units::SegmentId;
 use crate::format::{self, SegmentLife, TRAILER_BYTES, Witness};
-use crate::units::SegmentId;
+use crate::log::{HeadKind, LogState, LogWrite, Shape};
 use device::{Buf, SharedBufs};
 use std::collections::BTreeMap;
 

@@ -95,7 +95,7 @@ impl Rig {
         self.cache.suspects(&self.disk).into_iter().map(|at| (at.1.key.region, ends(at))).collect()
     }
 
-    fn settle_list(&self) -> flashcache::cache::SettleList {
+    fn settle_list(&self) -> flashcache::SettleList {
         self.cache.settle_list(&self.disk, &self.cache.epochs(), usize::MAX)
     }
 }

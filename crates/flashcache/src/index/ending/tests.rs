@@ -1,11 +1,11 @@
 //! Goal: a death names the opening that the dead entry lay in, whatever becomes of the segment meanwhile. Method: another thread ends an
 //! entry while the log's lock is held here, and the segment is given up and opened anew under that hold, as reclaim would.
 
-use crate::cache::{CacheConfig, CachedDisk, FlashCache, MemberDevice};
-use crate::fill::FillCause;
+use crate::base::disk::FillCause;
+use crate::base::units::{BlockKey, SegmentId};
 use crate::format::{Owner, Record};
 use crate::member::Member;
-use crate::units::{BlockKey, SegmentId};
+use crate::placement::cache::{CacheConfig, CachedDisk, FlashCache, MemberDevice};
 use device::layers::Memory;
 use device::sync::lock;
 use device::{Buf, Runtime, RuntimeConfig, SharedBufs, World};
