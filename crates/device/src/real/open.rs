@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// How long an opening waits for a lock: the ring of a process that was killed may hold the file a moment longer than the
 /// process lives.
-const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// Between two attempts.
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
