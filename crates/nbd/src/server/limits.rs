@@ -46,6 +46,24 @@ pub enum Sabotage {
     DeadClientsGoOn,
     /// A client's change does not wait for those of its connections that have ended.
     NewcomersDoNotWait,
+    /// A part of a long READ or WRITE ends where its memory does, also within a sector.
+    PartsEndAnywhere,
+}
+
+impl Sabotage {
+    /// Every fault.
+    pub const ALL: [Sabotage; 3] =
+        [Sabotage::DeadClientsGoOn, Sabotage::NewcomersDoNotWait, Sabotage::PartsEndAnywhere];
+
+    /// The fault's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sabotage::DeadClientsGoOn => "dead-clients-go-on",
+            Sabotage::NewcomersDoNotWait => "newcomers-do-not-wait",
+            Sabotage::PartsEndAnywhere => "parts-end-anywhere",
+        }
+    }
 }
 
 impl Default for FrontEndLimits {

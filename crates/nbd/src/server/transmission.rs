@@ -17,6 +17,7 @@ use super::intake::{Inbox, Payload, Received};
 use super::job::{
     EXTENTS_MAX, EXTENTS_PER_SLOT, Finished, Job, Of, PIECE_BYTES_MAX, Task, Whole, Yield, errno_of, perform, status_of,
 };
+use super::limits::Sabotage;
 use super::outbox::{Batch, Outbox, Reply, Say};
 use super::registry::Handle;
 use crate::codec::{Command, CommandFlags, Cookie, Errno, ExportShape, Refusal, Request};
@@ -36,7 +37,7 @@ use std::task::{Context, Poll};
 const ROUNDS_MAX: usize = 16;
 /// Parts of one long READ under way at a time: enough to keep a disk busy, and 4 MiB of memory.
 const PARTS_MAX: usize = 4;
-/// The least memory a part of a READ or WRITE waits for: what every connection has of its own.
+/// The least memory a part of a READ or WRITE waits for: what every connection has of its own. A page at any offset.
 const PART_BYTES_MIN: usize = 2 * PAGE_BYTES;
 /// Memory for a payload is taken for so many times what has arrived of it: most of a long one is then received in few calls.
 const GROWTH: usize = 4;
@@ -424,21 +425,39 @@ where
 
     // --- memory ---------------------------------------------------------------------------------------------------
 
-    /// As much memory as may be had now between `least` and `most` bytes.
-    fn try_memory(&self, least: usize, most: usize) -> Option<(Bufs, Held)> {
-        let held = self.account.take(Kind::Bytes, pages(least), pages(most))?;
-        let bufs = self.link.arena.try_alloc(most.min(held.amount(Kind::Bytes)))?;
+    /// How long a part from `offset` on is that could have `most` bytes and has `memory` for so many: all of it, or up to the end of a page.
+    /// Each part is a request to the cell of its own, and a sector that two of them share could be torn.
+    fn part_len(&self, offset: u64, most: usize, memory: usize) -> usize {
+        if memory >= most || self.shared.limits.sabotage == Some(Sabotage::PartsEndAnywhere) {
+            return most.min(memory);
+        }
+        let page = PAGE_BYTES as u64;
+        let end = (offset + memory as u64) / page * page;
+        assert!(end > offset, "a part has memory for a page at any offset");
+        (end - offset) as usize
+    }
+
+    /// As much memory as may be had now for a part of up to `most` bytes from `offset` on.
+    fn try_memory(&self, offset: u64, most: usize) -> Option<(Bufs, Held)> {
+        let held = self.account.take(Kind::Bytes, pages(most.min(PART_BYTES_MIN)), pages(most))?;
+        let bufs = self.link.arena.try_alloc(self.part_len(offset, most, held.amount(Kind::Bytes)))?;
         Some((bufs, held))
     }
 
-    /// As much memory as may be had between `least` and `most` bytes, as soon as it may be had.
-    fn poll_memory(&mut self, least: usize, most: usize, cx: &mut Context<'_>) -> Poll<(Bufs, Held)> {
+    /// The memory of `len` bytes, if it may be had now.
+    fn try_memory_of(&self, len: usize) -> Option<(Bufs, Held)> {
+        let held = self.account.take(Kind::Bytes, pages(len), pages(len))?;
+        Some((self.link.arena.try_alloc(len)?, held))
+    }
+
+    /// Memory for a part of up to `most` bytes from `offset` on, at least for `least`, as soon as it may be had.
+    fn poll_memory(&mut self, offset: u64, least: usize, most: usize, cx: &mut Context<'_>) -> Poll<(Bufs, Held)> {
         if self.alloc.is_none() {
             let range = (pages(least), pages(most));
             let Some(held) = self.account.poll_take(Kind::Bytes, range, &mut self.queued, cx) else {
                 return Poll::Pending;
             };
-            let len = most.min(held.amount(Kind::Bytes));
+            let len = self.part_len(offset, most, held.amount(Kind::Bytes));
             if let Some(bufs) = self.link.arena.try_alloc(len) {
                 return Poll::Ready((bufs, held));
             }
@@ -460,8 +479,8 @@ where
             return Poll::Ready(Received::Bytes);
         }
         let memory = match self.may_be_cut(&request) {
-            true => self.try_memory(len, len),
-            false => match self.poll_memory(len, len, cx) {
+            true => self.try_memory_of(len),
+            false => match self.poll_memory(request.offset, len, len, cx) {
                 Poll::Ready(memory) => Some(memory),
                 Poll::Pending => return Poll::Pending,
             },
@@ -497,7 +516,7 @@ where
             if Arc::strong_count(&whole) >= PARTS_MAX + 2 || self.is_held_back() {
                 return Poll::Pending;
             }
-            let Poll::Ready((bufs, held)) = self.poll_memory(most.min(PART_BYTES_MIN), most, cx) else {
+            let Poll::Ready((bufs, held)) = self.poll_memory(offset, most.min(PART_BYTES_MIN), most, cx) else {
                 return Poll::Pending;
             };
             if let Intake::Long { next, .. } = &mut self.intake {
@@ -534,20 +553,21 @@ where
                 }
             }
             let (started, placed, part_end) = (incoming.started, incoming.placed, incoming.part_end());
+            let at = incoming.request.offset + placed as u64;
             if placed == part_end {
                 self.start_write();
                 continue;
             }
             let arrived = placed + self.inbox.available();
             let most = (arrived * GROWTH).clamp(placed + 1, part_end) - placed;
-            let most = most.next_multiple_of(PAGE_BYTES).min(part_end - placed);
-            let least = most.min(PART_BYTES_MIN);
+            let end = (at + most as u64).next_multiple_of(PAGE_BYTES as u64);
+            let most = ((end - at) as usize).min(part_end - placed);
             let memory = if placed > started {
-                self.try_memory(least, most)
+                self.try_memory(at, most)
             } else if self.is_held_back() {
                 return Poll::Pending;
             } else {
-                match self.poll_memory(least, most, cx) {
+                match self.poll_memory(at, most.min(PART_BYTES_MIN), most, cx) {
                     Poll::Ready(memory) => Some(memory),
                     Poll::Pending => return Poll::Pending,
                 }
