@@ -835,7 +835,11 @@ impl Shared {
         let mut replays = !same || self.is_distrusted();
         loop {
             if replays {
-                self.replay(&link.clients[0]).await?;
+                let replayed = self.replay(&link.clients[0]).await;
+                if replayed.is_err() && self.options.sabotage == Some(Sabotage::ReplayTriedOnce) {
+                    return Err(Retry::No);
+                }
+                replayed?;
             }
             if self.come_up(&link, replays) {
                 return Ok(());
@@ -844,10 +848,37 @@ impl Shared {
         }
     }
 
+    /// The same changes, each trim followed by zeroes where an older one is written again: a server need not carry out a trim, and what has
+    /// been read as zeroes must not be what it was before.
+    fn zeroes_for_trims(&self, kept: Vec<Again>) -> Vec<Again> {
+        let has_zeroes = self.export.flags.contains(TransmissionFlags::SEND_WRITE_ZEROES);
+        let mut all: Vec<Again> = Vec::with_capacity(kept.len());
+        for again in kept {
+            let Kept::Trim { offset, len } = again.what else {
+                all.push(again);
+                continue;
+            };
+            let end = offset + u64::from(len);
+            let is_doubtful = again.is_doubtful;
+            let older: Vec<(u64, u64)> = all
+                .iter()
+                .filter(|older| matches!(older.what, Kept::Bytes { .. }) && has_zeroes)
+                .map(|older| older.what.range())
+                .map(|(from, to)| (from.max(offset), to.min(end)))
+                .filter(|(from, to)| from < to)
+                .collect();
+            all.push(again);
+            let zeroes =
+                |(from, to): (u64, u64)| Kept::Zeroes { offset: from, len: (to - from) as u32, no_hole: false };
+            all.extend(older.into_iter().map(|range| Again { what: zeroes(range), is_doubtful }));
+        }
+        all
+    }
+
     /// Write everything kept again, in order; neighbours in the order at the same time unless they overlap.
     async fn replay(&self, client: &Client) -> Result<(), Retry> {
         let mut window: Vec<Again> = Vec::new();
-        for again in self.keep.all() {
+        for again in self.zeroes_for_trims(self.keep.all()) {
             let (start, end) = again.what.range();
             let overlaps = window.iter().map(|again| again.what.range()).any(|(s, e)| s < end && start < e);
             if overlaps || window.len() == REPLAY_WINDOW_MAX {
@@ -881,6 +912,8 @@ async fn replay_window(client: &Client, window: &mut Vec<Again>) -> Result<(), R
             Err(ClientError::Remote { errno: Errno::Shutdown, .. }) => return Err(Retry::Yes),
             // The change was not acknowledged, and fails as it did before.
             Err(ClientError::Remote { .. }) if is_doubtful => {}
+            // It is kept still, and a disk may be well again, or have room again, before the time is over.
+            Err(ClientError::Remote { errno: Errno::Io | Errno::NoSpc | Errno::NoMem, .. }) => return Err(Retry::Yes),
             // What cannot be written again is lost, and must not look otherwise.
             Err(_) => return Err(Retry::No),
         }

@@ -13,16 +13,19 @@ pub enum Sabotage {
     BrokenSessionTold,
     /// A client that takes over trusts the stamp without a FLUSH.
     TakeOverUnflushed,
+    /// A server that cannot take what is kept at once is given up.
+    ReplayTriedOnce,
 }
 
 impl Sabotage {
     /// Every fault.
-    pub const ALL: [Sabotage; 5] = [
+    pub const ALL: [Sabotage; 6] = [
         Sabotage::FlushBesideFailing,
         Sabotage::TrimsNotKept,
         Sabotage::FailedNotKept,
         Sabotage::BrokenSessionTold,
         Sabotage::TakeOverUnflushed,
+        Sabotage::ReplayTriedOnce,
     ];
 
     /// The fault's name.
@@ -34,6 +37,7 @@ impl Sabotage {
             Sabotage::FailedNotKept => "client-failed-not-kept",
             Sabotage::BrokenSessionTold => "client-broken-session-told",
             Sabotage::TakeOverUnflushed => "client-take-over-unflushed",
+            Sabotage::ReplayTriedOnce => "client-replay-tried-once",
         }
     }
 }

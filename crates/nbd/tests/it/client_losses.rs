@@ -29,6 +29,8 @@ struct State {
     broken_before: usize,
     /// FLUSHes still to fail, each with a loss.
     failing_flushes: usize,
+    /// WRITEs still to fail for want of room.
+    failing_writes: usize,
     connections: usize,
     conns: Vec<Arc<dyn Conn>>,
 }
@@ -82,6 +84,7 @@ impl Server {
             asked: Vec::new(),
             broken_before: 0,
             failing_flushes: 0,
+            failing_writes: 0,
             connections: 0,
             conns: Vec::new(),
         };
@@ -150,6 +153,9 @@ impl Server {
                     state.failing_flushes -= 1;
                     state.lose();
                     Some(Errno::Io)
+                } else if request.command == Command::Write && state.failing_writes > 0 {
+                    state.failing_writes -= 1;
+                    Some(Errno::NoSpc)
                 } else {
                     state.apply(&asked);
                     None
@@ -412,6 +418,25 @@ fn giving_up_waits_for_no_answer() {
     done.unwrap();
 }
 
+/// A server that is another instance has no room for what is kept, and then it has.
+fn replay_fails_once(seed: u64, options: RemoteOptions) -> Result<(), String> {
+    run(seed, options, move |server, _, remote, disk| async move {
+        expect(write(&disk, 2, 9).await, Outcome::Done, "write")?;
+        lock(&server.state).failing_writes = 3;
+        server.crash();
+        expect(read(&disk, 2).await, (Outcome::Done, 9), "the page after the crash")?;
+        expect(lock(&server.state).failing_writes, 0, "writes that were to fail")?;
+        expect(remote.standing(), Standing::Up { stamp: Some(2) }, "standing")?;
+        expect(disk.flush().await.outcome, Outcome::Done, "FLUSH")?;
+        expect(lock(&server.state).durable[2 * PAGE], 9, "the page on the disk")
+    })
+}
+
+#[test]
+fn client_replay_tried_once() {
+    replay_fails_once(1, RemoteOptions::default()).unwrap();
+}
+
 /// A client that takes over from one that died keeps none of its writes: a FLUSH under the same stamp has to succeed first.
 fn take_over(seed: u64, options: RemoteOptions) -> Result<(), String> {
     run(seed, options.clone(), move |server, world, remote, disk| async move {
@@ -460,6 +485,7 @@ fn every_broken_client_is_caught() {
             Sabotage::FailedNotKept => failed_write_then_crash,
             Sabotage::BrokenSessionTold => broken_session,
             Sabotage::TakeOverUnflushed => take_over,
+            Sabotage::ReplayTriedOnce => replay_fails_once,
         };
         let is_caught = (0..8).any(|seed| scenario(seed, options.clone()).is_err());
         assert!(is_caught, "{} is not noticed", fault.name());
