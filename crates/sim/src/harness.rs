@@ -5,6 +5,7 @@ mod between;
 mod book;
 mod canary;
 mod direct;
+mod far;
 mod iorm;
 mod machine;
 mod members;

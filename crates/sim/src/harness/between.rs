@@ -13,7 +13,7 @@ use crate::model::Model;
 use cell::{Cell, HotLists};
 use celldisk::{Catalog, Extent, GridDiskId};
 use device::sync::lock;
-use device::{Clock, FailKind, Spawn};
+use device::{FailKind, Spawn};
 use flashcache::format::Owner;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,6 +144,7 @@ impl Run {
                 | Mishap::DiskStall { .. }
                 | Mishap::DiskSnapshot { .. }
                 | Mishap::Pause { .. }
+                | Mishap::Partition { .. }
         );
         let hurt = match mishap {
             Mishap::FlashFault { flash, .. }
@@ -213,11 +214,12 @@ impl Run {
                 self.handle.step_wall(by, forward);
             }
             Mishap::Pause { time, host } => self.pause(life, time, host),
+            Mishap::Partition { host, time, breaks } => self.partition(host, time, breaks),
         }
     }
 
     /// Do something to the machine after `time`, whatever has become of the cell.
-    fn later(self: &Arc<Self>, time: Duration, action: impl FnOnce(&Run) + Send + 'static) {
+    pub(super) fn later(self: &Arc<Self>, time: Duration, action: impl FnOnce(&Run) + Send + 'static) {
         let run = self.clone();
         self.root.spawn(Box::pin(async move {
             run.sleep(time).await;
@@ -225,17 +227,21 @@ impl Run {
         }));
     }
 
-    fn pause(&self, life: &Life, time: Duration, host: bool) {
+    fn pause(self: &Arc<Self>, life: &Life, time: Duration, host: bool) {
         self.situations.hit(if host { "the host is paused" } else { "the process is paused" });
         self.machine.paused(time, host, self.now());
-        let (process, root) = (life.process.clone(), self.root.clone());
+        let (process, run) = (life.process.clone(), self.clone());
         process.pause(match self.sabotage {
             Some(HostSabotage::PauseCounts) => PausedClock::GoesOn,
             None => PausedClock::StandsStill,
         });
         self.root.spawn(Box::pin(async move {
-            let clock: &(dyn Clock + 'static) = &root;
-            clock.sleep(time).await;
+            run.sleep(time).await;
+            // A pause of the host may be longer.
+            let left = run.machine.host_pause_left(run.now());
+            if left > Duration::ZERO {
+                run.sleep(left).await;
+            }
             process.resume();
         }));
     }

@@ -66,6 +66,12 @@ pub(super) struct BookDisk {
     /// All flash was lost at the end of a life: its disk is of no moment after that.
     pub(super) lost_at: Option<u64>,
     times: super::stale::Times,
+    /// Changes of a host that have failed, each with the number of the first request after that. The host keeps them with what is below,
+    /// and may send them again until a FLUSH covers them: NBD promises nothing of a failed write.
+    doubtful: Vec<(u64, OpId)>,
+    /// Trims of a host that were acknowledged, each likewise: sent again they may do what they did not at first. NBD promises nothing of
+    /// what is trimmed until it is written.
+    repeated: Vec<(u64, OpId)>,
 }
 
 impl BookDisk {
@@ -81,6 +87,47 @@ impl BookDisk {
         self.torn = false;
         // What flash has lost is given up: what is lost from now on is lost later.
         self.lost_at = None;
+    }
+
+    /// A change has failed. Whether it may is judged elsewhere.
+    fn fail(&mut self, op: OpId) {
+        let all = 0..self.model.size_bytes();
+        self.model.declare_offline(all.clone());
+        let _permitted = self.model.fail(op);
+        self.model.declare_online(all);
+    }
+
+    /// A host may send a trim of `range` again, from request `since` on.
+    fn repeat_trim(&mut self, since: u64, range: Range<u64>) {
+        if !range.is_empty() {
+            let op = self.model.begin_trim(range, false);
+            self.repeated.push((since, op));
+        }
+    }
+
+    /// A change of `range` by a host begins: what is sent again there comes before it.
+    fn change_begins(&mut self, range: &Range<u64>) {
+        for (since, op) in std::mem::take(&mut self.repeated) {
+            let trimmed = self.model.range(op);
+            if trimmed.end <= range.start || range.end <= trimmed.start {
+                self.repeated.push((since, op));
+                continue;
+            }
+            self.model.ack(op);
+            self.repeat_trim(since, trimmed.start..range.start.max(trimmed.start));
+            self.repeat_trim(since, range.end.min(trimmed.end)..trimmed.end);
+        }
+    }
+
+    /// A FLUSH of a host has succeeded, of this number: it sends nothing again that had ended before.
+    fn host_flushed(&mut self, number: u64) {
+        let (doubtful, repeated) = (std::mem::take(&mut self.doubtful), std::mem::take(&mut self.repeated));
+        for (since, op) in doubtful {
+            if since <= number { self.fail(op) } else { self.doubtful.push((since, op)) }
+        }
+        for (since, op) in repeated {
+            if since <= number { self.model.ack(op) } else { self.repeated.push((since, op)) }
+        }
     }
 
     /// Flash may hold what its disk does not have.
@@ -112,6 +159,8 @@ impl BookDisk {
             in_order: false,
             lost_at: None,
             times: super::stale::Times::default(),
+            doubtful: Vec::new(),
+            repeated: Vec::new(),
         }
     }
 
@@ -193,12 +242,14 @@ enum Part {
 /// A request under way.
 #[derive(Debug)]
 pub(super) struct Request {
+    number: u64,
     pub(super) disk: u64,
     pub(super) verb: Verb,
     pub(super) range: Range<u64>,
     pub(super) begun: Instant,
     client: u64,
-    session: u64,
+    /// None: from another host, whose device outlives connections.
+    session: Option<u64>,
     session_health: Health,
     doom: Doom,
     part: Part,
@@ -219,10 +270,18 @@ pub(super) enum Answer {
     Done,
 }
 
+/// Whom to ask.
+pub(super) enum Way {
+    /// A session of the cell.
+    Near(Arc<Session>),
+    /// The device of a host.
+    Far,
+}
+
 /// What is needed to issue a request.
 pub(super) struct Issue {
     pub(super) number: u64,
-    pub(super) session: Arc<Session>,
+    pub(super) way: Way,
     pub(super) range: Range<u64>,
     /// The bytes of a write.
     pub(super) bytes: Vec<u8>,
@@ -248,11 +307,18 @@ pub(super) struct Book {
     pub(super) flash_ill: bool,
     /// Flash devices that have come to harm.
     pub(super) hurt_flashes: BTreeSet<usize>,
+    /// All clients are on other hosts.
+    is_far: bool,
     /// Names may be older than the last rename: the catalog went back in time with its only device.
     pub(super) names_loose: bool,
 }
 
 impl Book {
+    /// An empty one; all clients are on other hosts, or on none.
+    pub(super) fn new(is_far: bool) -> Book {
+        Book { is_far, ..Book::default() }
+    }
+
     /// Note a violation; the first one counts.
     pub(super) fn violate(&mut self, invariant: &'static str, text: String) {
         self.broken.get_or_insert(Broken { invariant, text });
@@ -279,7 +345,9 @@ impl Book {
         Some(connected)
     }
 
-    /// A request begins. `None` when its grid disk is not there now.
+    /// A request begins; from another host where it is `known` what its device has been told of. `None` when its grid disk is not there
+    /// now.
+    #[expect(clippy::too_many_arguments, reason = "one place, and each is another thing")]
     pub(super) fn begin(
         &mut self,
         client: u64,
@@ -288,13 +356,21 @@ impl Book {
         range: Range<u64>,
         now: Instant,
         health: Health,
+        known: Option<Health>,
     ) -> Option<Issue> {
-        if self.disks.get(&id)?.stale.is_some() {
+        let disk = self.disks.get(&id)?;
+        if disk.stale.is_some() {
             return None;
         }
-        let connected = self.session(client, id, health)?;
-        let (session, session_number, session_health) = (connected.session.clone(), connected.number, connected.health);
-        let doom = connected.doom.clone();
+        let (way, session, session_health, doom) = match known {
+            Some(known) if disk.served.is_some() => (Way::Far, None, known, Doom::default()),
+            Some(_) => return None,
+            None => {
+                let connected = self.session(client, id, health)?;
+                let way = Way::Near(connected.session.clone());
+                (way, Some(connected.number), connected.health, connected.doom.clone())
+            }
+        };
         let changes = |v: Verb| matches!(v, Verb::Write { .. } | Verb::Zeroes { .. } | Verb::Trim { .. });
         let mut raced = false;
         for other in self.requests.values_mut().filter(|r| r.disk == id) {
@@ -306,6 +382,10 @@ impl Book {
         }
         let disk = self.disks.get_mut(&id)?;
         disk.settle();
+        // What may be refused as not fast changes nothing then.
+        if session.is_none() && changes(verb) && !matches!(verb, Verb::Zeroes { fast: true, .. }) {
+            disk.change_begins(&range);
+        }
         let mut bytes = Vec::new();
         let part = match verb {
             Verb::Read => Part::Read(disk.model.read_begin(range.clone())),
@@ -327,12 +407,13 @@ impl Book {
         let number = self.next_request;
         self.next_request += 1;
         let request = Request {
+            number,
             disk: id,
             verb,
             range: range.clone(),
             begun: now,
             client,
-            session: session_number,
+            session,
             session_health,
             doom,
             part,
@@ -343,7 +424,7 @@ impl Book {
             raced,
         };
         self.requests.insert(number, request);
-        Some(Issue { number, session, range, bytes })
+        Some(Issue { number, way, range, bytes })
     }
 
     /// A request has ended. The request, unless its grid disk or its life is over.
@@ -368,7 +449,9 @@ impl Book {
             Err(error) => {
                 let health = health(disk.home);
                 // Reconnect after any error, as I6 asks of clients.
-                if self.sessions.get(&key).is_some_and(|s| s.number == request.session) && error == RequestError::Io {
+                if self.sessions.get(&key).is_some_and(|s| Some(s.number) == request.session)
+                    && error == RequestError::Io
+                {
                     self.sessions.remove(&key);
                 }
                 self.failed(&request, error, health);
@@ -381,13 +464,15 @@ impl Book {
         let Some(disk) = self.disks.get_mut(&request.disk) else { return };
         // An offer asks nothing of the disk, and says nothing of it.
         let doomed = request.doom.get().is_some_and(|&heard| disk.losses_heard() > heard);
-        if doomed && request.verb != Verb::Offer {
+        // The device of a host connects anew, and writes again what is lost.
+        let is_near = request.session.is_some();
+        if doomed && is_near && request.verb != Verb::Offer {
             let text =
                 format!("{request:?} succeeded on a connection that was open when acknowledged writes were lost");
             return self.violate("I6", text);
         }
         let lost = disk.losses[request.losses..].iter().any(|&survived| request.volatile > survived);
-        if lost && request.verb == Verb::Flush {
+        if lost && is_near && request.verb == Verb::Flush {
             let text = format!("{request:?} succeeded, and writes acknowledged before it were lost under way");
             return self.violate("I1", text);
         }
@@ -397,6 +482,9 @@ impl Book {
             (Part::Read(read), Answer::Bytes(bytes)) => disk.model.check_read(read, &bytes),
             (Part::Change(op), _) => {
                 disk.model.ack(op);
+                if !is_near && matches!(request.verb, Verb::Trim { .. }) {
+                    disk.repeat_trim(self.next_request, request.range.clone());
+                }
                 let durable = matches!(
                     request.verb,
                     Verb::Write { fua: true } | Verb::Zeroes { fua: true, .. } | Verb::Trim { .. }
@@ -412,6 +500,7 @@ impl Book {
             }
             (Part::Flush(flush), _) => {
                 disk.model.flush_ack(flush);
+                disk.host_flushed(request.number);
                 // Wherever it made them durable.
                 disk.flushed = disk.flushed.max(request.acked);
                 Ok(())
@@ -447,13 +536,8 @@ impl Book {
         };
         match request.part {
             Part::Read(read) => disk.model.read_dropped(read),
-            Part::Change(op) => {
-                // Whether it may fail is judged here, not by the model.
-                let all = 0..disk.model.size_bytes();
-                disk.model.declare_offline(all.clone());
-                let _permitted = disk.model.fail(op);
-                disk.model.declare_online(all);
-            }
+            Part::Change(op) if request.session.is_none() => disk.doubtful.push((self.next_request, op)),
+            Part::Change(op) => disk.fail(op),
             Part::Flush(flush) => disk.model.flush_fail(flush),
             Part::Other => {}
         }
@@ -532,7 +616,8 @@ impl Book {
     /// The process died: its requests with it. Grid disks of which a device `loses` power lose what was not flushed.
     pub(super) fn process_died(&mut self, loses: impl Fn(&BookDisk) -> bool) {
         self.stopping = false;
-        self.requests.clear();
+        // Those of other hosts wait for the next process.
+        self.requests.retain(|_, request| request.session.is_none());
         self.sessions.clear();
         for disk in self.disks.values_mut() {
             let loses = loses(disk);
@@ -548,8 +633,23 @@ impl Book {
             disk.limit = disk.model.size_bytes();
             disk.flushed = disk.acked;
             disk.flushing = None;
-            if loses { disk.model.power_cut() } else { disk.model.process_kill() }
+            match self.is_far {
+                // Hosts have kept what was not flushed, and all of their requests go on.
+                true => {}
+                false if loses => disk.model.power_cut(),
+                false => disk.model.process_kill(),
+            }
         }
+    }
+
+    /// A process serves: what waited for it has waited for nobody else.
+    pub(super) fn life_begins(&mut self, now: Instant) {
+        self.requests.values_mut().for_each(|request| request.begun = now);
+    }
+
+    /// Whether the device of a host has a change of a place of `range` under way.
+    pub(super) fn is_changing(&self, id: u64, verb: Verb, range: &Range<u64>) -> bool {
+        self.requests.values().any(|r| r.disk == id && super::far::excludes(r, verb, range))
     }
 
     /// Sessions of a grid disk are closed.

@@ -1,4 +1,4 @@
-//! Deliberately broken builds, of the flash cache, the flash log, the labels and what is below the cell, as one list.
+//! Deliberately broken builds, of the flash cache, the flash log, the labels, what is below the cell and what is before it, as one list.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,10 @@ pub enum Canary {
     Disk(celldisk::Sabotage),
     /// Of what a server puts between the cell and its host.
     Host(HostSabotage),
+    /// Of the client that is the device of another host.
+    Client(nbd::client::Sabotage),
+    /// Of the front end that serves other hosts.
+    Front(nbd::Sabotage),
 }
 
 /// A broken layer between the cell and its host.
@@ -56,6 +60,16 @@ const NEVER_HERE: [flashcache::Sabotage; 15] = [
     flashcache::Sabotage::EarlierFirstPageCounts,
 ];
 
+/// What hosts that live as long as the run can show; the others are caught by `crates/nbd/tests`. A host here takes the place of none that
+/// died, sends each change again on its next connections, and two FLUSHes of which one fails are rarely under way together.
+const CLIENT_HERE: [nbd::client::Sabotage; 4] = [
+    nbd::client::Sabotage::TrimsNotKept,
+    nbd::client::Sabotage::FailedNotKept,
+    nbd::client::Sabotage::BrokenSessionTold,
+    nbd::client::Sabotage::ReplayTriedOnce,
+];
+const FRONT_HERE: [nbd::Sabotage; 1] = [nbd::Sabotage::PartsEndAnywhere];
+
 impl Canary {
     /// Every one of them.
     #[must_use]
@@ -64,7 +78,10 @@ impl Canary {
             flashcache::Sabotage::ALL.into_iter().filter(|sabotage| !NEVER_HERE.contains(sabotage)).map(Canary::Cache);
         let log = flashlog::Sabotage::ALL.into_iter().map(Canary::Log);
         let disk = celldisk::Sabotage::ALL.into_iter().map(Canary::Disk);
-        cache.chain(log).chain(disk).chain(HostSabotage::ALL.into_iter().map(Canary::Host)).collect()
+        let client = CLIENT_HERE.into_iter().map(Canary::Client);
+        let front = FRONT_HERE.into_iter().map(Canary::Front);
+        let host = HostSabotage::ALL.into_iter().map(Canary::Host);
+        cache.chain(log).chain(disk).chain(host).chain(client).chain(front).collect()
     }
 
     /// Its name on the command line.
@@ -75,34 +92,55 @@ impl Canary {
             Canary::Log(sabotage) => sabotage.name(),
             Canary::Disk(sabotage) => sabotage.name(),
             Canary::Host(sabotage) => sabotage.name(),
+            Canary::Client(sabotage) => sabotage.name(),
+            Canary::Front(sabotage) => sabotage.name(),
+        }
+    }
+
+    /// Only worlds whose clients are on other hosts can show it.
+    pub(super) fn is_far(self) -> bool {
+        matches!(self, Canary::Client(_) | Canary::Front(_))
+    }
+
+    pub(super) fn of_client(self) -> Option<nbd::client::Sabotage> {
+        match self {
+            Canary::Client(sabotage) => Some(sabotage),
+            _ => None,
+        }
+    }
+
+    pub(super) fn of_front(self) -> Option<nbd::Sabotage> {
+        match self {
+            Canary::Front(sabotage) => Some(sabotage),
+            _ => None,
         }
     }
 
     pub(super) fn of_host(self) -> Option<HostSabotage> {
         match self {
             Canary::Host(sabotage) => Some(sabotage),
-            Canary::Cache(_) | Canary::Log(_) | Canary::Disk(_) => None,
+            _ => None,
         }
     }
 
     pub(super) fn of_cache(self) -> Option<flashcache::Sabotage> {
         match self {
             Canary::Cache(sabotage) => Some(sabotage),
-            Canary::Log(_) | Canary::Disk(_) | Canary::Host(_) => None,
+            _ => None,
         }
     }
 
     pub(super) fn of_log(self) -> Option<flashlog::Sabotage> {
         match self {
             Canary::Log(sabotage) => Some(sabotage),
-            Canary::Cache(_) | Canary::Disk(_) | Canary::Host(_) => None,
+            _ => None,
         }
     }
 
     pub(super) fn of_disk(self) -> Option<celldisk::Sabotage> {
         match self {
             Canary::Disk(sabotage) => Some(sabotage),
-            Canary::Cache(_) | Canary::Log(_) | Canary::Host(_) => None,
+            _ => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::admin::disk_name;
 use super::between::History;
 use super::book::{Book, Broken};
 use super::canary::Canary;
+use super::far::{self, Far};
 use super::machine::Machine;
 use super::plan::{AU_BYTES, Admin, Caching, Crash, End, Pass, Plan, Setup, Verb};
 use super::stage::{Life, READER, Run};
@@ -62,14 +63,16 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
     let executor = Executor::new(config);
     let situations = Situations::new();
     let machine = Machine::new(&plan.setup, &executor.handle(), &situations);
-    let net = SimNet::new(NetConfig::plain(), &executor.handle(), &situations);
+    let far = plan.setup.far.as_ref();
+    let net = far.map_or_else(NetConfig::plain, |far| far.net.clone());
+    let net = SimNet::new(net, &executor.handle(), &situations);
     let run = Arc::new(Run {
         plan: plan.clone(),
         handle: executor.handle(),
         root: executor.root(),
         situations,
         machine,
-        book: Book::default().into(),
+        book: Book::new(far.is_some()).into(),
         turns: super::stage::Turns::default().into(),
         admin_turn: Semaphore::new(1),
         admin: super::admin::AdminState::default().into(),
@@ -78,6 +81,7 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
         victims: super::victims::Victims::default().into(),
         flushes: super::stage::Flushes::default(),
         sabotage: sabotage.and_then(Canary::of_host),
+        far: far.map(|setup| Far::new(setup, &net, sabotage)),
         changed: Notify::new(),
     });
     let mut director = Director {
@@ -122,6 +126,9 @@ pub(super) fn run_plan(plan: &Arc<Plan>, sabotage: Option<Canary>, log_events: u
 fn director_crashes(run: &Run) -> u64 {
     run.situations.count("power cut") + run.situations.count("process killed")
 }
+
+/// A cell that is open, what there was to tell, and its front end where clients are on other hosts.
+type Opened = (Arc<Cell>, OpenReport, Option<Arc<nbd::FrontEnd>>);
 
 struct Director {
     run: Arc<Run>,
@@ -275,7 +282,7 @@ impl Director {
         let run = self.run.clone();
         let setup = &run.plan.setup;
         let process = run.handle.process("init");
-        let world = process.world(self.net.host("cell", &process), "init");
+        let world = process.world(self.net.host(far::CELL, &process), "init");
         let mut devices = Vec::new();
         for n in 0..run.machine.disk_count() {
             let device = run.machine.disk(n).connect(&process);
@@ -373,15 +380,11 @@ impl Director {
         })
     }
 
-    #[expect(clippy::type_complexity, reason = "one place, one answer")]
-    fn begin_open(
-        &mut self,
-        name: &str,
-    ) -> (crate::executor::Process, device::sync::Receiver<Result<(Arc<Cell>, OpenReport), String>>) {
+    fn begin_open(&mut self, name: &str) -> (crate::executor::Process, device::sync::Receiver<Result<Opened, String>>) {
         self.lives += 1;
         let run = &self.run;
         let process = run.handle.process(name);
-        let world = process.world(self.net.host("cell", &process), name);
+        let world = process.world(self.net.host(far::CELL, &process), name);
         let cell_watches = self.sabotage == Some(Canary::Cache(flashcache::Sabotage::FailedFuaUnheard));
         let connected = run.machine.connect(&process, &world, cell_watches, &mut self.prng);
         let config = cell_config(&run.plan.setup, self.sabotage);
@@ -396,7 +399,7 @@ impl Director {
         };
         self.claims = connected.iter().map(|one| one.claim.clone()).collect();
         let (tx, rx) = one_shot();
-        let run = run.clone();
+        let (run, canary) = (run.clone(), self.sabotage);
         process.spawn(Box::pin(async move {
             let claims = connected.iter().map(|one| run.clone().claim(one.claim.clone(), us.clone(), world.clone()));
             if let Some(error) = join_all(claims).await.into_iter().find_map(Result::err) {
@@ -404,7 +407,12 @@ impl Director {
                 return;
             }
             let devices = connected.into_iter().map(|one| one.device).collect();
-            tx.send(Cell::open(devices, config, world).await.map_err(|e| e.to_string()));
+            let opened = Cell::open(devices, config, world.clone()).await;
+            let front = match &opened {
+                Ok((cell, _)) if run.far.is_some() => Some(Arc::new(far::serve(cell, &world, canary).await)),
+                _ => None,
+            };
+            tx.send(opened.map(|(cell, report)| (cell, report, front)).map_err(|e| e.to_string()));
         }));
         (process, rx)
     }
@@ -414,8 +422,8 @@ impl Director {
         let (process, rx) = self.begin_open(name);
         let limit = std::pin::pin!(run.sleep(OPEN_MAX));
         match select(rx, limit).await {
-            Either::Left((Some(Ok((cell, report))), _)) => {
-                let life = Life { number: self.lives, process, cell };
+            Either::Left((Some(Ok((cell, report, front))), _)) => {
+                let life = Life { number: self.lives, process, cell, front };
                 run.handle.trace().text("opened", format!("{report:?}"));
                 run.reconcile(&life.cell);
                 run.note_open(&life.cell, &report);
@@ -434,6 +442,7 @@ impl Director {
                     life.process.spawn(Box::pin(run.clone().note_index(life.cell.clone())));
                     self.slow_index();
                 }
+                lock(&run.book).life_begins(run.now());
                 run.begin_life(life.clone());
                 Some(life)
             }
@@ -537,9 +546,12 @@ impl Director {
             });
             begun.collect()
         };
-        let (cell, (tx, rx)) = (life.cell.clone(), one_shot());
+        let (cell, front, (tx, rx)) = (life.cell.clone(), life.front.clone(), one_shot());
         let claims = std::mem::take(&mut self.claims);
         life.process.spawn(Box::pin(async move {
+            if let Some(front) = front {
+                front.stop().await;
+            }
             let stopped = cell.stop().await.map_err(|e| e.to_string());
             if stopped.is_ok() {
                 // One that cannot be given back makes nobody wait: its process is gone.

@@ -58,8 +58,10 @@ struct Unit {
 pub(super) struct Machine {
     disks: Mutex<Vec<Unit>>,
     flashes: Mutex<Vec<Unit>>,
-    /// The process was paused until then.
+    /// The process was paused, or a client was cut off from it, until then.
     paused_until: Mutex<Instant>,
+    /// The whole host was paused until then.
+    host_paused_until: Mutex<Instant>,
 }
 
 /// A device as a server hands it to the cell, and its claim.
@@ -89,6 +91,7 @@ impl Machine {
             disks: Mutex::new(setup.disks.iter().map(make).collect()),
             flashes: Mutex::new(setup.flashes.iter().map(make).collect()),
             paused_until: Mutex::new(Instant(0)),
+            host_paused_until: Mutex::new(Instant(0)),
         }
     }
 
@@ -191,9 +194,21 @@ impl Machine {
         let until = time + MOMENT;
         if host {
             self.all().iter().for_each(|device| device.stall(&[], Some(until)));
+            let mut last = lock(&self.host_paused_until);
+            *last = (*last).max(now.after(time));
         }
+        self.not_heard_until(now.after(until));
+    }
+
+    /// Requests may be slow for want of somebody who hears them.
+    pub(super) fn not_heard_until(&self, until: Instant) {
         let mut last = lock(&self.paused_until);
-        *last = (*last).max(now.after(until));
+        *last = (*last).max(until);
+    }
+
+    /// How long the whole host stands still yet: none of its processes goes on before.
+    pub(super) fn host_pause_left(&self, now: Instant) -> Duration {
+        Duration::from_nanos(lock(&self.host_paused_until).ns_since(now))
     }
 
     /// Whether some flash device is not as it should be, so that commands that write its label may fail.

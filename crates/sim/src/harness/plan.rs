@@ -4,6 +4,7 @@
 //! Steps name grid disks and devices by place, taken modulo what is there when the step's turn comes: a list stays
 //! meaningful when steps are left out of it. Never looks at a cell.
 
+mod far;
 mod iorm;
 mod members;
 mod pins;
@@ -12,6 +13,7 @@ mod scenes;
 mod steps;
 mod sweeps;
 
+pub(super) use far::FarSetup;
 pub(super) use redo::RedoSetup;
 use steps::Steps;
 
@@ -131,6 +133,8 @@ pub(super) struct Setup {
     pub(super) depth: u64,
     /// Virtual threads.
     pub(super) threads: usize,
+    /// Clients are on other hosts.
+    pub(super) far: Option<FarSetup>,
 }
 
 /// What a client asks for.
@@ -318,6 +322,13 @@ pub(super) enum Mishap {
         /// Its whole host stands still: devices answer a moment after it.
         host: bool,
     },
+    /// Nothing passes between the cell and one of the hosts of its clients for so long.
+    Partition {
+        host: u64,
+        time: Duration,
+        /// Their connections break meanwhile.
+        breaks: bool,
+    },
 }
 
 /// How a life ends.
@@ -435,7 +446,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The plan of a case.
-    pub(super) fn of_case(Case { seed, operations, .. }: Case) -> Plan {
+    pub(super) fn of_case(Case { seed, operations, sabotage }: Case) -> Plan {
         let mut prng = Prng::new(seed).fork("harness.plan");
         let mut setup = Setup::draw(&mut prng);
         let mut steps = Steps::draw(&setup, operations, &mut prng);
@@ -452,7 +463,10 @@ impl Plan {
         step_clocks(&mut steps, &mut prng.fork("clock steps"));
         end_in_flushes(&mut steps, &setup, &mut prng.fork("flushes"));
         sweeps::add(&mut steps, &setup, &mut prng.fork("sweeps"));
-        Plan { seed, setup, steps }
+        let mut plan = Plan { seed, setup, steps };
+        let far = sabotage.is_some_and(super::Canary::is_far);
+        far::fit(&mut plan, far, &mut prng.fork("far"));
+        plan
     }
 }
 
@@ -699,6 +713,7 @@ impl Setup {
             clients: prng.between(1, 8),
             depth: prng.between(1, 3),
             threads: prng.between(1, 4) as usize,
+            far: None,
         }
     }
 }

@@ -3,8 +3,9 @@
 //! Tasks of the harness live outside the cell's process; a request is a task inside it, so that it dies with it, and the
 //! client lives on.
 
-use super::book::{Answer, Book, Issue, Request};
+use super::book::{Answer, Book, Issue, Request, Way};
 use super::canary::HostSabotage;
+use super::far::Far;
 use super::machine::Machine;
 use super::plan::{Crash, InFlush, Io, Plan, Step, Verb};
 use crate::executor::{Handle, Process};
@@ -22,6 +23,8 @@ pub(super) struct Life {
     pub(super) number: u64,
     pub(super) process: Process,
     pub(super) cell: Arc<Cell>,
+    /// For clients on other hosts.
+    pub(super) front: Option<Arc<nbd::FrontEnd>>,
 }
 
 #[derive(Default)]
@@ -37,6 +40,12 @@ pub(super) struct Turns {
     /// Clients between two steps, waiting for their turn.
     pub(super) steps_busy: usize,
     pub(super) over: bool,
+}
+
+impl Turns {
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
 }
 
 /// What a client does next.
@@ -83,6 +92,8 @@ pub(super) struct Run {
     pub(super) victims: Mutex<super::victims::Victims>,
     pub(super) flushes: Flushes,
     pub(super) sabotage: Option<HostSabotage>,
+    /// The hosts of the clients, where they are others.
+    pub(super) far: Option<Far>,
     /// Anything of the above has changed.
     pub(super) changed: Notify,
 }
@@ -266,6 +277,14 @@ impl Run {
         range: std::ops::Range<u64>,
         odd_memory: bool,
     ) -> bool {
+        let process = match &self.far {
+            None => life.process.clone(),
+            Some(far) => match self.host_of(far, id).await {
+                Some(process) => process,
+                None => return false,
+            },
+        };
+        let (range, known) = (self.fitted(range), self.far.as_ref().and_then(|far| far.known(id)));
         // The life may have ended while the client was thinking.
         if self.life().is_none_or(|now| now.number != life.number) {
             return false;
@@ -274,8 +293,11 @@ impl Run {
             let mut book = lock(&self.book);
             let Some(home) = book.disks.get(&id).map(|d| d.home) else { return false };
             let health = self.machine.health(home, self.now());
+            if known.is_some() && book.is_changing(id, verb, &range) {
+                return true;
+            }
             book.operations += u64::from(client != READER);
-            let Some(issue) = book.begin(client, id, verb, range, self.now(), health) else { return false };
+            let Some(issue) = book.begin(client, id, verb, range, self.now(), health, known) else { return false };
             issue
         };
         let number = issue.number;
@@ -288,13 +310,18 @@ impl Run {
             tx.send(());
         };
         let thread = (client % 7) as usize;
-        life.process.spawn_on(thread, Box::pin(task));
+        process.spawn_on(thread, Box::pin(task));
         rx.await.is_some()
     }
 
     /// Ask; a block that is read may be one that a buffer cache keeps, or it lets go of one.
     async fn ask_and_keep(&self, disk: u64, verb: Verb, issue: Issue, odd: bool) -> Result<Answer, RequestError> {
-        let Issue { number, session, range, bytes } = issue;
+        let Issue { number, way, range, bytes } = issue;
+        let session = match (way, &self.far) {
+            (Way::Near(session), _) => session,
+            (Way::Far, Some(far)) => return self.ask_host(far, disk, verb, range, &bytes).await,
+            (Way::Far, None) => unreachable!("a request to the device of a host"),
+        };
         match verb {
             Verb::Offer => {
                 self.offer_block(&session, disk).await;
@@ -316,10 +343,17 @@ impl Run {
     fn answered(&self, cell: &Arc<Cell>, number: u64, answer: Result<Answer, RequestError>) {
         let succeeded = answer.is_ok();
         self.handle.trace().event(if succeeded { "answered" } else { "failed" }, [number, 0, 0, 0]);
+        let tells = matches!(answer, Err(RequestError::Io | RequestError::NoSpace));
         let request = lock(&self.book)
             .finish(number, answer, self.handle.wall_ns(), |home| self.machine.health(home, self.now()));
         if let Some(request) = request {
-            self.note_answer(cell, &request, succeeded);
+            if let Some(far) = self.far.as_ref().filter(|_| tells) {
+                let home = lock(&self.book).disks.get(&request.disk).map(|disk| disk.home);
+                home.into_iter().for_each(|home| far.told(request.disk, self.machine.health(home, self.now())));
+            }
+            // The process that was asked first may be another.
+            let now = self.far.as_ref().and_then(|_| self.life());
+            self.note_answer(now.as_ref().map_or(cell, |life| &life.cell), &request, succeeded);
         }
         self.changed.notify_all();
     }

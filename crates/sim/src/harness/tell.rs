@@ -184,6 +184,12 @@ impl Display for Mishap {
             Mishap::ClockStep { by, forward: false } => write!(f, "the wall clock is set back by {by:?}"),
             Mishap::Pause { time, host: false } => write!(f, "the process is paused for {time:?}"),
             Mishap::Pause { time, host: true } => write!(f, "the host is paused for {time:?}"),
+            Mishap::Partition { host, time, breaks: false } => {
+                write!(f, "nothing passes between the cell and host {host} for {time:?}")
+            }
+            Mishap::Partition { host, time, breaks: true } => {
+                write!(f, "nothing passes between the cell and host {host} for {time:?}, and their connections break")
+            }
         }
     }
 }

@@ -113,6 +113,10 @@ impl Run {
     }
 
     fn check_ages(&self) {
+        // Requests of other hosts wait for the next life.
+        if self.far.is_some() && self.life().is_none() {
+            return;
+        }
         let now = self.now();
         let bound = PATIENCE + self.plan.setup.hard_limit;
         let old = {
