@@ -145,6 +145,7 @@ impl Run {
                 | Mishap::DiskSnapshot { .. }
                 | Mishap::Pause { .. }
                 | Mishap::Partition { .. }
+                | Mishap::HostDies { .. }
         );
         let hurt = match mishap {
             Mishap::FlashFault { flash, .. }
@@ -215,6 +216,7 @@ impl Run {
             }
             Mishap::Pause { time, host } => self.pause(life, time, host),
             Mishap::Partition { host, time, breaks } => self.partition(host, time, breaks),
+            Mishap::HostDies { host } => self.host_dies(host),
         }
     }
 

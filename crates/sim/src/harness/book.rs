@@ -72,6 +72,10 @@ pub(super) struct BookDisk {
     /// Trims of a host that were acknowledged, each likewise: sent again they may do what they did not at first. NBD promises nothing of
     /// what is trimmed until it is written.
     repeated: Vec<(u64, OpId)>,
+    /// Its host has died, and no other has taken its place: nobody keeps what was acknowledged and not flushed.
+    exposed: bool,
+    /// Changes that a host had under way when it died. They are over when another takes its place.
+    orphans: Vec<OpId>,
 }
 
 impl BookDisk {
@@ -161,6 +165,8 @@ impl BookDisk {
             times: super::stale::Times::default(),
             doubtful: Vec::new(),
             repeated: Vec::new(),
+            exposed: false,
+            orphans: Vec::new(),
         }
     }
 
@@ -633,7 +639,9 @@ impl Book {
             disk.limit = disk.model.size_bytes();
             disk.flushed = disk.acked;
             disk.flushing = None;
-            match self.is_far {
+            // Changes without a host happened or did not, from here on.
+            disk.orphans.clear();
+            match self.is_far && !disk.exposed {
                 // Hosts have kept what was not flushed, and all of their requests go on.
                 true => {}
                 false if loses => disk.model.power_cut(),
@@ -650,6 +658,43 @@ impl Book {
     /// Whether the device of a host has a change of a place of `range` under way.
     pub(super) fn is_changing(&self, id: u64, verb: Verb, range: &Range<u64>) -> bool {
         self.requests.values().any(|r| r.disk == id && super::far::excludes(r, verb, range))
+    }
+
+    /// The host of a grid disk has died, with what it kept.
+    pub(super) fn host_died(&mut self, id: u64) {
+        let Some(disk) = self.disks.get_mut(&id) else { return };
+        disk.exposed = true;
+        std::mem::take(&mut disk.doubtful).into_iter().for_each(|(_, op)| disk.fail(op));
+        std::mem::take(&mut disk.repeated).into_iter().for_each(|(_, op)| disk.model.ack(op));
+        let under_way: Vec<u64> =
+            self.requests.iter().filter(|(_, r)| r.disk == id).map(|(&number, _)| number).collect();
+        for request in under_way.iter().filter_map(|number| self.requests.remove(number)) {
+            match request.part {
+                Part::Read(read) => disk.model.read_dropped(read),
+                Part::Change(op) => disk.orphans.push(op),
+                Part::Flush(flush) => disk.model.flush_fail(flush),
+                Part::Other => {}
+            }
+        }
+    }
+
+    /// Another host asks for a FLUSH of what the dead one has left.
+    pub(super) fn successor_flushes(&mut self, id: u64) -> Option<FlushId> {
+        self.disks.get_mut(&id).map(|disk| disk.model.flush_begin())
+    }
+
+    /// Another host has taken the place of a dead one. Without a `flush` that succeeded it was told that writes may be lost.
+    pub(super) fn succeeded_host(&mut self, id: u64, flush: Option<FlushId>) {
+        let Some(disk) = self.disks.get_mut(&id) else { return };
+        disk.exposed = false;
+        std::mem::take(&mut disk.orphans).into_iter().for_each(|op| disk.fail(op));
+        match flush {
+            Some(flush) => {
+                disk.model.flush_ack(flush);
+                disk.flushed = disk.flushed.max(disk.acked);
+            }
+            None => disk.model.lose_unflushed(&EVERYWHERE),
+        }
     }
 
     /// Sessions of a grid disk are closed.

@@ -60,9 +60,10 @@ const NEVER_HERE: [flashcache::Sabotage; 15] = [
     flashcache::Sabotage::EarlierFirstPageCounts,
 ];
 
-/// What hosts that live as long as the run can show; the others are caught by `crates/nbd/tests`. A host here takes the place of none that
-/// died, sends each change again on its next connections, and two FLUSHes of which one fails are rarely under way together.
-const CLIENT_HERE: [nbd::client::Sabotage; 4] = [
+/// What the hosts here can show; the others are caught by `crates/nbd/tests`. A host here sends each change again on its next connections, and
+/// two FLUSHes of which one fails are rarely under way together.
+const CLIENT_HERE: [nbd::client::Sabotage; 5] = [
+    nbd::client::Sabotage::TakeOverUnflushed,
     nbd::client::Sabotage::TrimsNotKept,
     nbd::client::Sabotage::FailedNotKept,
     nbd::client::Sabotage::BrokenSessionTold,

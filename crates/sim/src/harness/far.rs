@@ -2,7 +2,9 @@
 //! keeps what no FLUSH has covered, as `flashcell attach` has it.
 //!
 //! Such a host lives through all lives of the cell, and so does what was acknowledged to it: neither a power cut of the
-//! cell nor a broken connection loses any of it, nor is a request without an answer because of them.
+//! cell nor a broken connection loses any of it, nor is a request without an answer because of them. When it dies itself, the
+//! next one takes its place: what no FLUSH has covered is made durable under the stamp it was acknowledged under, or is lost
+//! and told so.
 
 use super::book::{Answer, Request};
 use super::canary::Canary;
@@ -15,6 +17,7 @@ use cell::{Cell, RequestError};
 use device::buf::Buf;
 use device::sync::{Semaphore, lock};
 use device::{Address, Arena, Bufs, Class, FailKind, Io, Op, Outcome, World};
+use nbd::client::Standing;
 use nbd::{FrontEnd, FrontEndLimits, RemoteDisk, RemoteOptions};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,6 +41,8 @@ pub(super) struct Far {
     /// By grid disk.
     hosts: Mutex<BTreeMap<u64, Arc<Host>>>,
     connecting: Semaphore,
+    /// Of those that died and that no other has taken the place of yet: the stamp of the cell it knew, by grid disk.
+    dead: Mutex<BTreeMap<u64, Option<u128>>>,
     canary: Option<Canary>,
 }
 
@@ -71,7 +76,14 @@ pub(super) async fn serve(cell: &Arc<Cell>, world: &World, canary: Option<Canary
 
 impl Far {
     pub(super) fn new(setup: &FarSetup, net: &Arc<SimNet>, canary: Option<Canary>) -> Far {
-        Far { setup: setup.clone(), net: net.clone(), hosts: Mutex::default(), connecting: Semaphore::new(1), canary }
+        Far {
+            setup: setup.clone(),
+            net: net.clone(),
+            hosts: Mutex::default(),
+            connecting: Semaphore::new(1),
+            dead: Mutex::default(),
+            canary,
+        }
     }
 
     fn options(&self, id: u64) -> RemoteOptions {
@@ -137,11 +149,13 @@ impl Run {
         };
         let host = host_name(id);
         let process = self.handle.process(&host);
-        let world = process.world(far.net.host(&host, &process), &host);
+        // Each knows numbers of its own.
+        let world = process.world(far.net.host(&host, &process), &format!("{host}, process {}", process.id()));
         loop {
             match RemoteDisk::connect(&world, &address(), &name, far.options(id)).await {
                 Ok(disk) => {
                     self.situations.hit("far: host connected");
+                    self.take_place(far, id, &disk).await;
                     let known = self.machine.health(home, self.now()).into();
                     lock(&far.hosts).insert(id, Arc::new(Host { process: process.clone(), disk, known }));
                     return Some(process);
@@ -150,6 +164,41 @@ impl Run {
                 Err(_) => self.sleep(AGAIN).await,
             }
         }
+    }
+
+    /// A host that has just connected takes the place of one that died, if one did: what that one had under way is over by then.
+    async fn take_place(&self, far: &Far, id: u64, disk: &RemoteDisk) {
+        let Some(stamp) = lock(&far.dead).get(&id).copied() else { return };
+        let flush = lock(&self.book).successor_flushes(id);
+        let is_durable = match stamp {
+            Some(stamp) => disk.flush_under(stamp).await,
+            None => false,
+        };
+        self.situations.hit(match is_durable {
+            true => "far: what a dead host left un-flushed is made durable",
+            false => "far: what a dead host left un-flushed is told lost",
+        });
+        lock(&self.book).succeeded_host(id, flush.filter(|_| is_durable));
+        lock(&far.dead).remove(&id);
+    }
+
+    /// A host dies, any of them by `pick`: what it has under way gets no answer, and what it kept is gone.
+    pub(super) fn host_dies(&self, pick: u64) {
+        let Some(far) = &self.far else { return };
+        let gone = {
+            let mut hosts = lock(&far.hosts);
+            let id = pick.checked_rem(hosts.len() as u64).and_then(|at| hosts.keys().nth(at as usize).copied());
+            id.and_then(|id| Some((id, hosts.remove(&id)?)))
+        };
+        let Some((id, host)) = gone else { return };
+        self.situations.hit("far: host died");
+        let stamp = match host.disk.standing() {
+            Standing::Up { stamp } => stamp,
+            Standing::Waiting | Standing::Dead => None,
+        };
+        lock(&far.dead).insert(id, stamp);
+        lock(&self.book).host_died(id);
+        host.process.kill();
     }
 
     /// Nothing passes between the cell and one of the hosts for a time.

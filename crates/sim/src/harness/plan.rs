@@ -329,6 +329,10 @@ pub(super) enum Mishap {
         /// Their connections break meanwhile.
         breaks: bool,
     },
+    /// The host of a grid disk dies, and comes back when it is asked for something.
+    HostDies {
+        host: u64,
+    },
 }
 
 /// How a life ends.

@@ -184,6 +184,7 @@ impl Display for Mishap {
             Mishap::ClockStep { by, forward: false } => write!(f, "the wall clock is set back by {by:?}"),
             Mishap::Pause { time, host: false } => write!(f, "the process is paused for {time:?}"),
             Mishap::Pause { time, host: true } => write!(f, "the host is paused for {time:?}"),
+            Mishap::HostDies { host } => write!(f, "host {host} dies"),
             Mishap::Partition { host, time, breaks: false } => {
                 write!(f, "nothing passes between the cell and host {host} for {time:?}")
             }

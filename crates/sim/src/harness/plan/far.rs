@@ -42,6 +42,16 @@ pub(super) fn fit(plan: &mut Plan, wanted: bool, prng: &mut Prng) {
         let (host, breaks) = (prng.next_u64(), prng.chance(1, 2));
         plan.steps.insert(at, Step::Mishap(Mishap::Partition { host, time, breaks }));
     }
+    for _ in 0..prng.below(6) {
+        // One in two right before a death of the cell: nobody keeps then what no FLUSH has covered.
+        let ends = |step: &Step| matches!(step, Step::Crash(_));
+        let crashes: Vec<usize> = (0..plan.steps.len()).filter(|&at| ends(&plan.steps[at])).collect();
+        let at = match prng.chance(1, 2) {
+            true => pick(prng, &crashes),
+            false => prng.below(plan.steps.len() as u64 + 1) as usize,
+        };
+        plan.steps.insert(at, Step::Mishap(Mishap::HostDies { host: prng.next_u64() }));
+    }
 }
 
 /// Whether a step is of such a world; changed where only a part of it is.
@@ -83,7 +93,8 @@ fn fits(step: &mut Step, setup: &Setup) -> bool {
             | Mishap::DiskFull { .. }
             | Mishap::ClockStep { .. }
             | Mishap::Pause { .. }
-            | Mishap::Partition { .. } => true,
+            | Mishap::Partition { .. }
+            | Mishap::HostDies { .. } => true,
         },
         Step::Crash(crash) => {
             crash.between.retain(|between| {
