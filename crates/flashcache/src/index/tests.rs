@@ -224,7 +224,7 @@ fn it_is_full_at_its_size_and_dirty_entries_may_go_beyond() {
         assert!(!index.is_full());
         assert_eq!(index.insert(clean(n)), Ok(KilledList::new()));
     }
-    assert!(index.is_full() && !index.len() == 0 && !index.take_refused());
+    assert!(index.is_full() && index.len() != 0 && !index.take_refused());
     assert_eq!(index.insert(clean(9)), Err(IndexFull));
     assert!(index.take_refused() && !index.take_refused(), "told once");
     assert_eq!((index.len(), index.get_at(at(9), Page(9))), (3, None), "nothing was changed");
