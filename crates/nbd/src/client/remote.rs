@@ -851,7 +851,9 @@ impl Shared {
     /// The same changes, each trim followed by zeroes where an older one is written again: a server need not carry out a trim, and what has
     /// been read as zeroes must not be what it was before.
     fn zeroes_for_trims(&self, kept: Vec<Again>) -> Vec<Again> {
-        let has_zeroes = self.export.flags.contains(TransmissionFlags::SEND_WRITE_ZEROES);
+        if !self.export.flags.contains(TransmissionFlags::SEND_WRITE_ZEROES) {
+            return kept;
+        }
         let mut all: Vec<Again> = Vec::with_capacity(kept.len());
         for again in kept {
             let Kept::Trim { offset, len } = again.what else {
@@ -862,7 +864,7 @@ impl Shared {
             let is_doubtful = again.is_doubtful;
             let older: Vec<(u64, u64)> = all
                 .iter()
-                .filter(|older| matches!(older.what, Kept::Bytes { .. }) && has_zeroes)
+                .filter(|older| matches!(older.what, Kept::Bytes { .. }))
                 .map(|older| older.what.range())
                 .map(|(from, to)| (from.max(offset), to.min(end)))
                 .filter(|(from, to)| from < to)

@@ -437,17 +437,11 @@ where
         (end - offset) as usize
     }
 
-    /// As much memory as may be had now for a part of up to `most` bytes from `offset` on.
-    fn try_memory(&self, offset: u64, most: usize) -> Option<(Bufs, Held)> {
-        let held = self.account.take(Kind::Bytes, pages(most.min(PART_BYTES_MIN)), pages(most))?;
+    /// Memory for a part of up to `most` bytes from `offset` on, at least for `least`, if it may be had now.
+    fn try_memory(&self, offset: u64, least: usize, most: usize) -> Option<(Bufs, Held)> {
+        let held = self.account.take(Kind::Bytes, pages(least), pages(most))?;
         let bufs = self.link.arena.try_alloc(self.part_len(offset, most, held.amount(Kind::Bytes)))?;
         Some((bufs, held))
-    }
-
-    /// The memory of `len` bytes, if it may be had now.
-    fn try_memory_of(&self, len: usize) -> Option<(Bufs, Held)> {
-        let held = self.account.take(Kind::Bytes, pages(len), pages(len))?;
-        Some((self.link.arena.try_alloc(len)?, held))
     }
 
     /// Memory for a part of up to `most` bytes from `offset` on, at least for `least`, as soon as it may be had.
@@ -479,7 +473,7 @@ where
             return Poll::Ready(Received::Bytes);
         }
         let memory = match self.may_be_cut(&request) {
-            true => self.try_memory_of(len),
+            true => self.try_memory(request.offset, len, len),
             false => match self.poll_memory(request.offset, len, len, cx) {
                 Poll::Ready(memory) => Some(memory),
                 Poll::Pending => return Poll::Pending,
@@ -562,12 +556,13 @@ where
             let most = (arrived * GROWTH).clamp(placed + 1, part_end) - placed;
             let end = (at + most as u64).next_multiple_of(PAGE_BYTES as u64);
             let most = ((end - at) as usize).min(part_end - placed);
+            let least = most.min(PART_BYTES_MIN);
             let memory = if placed > started {
-                self.try_memory(at, most)
+                self.try_memory(at, least, most)
             } else if self.is_held_back() {
                 return Poll::Pending;
             } else {
-                match self.poll_memory(at, most.min(PART_BYTES_MIN), most, cx) {
+                match self.poll_memory(at, least, most, cx) {
                     Poll::Ready(memory) => Some(memory),
                     Poll::Pending => return Poll::Pending,
                 }
